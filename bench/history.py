@@ -36,8 +36,8 @@ WEEK = 7 * 86_400.0
 
 _FILL = (
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
-        pod_sets, template, resource_version, state, admission_id, admitted_at, landed_at, finished_at, deleted_at)
-    SELECT 'p' || n, 'Job', 'team', 'p' || n, 'root.q' || n % 20, '', 0, true, at, false, :pod_sets, '{}', '1',
+        pod_sets, state, admission_id, admitted_at, landed_at, finished_at, deleted_at)
+    SELECT 'p' || n, 'Job', 'team', 'p' || n, 'root.q' || n % 20, '', 0, true, at, false, :pod_sets,
         CASE WHEN n % 10 = 0 THEN 'Queued' ELSE 'Succeeded' END,
         CASE WHEN n % 10 <> 0 THEN md5('p' || n)::uuid END,
         CASE WHEN n % 10 <> 0 THEN at END, CASE WHEN n % 10 <> 0 THEN at END,
@@ -45,8 +45,8 @@ _FILL = (
     FROM (SELECT n, now() - interval '1 h' - :days * interval '1 day' * (1 - n / :jobs ::float8) AS at
         FROM generate_series(1, :jobs) AS n) AS past""",
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
-        pod_sets, template, resource_version, state, admission_id, admitted_at, landed_at)
-    SELECT 'l' || n, 'Job', 'team', 'l' || n, 'root.q' || n % 20, '', 0, true, now(), false, :pod_sets, '{}', '1',
+        pod_sets, state, admission_id, admitted_at, landed_at)
+    SELECT 'l' || n, 'Job', 'team', 'l' || n, 'root.q' || n % 20, '', 0, true, now(), false, :pod_sets,
         CASE WHEN n > :running THEN 'Queued' ELSE 'Running' END,
         CASE WHEN n <= :running THEN md5('l' || n)::uuid END,
         CASE WHEN n <= :running THEN now() END, CASE WHEN n <= :running THEN now() END

@@ -1,15 +1,14 @@
-"""Named points between side effects where a test can kill, freeze or hang this process.
+"""Named points between side effects where a test can kill or freeze this process.
 
     QUEUER_FAILPOINTS="committed=kill,patched=stop@3"
 
 `kill` and `stop` send the signal to this process itself, at once and without clean-up, as a crash or a pause
-of the machine would; `hang` never returns. `@n` = at the n-th passage (default the first). Unset, a point
+of the machine would. `@n` = at the n-th passage (default the first). Unset, a point
 costs one dict lookup.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from dataclasses import dataclass, field
@@ -42,7 +41,6 @@ class Deed(StrEnum):
 
     KILL = "kill"
     STOP = "stop"
-    HANG = "hang"
 
 
 @dataclass(slots=True)
@@ -75,6 +73,4 @@ class Failpoints:
         armed.passages -= 1
         if armed.passages:
             return
-        if armed.deed is Deed.HANG:
-            await asyncio.Event().wait()
         os.kill(os.getpid(), signal.SIGKILL if armed.deed is Deed.KILL else signal.SIGSTOP)

@@ -118,13 +118,13 @@ async def serve_term(
                     parts.client, parts.access, engine, actor=settings.identity
                 )
             for name, task in beside.items():
-                group.create_task(_steadily(name, task), name=name)
+                group.create_task(_steadily(name, task, metrics), name=name)
     finally:
         metrics.leader.set(0)
         health.enter(Phase.STANDBY)
 
 
-async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
+async def _steadily(name: str, task: Callable[[], Awaitable[None]], metrics: Metrics) -> None:
     """Run what goes beside the decisions again and again: its failure must not end the leadership."""
     while True:
         try:
@@ -133,6 +133,7 @@ async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
             raise
         except Exception:
             log.exception("failed, tried again", task=name, after=_AGAIN)
+            metrics.failed_tasks.labels(name).inc()
         await asyncio.sleep(_AGAIN)
 
 

@@ -105,7 +105,7 @@ class Loop:
     async def round(self, group: asyncio.TaskGroup) -> None:
         """One round: write what follows from all that was heard, then think about what may start."""
         state, jobs, batch = self.term.state, self.term.jobs, Batch(now=self._clock())
-        state.try_again(now=batch.now)
+        retried = state.try_again(now=batch.now)
         take_results(batch, self.writer.take_results(), state=state, jobs=jobs, limits=self._limits)
         touched = state.take_touched(SLICE)
         settle_touched(
@@ -114,8 +114,10 @@ class Loop:
         )  # fmt: skip
         asked = await take_up(self.term)
         commanded = carry_out(batch, asked, state=state, jobs=jobs, metrics=self.term.metrics)
-        unread = dict.fromkeys([*commanded, *state.take_unread(SLICE), *batch.back_in_queue(state.live)])
-        take_in(batch, unread, state=state, jobs=jobs)
+        unread = dict.fromkeys(
+            [*retried, *commanded, *state.take_unread(SLICE), *batch.back_in_queue(state.live)]
+        )
+        take_in(batch, unread, state=state, jobs=jobs, anew=retried)
         batch.tell(state.take_untold(SLICE))
         self._more = state.more
         await self.writer.write(batch)

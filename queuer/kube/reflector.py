@@ -85,7 +85,8 @@ class Reflector(Generic[T]):
     """A local copy of one collection. `on_change` is called in the event loop, synchronously: mark dirty, no more.
 
     `items`: objects by uid. `synced` is set after the first full list. `stale_since`: monotonic time since when no
-    connection to the server could be held; None while the copy is live.
+    connection to the server could be held; None while the copy is live. `undecodable`: how many objects came that could
+    not be read, and are missing here or are as they were before.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.synced = asyncio.Event()
         self.stale_since: float | None = clock()
+        self.undecodable = 0
         self._client = client
         self._decode = msgspec.json.Decoder(kind).decode
         self._on_change = on_change
@@ -215,6 +217,7 @@ class Reflector(Generic[T]):
                 "object not understood", resource=self.resource.plural,
                 object=f"{meta.namespace}/{meta.name}", said=str(error),
             )  # fmt: skip
+            self.undecodable += 1
             return meta.uid if old is not None else ""
         self._items[meta.uid] = new
         kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED

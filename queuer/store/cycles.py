@@ -44,7 +44,7 @@ _ADMIT = text("""
         WHERE w.state = r.before AND w.attempt = r.attempt AND w.deleted_at IS NULL
     ), admitted AS (
         UPDATE workload w SET state = 'Admitted', admission_id = old.id, admitted_at = to_timestamp(:at),
-            token = NULL, explanation = NULL, reason_since = NULL
+            token = NULL, explanation = NULL, reason_since = NULL, rest = NULL, barred = NULL
         FROM old WHERE w.uid = old.uid
         RETURNING w.queue, old.*
     ), written AS (

@@ -42,13 +42,12 @@ _DONE = text("""
         UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = r.outcome,
             resource_version = r.resource_version, message = r.message
         FROM open r WHERE o.seq = r.seq
-        RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome, o.resource_version, r.at
+        RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome, r.at
     ), applied AS (
         SELECT DISTINCT ON (uid) * FROM done WHERE outcome = 'applied' ORDER BY uid, seq DESC
     ), placed AS (
         UPDATE workload w SET
-            state = CASE WHEN a.kind = 'admit' AND w.state = 'Admitted' THEN 'Placing' ELSE w.state END,
-            resource_version = coalesce(a.resource_version, w.resource_version)
+            state = CASE WHEN a.kind = 'admit' AND w.state = 'Admitted' THEN 'Placing' ELSE w.state END
         FROM applied a WHERE w.uid = a.uid AND w.admission_id = a.admission_id
         RETURNING w.uid, w.state, w.queue
     )

@@ -16,24 +16,9 @@ from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store.changeset import Change, Changeset, Form, changes_of, forms
 from queuer.store.codec import rows_json, to_json
-from queuer.store.config import Config, Kind, Name, load_config, revision, write
+from queuer.store.config import Config, Kind, Name, load_config, write
 from queuer.store.events import Event, append
 from queuer.store.judge import holders, judged
-
-__all__ = [
-    "Change",
-    "Changeset",
-    "Config",
-    "Kind",
-    "Moved",
-    "apply",
-    "load_config",
-    "plan",
-    "plan_revert",
-    "rebase",
-    "revert",
-    "revision",
-]
 
 _LOCK = text("""
     SELECT revision, extract(epoch FROM now())::float8 AS at FROM configuration WHERE id = 1 FOR UPDATE

@@ -58,6 +58,16 @@ class EntryKind(StrEnum):
     WITHDRAW = "withdraw"
 
 
+class Barred(StrEnum):
+    """Why a waiting workload is put before no decision: what it asks for is wrong; it came to a queue that drains; it
+    is beyond `maxPending`.
+    """
+
+    MISCONFIGURED = "misconfigured"
+    DRAINING = "draining"
+    BEYOND = "beyond"
+
+
 class Outcome(StrEnum):
     """How an outbox entry ended: patched; object gone (404); stale (409); refused (422); no longer wanted."""
 
@@ -280,8 +290,6 @@ workload = Table(
     Column("estimate", Double),
     Column("hold", Boolean, nullable=False),
     Column("pod_sets", JSONB, nullable=False),
-    Column("template", JSONB, nullable=False),
-    Column("resource_version", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("1")),
     Column("admission_id", Uuid),
@@ -294,9 +302,13 @@ workload = Table(
     moment("deleted_at", nullable=True),
     document("avoid"),
     Column("first", Boolean, nullable=False, server_default=text("false")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    moment("rest", nullable=True),
+    Column("barred", Text),
     document("override", None),
     one_of("state", State),
     one_of("token", Token),
+    one_of("barred", Barred),
     CheckConstraint("attempt > 0", name="attempt"),
     CheckConstraint(
         "(admission_id IS NULL) OR state NOT IN ('Queued', 'Held')", name="waiting_is_not_admitted"

@@ -24,24 +24,24 @@ from queuer.store import ledger, reasons
 from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
+from queuer.store.tables import Barred
 
 _INTAKE = text("""
     INSERT INTO workload AS w (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted,
-        required, preferred, max_runtime, estimate, hold, pod_sets, template, resource_version, state)
+        required, preferred, max_runtime, estimate, hold, pod_sets, state, barred)
     SELECT r.uid, r.kind, r.namespace, r.name, r.queue, r.user_name, r.priority, r.preemptible,
         to_timestamp(r.submitted), r.required, r.preferred, r.max_runtime, r.estimate, r.hold, r.pod_sets,
-        r.template, r.resource_version, r.state
+        r.state, r.barred
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, kind text, namespace text, name text,
         queue text, user_name text, priority int, preemptible boolean, submitted double precision,
         required text, preferred text, max_runtime double precision, estimate double precision, hold boolean,
-        pod_sets jsonb, template jsonb, resource_version text, state text)
+        pod_sets jsonb, state text, barred text)
     ON CONFLICT (uid) DO UPDATE SET queue = excluded.queue, user_name = excluded.user_name,
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
-        hold = excluded.hold, pod_sets = excluded.pod_sets, template = excluded.template,
-        resource_version = excluded.resource_version, state = excluded.state, deleted_at = NULL, finished_at = NULL,
+        hold = excluded.hold, pod_sets = excluded.pod_sets, state = excluded.state, barred = excluded.barred,
         override = CASE WHEN w.deleted_at IS NULL THEN w.override END,
-        admission_id = NULL, admitted_at = NULL, landed_at = NULL,
+        deleted_at = NULL, finished_at = NULL, admission_id = NULL, admitted_at = NULL, landed_at = NULL,
         attempt = w.attempt + (w.admission_id IS NOT NULL)::int
     WHERE w.state IN ('Queued', 'Held')
         OR w.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM ledger WHERE uid = w.uid AND closed IS NULL)
@@ -51,7 +51,7 @@ _CHANGE = text("""
     WITH r AS (
         SELECT *, state IN ('Queued', 'Held') AS waits, state IN ('Succeeded', 'Failed') AS ends
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
-            cause text, resource_version text, avoid jsonb, first boolean)
+            cause text)
     ), old AS (
         SELECT r.*, w.state AS before, w.queue, w.admission_id, w.attempt FROM r CROSS JOIN LATERAL
             (SELECT state, queue, admission_id, attempt FROM workload WHERE uid = r.uid FOR UPDATE) AS w
@@ -64,10 +64,7 @@ _CHANGE = text("""
             admitted_at = CASE WHEN r.waits THEN NULL ELSE w.admitted_at END,
             landed_at = CASE WHEN r.waits THEN NULL
                 WHEN r.state = 'Running' THEN coalesce(w.landed_at, to_timestamp(r.at)) ELSE w.landed_at END,
-            finished_at = CASE WHEN r.ends THEN to_timestamp(r.at) END,
-            resource_version = coalesce(r.resource_version, w.resource_version),
-            avoid = coalesce(r.avoid, w.avoid),
-            first = coalesce(r.first, w.first AND r.state <> 'Running')
+            finished_at = CASE WHEN r.ends THEN to_timestamp(r.at) END
         FROM old r WHERE w.uid = r.uid
     ), admissions AS (
         UPDATE admission a SET
@@ -79,6 +76,12 @@ _CHANGE = text("""
         FROM old r WHERE a.id = r.admission_id
     )
     SELECT uid, before, state AS after, queue, attempt, at, cause FROM old ORDER BY at, uid
+""")
+_SET_BACK = text("""
+    UPDATE workload w SET avoid = r.avoid, first = r.first, failures = r.failures, rest = to_timestamp(r.rest)
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, avoid jsonb, first boolean, failures int,
+        rest double precision)
+    WHERE w.uid = r.uid
 """)
 _DROP = text("""
     UPDATE outbox SET done_at = :at, outcome = 'withdrawn' WHERE uid = ANY(:uids) AND done_at IS NULL
@@ -112,32 +115,38 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """A job as it is now. `template`: the user's own scheduling terms, from which every admission starts.
+    """A job as it is now.
 
-    `state` is not an ended one: take the job in first, then `update_states`.
+    `state` is not an ended one: take the job in first, then `update_states`. `barred`: None = it is decided on.
     """
 
     workload: Workload
-    template: Mapping[str, Any]
-    resource_version: str
     state: State = State.QUEUED
+    barred: Barred | None = None
     explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
-    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`.
-
-    `avoid` (nodes with the time until which), `first`, `resource_version`: None = as before.
+class Setback:
+    """What earlier admissions left with a workload. `avoid`: nodes on which it failed to land, until when; `first`: it
+    was interrupted by a failure not its own; `failures`: starts that failed in a row; `rest`: not offered until then.
     """
+
+    uid: str
+    avoid: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    first: bool = False
+    failures: int = 0
+    rest: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`."""
 
     uid: str
     state: State
     at: float
     cause: str = ""
-    resource_version: str | None = None
-    avoid: Mapping[str, float] | None = None
-    first: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +166,6 @@ class StoredWorkload:
     workload: Workload
     state: State
     attempt: int
-    template: Mapping[str, Any]
-    resource_version: str
     admission_id: str | None = None
     explanation: Mapping[str, Any] | None = None
     reason_since: float | None = None
@@ -166,8 +173,8 @@ class StoredWorkload:
     landed_at: float | None = None
     finished_at: float | None = None
     deleted_at: float | None = None
-    avoid: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    first: bool = False
+    setback: Setback
+    barred: Barred | None = None
     override: Override | None = None
 
     @property
@@ -227,6 +234,14 @@ async def update_states(
     ]
 
 
+async def set_back(connection: AsyncConnection, epoch: int, setbacks: Sequence[Setback]) -> None:
+    """Write down what earlier admissions left, in place of what was written before. Unknown uids are passed over."""
+    if not setbacks:
+        return
+    await check_epoch(connection, epoch)
+    await execute_rows(connection, _SET_BACK, setbacks)
+
+
 async def explain(
     connection: AsyncConnection, epoch: int, explanations: Mapping[str, Explanation | None], *, at: float
 ) -> frozenset[str]:
@@ -272,8 +287,6 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
         workload=workload_of(row),
         state=State(row.state),
         attempt=row.attempt,
-        template=row.template,
-        resource_version=row.resource_version,
         admission_id=None if row.admission_id is None else str(row.admission_id),
         explanation=row.explanation,
         reason_since=seconds(row.reason_since),
@@ -281,18 +294,16 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
         landed_at=seconds(row.landed_at),
         finished_at=seconds(row.finished_at),
         deleted_at=seconds(row.deleted_at),
-        avoid=row.avoid,
-        first=row.first,
+        setback=Setback(
+            uid=row.uid, avoid=row.avoid, first=row.first, failures=row.failures, rest=seconds(row.rest)
+        ),
+        barred=None if row.barred is None else Barred(row.barred),
         override=None if row.override is None else Override(**row.override),
     )
 
 
 def _intake_row(row: Intake) -> dict[str, Any]:
-    return workload_row(row.workload) | {
-        "template": row.template,
-        "resource_version": row.resource_version,
-        "state": row.state,
-    }
+    return workload_row(row.workload) | {"state": row.state, "barred": row.barred}
 
 
 def _step_event(row: Row[Any]) -> Event:

@@ -85,7 +85,7 @@ class Author:
     async def misconfigured(self, made: Workload, text: str) -> None:
         """Take in a job that can never start as it is."""
         reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, text=text))
-        row = Intake(workload=made, template={}, resource_version="1", explanation=reason)
+        row = Intake(workload=made, explanation=reason)
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, [row], at=NOW)
 

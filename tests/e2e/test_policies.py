@@ -7,6 +7,7 @@ sentence; each thing that stays allowed is tried too, for a policy that refuses 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ from tests.e2e.tenancy import (
 USER = "queuer.dev/user"
 WARNINGS = "--warnings-as-errors"
 MANAGED = {"queuer.dev/managed": "true"}
+CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,13 @@ class TestCreate:
         with refused("queuer-guard", "leave managedBy out"):
             managed.try_create(job(kind, **spec))
 
+    def test_a_pytorchjob_without_pods_is_told_what_is_missing(self, managed: Place) -> None:
+        for empty in ({"replicas": 1}, {"replicas": 1, "template": {}}):
+            with refused("queuer-guard", "set template.spec under each entry"):
+                managed.try_create(
+                    job("pytorchjob", pytorchReplicaSpecs={"Master": replica(1), "Worker": empty})
+                )
+
     def test_pods_may_not_name_a_class_that_preempts(self, managed: Place, kind: str) -> None:
         preempting: Any = {"priorityClassName": "system-node-critical"}
         spec = (
@@ -149,6 +158,9 @@ class TestCreate:
         with refused("queuer-priority-classes", "set preemptionPolicy to Never"):
             admin.try_create({**wanted, "metadata": {"name": "queuer-urgent"}})
         admin.try_create({**wanted, "metadata": {"name": "queuer-urgent"}, "preemptionPolicy": "Never"})
+        with refused("queuer-priority-classes", "set value to 0 or more"):
+            below = {**wanted, "metadata": {"name": "queuer-below"}, "value": -1}
+            admin.try_create({**below, "preemptionPolicy": "Never"})
         admin.try_create({**wanted, "metadata": {"name": "urgent"}})
 
 
@@ -300,6 +312,18 @@ class TestWaiting:
             managed.patch(target, larger)
         admin.patch(target, larger)
 
+    def test_a_template_cannot_break_the_glass_through_its_controller(
+        self, managed: Place, kind: str
+    ) -> None:
+        elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+        spec = elsewhere if kind == "job" else {"runPolicy": elsewhere}
+        broken = merged(job(kind, **spec), annotation(BREAK_GLASS, "from a template"))
+        assert not managed.entered_by(CONTROLLER_MANAGER).accepts(broken)
+        with refused("queuer-guard", "is for administrators"):
+            managed.entered_by(CONTROLLER_MANAGER).try_create(
+                merged(job(kind), annotation(BREAK_GLASS, "from a template"))
+            )
+
 
 class TestStarted:
     """A queued job that Queuer has started."""
@@ -449,13 +473,144 @@ class TestPods:
         with refused("queuer-guard-pods-owner", "cannot be taken from it"):
             managed.patch(member, {"metadata": {"ownerReferences": None}})
         managed.patch(member, {"metadata": {"labels": {"colour": "blue"}}})
-        managed.delete(target, "--cascade=orphan")
+        admin = managed.entered_by("admin")
+        admin.patch(target, annotation(BREAK_GLASS, "drill 8"))
+        admin.delete(target, "--cascade=orphan")
         wait_until(
             lambda: "ownerReferences" not in managed.get("pod", member["metadata"]["name"])["metadata"],
             timeout=20, describe="the garbage collector orphans it",
         )  # fmt: skip
         orphan = managed.get("pod", member["metadata"]["name"])
         assert orphan["metadata"]["labels"]["queuer.dev/workload"] == target["metadata"]["uid"]
+
+    def test_a_pod_beside_the_queues_pushes_nobody_out(self, managed: Place, cluster: Cluster) -> None:
+        admin = managed.entered_by("admin")
+        for name, policy in (("pushing", "PreemptLowerPriority"), ("patient", "Never")):
+            made = {"metadata": {"name": name}, "value": 5, "preemptionPolicy": policy}
+            admin.run("apply", "--filename=-", manifest={**CLASS, **made})
+        patient, pushing = (merged(pod(), {"spec": {"priorityClassName": n}}) for n in ("patient", "pushing"))
+        wait_until(lambda: managed.accepts(patient), timeout=20, describe="the classes are known")
+        managed.try_create(pod())
+        broken = merged(pushing, annotation(BREAK_GLASS, "incident 12"))
+        for place, wanted in (
+            (managed, pushing),
+            (managed, broken),
+            (managed.entered_by(CONTROLLER_MANAGER), pushing),
+            (managed.entered_by(CONTROLLER_MANAGER), broken),
+        ):
+            with refused("queuer-priority-pods", "set priorityClassName to queuer-default"):
+                place.try_create(wanted)
+        admin.try_create(broken)
+        with opened(cluster, labels={}) as elsewhere:
+            elsewhere.try_create(pushing)
+
+
+class TestDeletion:
+    """A queued job goes with its pods: what outlives it could not be taken back."""
+
+    def test_it_is_not_deleted_without_its_pods(self, managed: Place, kind: str) -> None:
+        target = start(managed, kind)
+        one, collection = _urls(managed, target)
+        for who in (managed, managed.entered_by("admin"), managed.entered_by(CONTROLLER_MANAGER)):
+            with refused("queuer-guard-deletion", "delete with --cascade=background"):
+                who.delete(target, "--cascade=orphan")
+            for url in (one, collection):
+                with refused("queuer-guard-deletion", "delete with --cascade=background"):
+                    _delete(who, url, propagationPolicy="Orphan")
+                with refused("queuer-guard-deletion", "delete with --cascade=background"):
+                    _delete(who, url, orphanDependents=True)
+        if kind == "job":  # what batch/v1 makes of a request that does not say
+            with refused("queuer-guard-deletion", "set propagationPolicy to Background"):
+                _delete(managed, one)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"propagationPolicy": "Background"},
+            {"propagationPolicy": "Foreground"},
+            {"orphanDependents": False},
+        ],
+        ids=["background", "foreground", "deprecated"],
+    )
+    def test_it_is_deleted_with_its_pods(self, managed: Place, kind: str, options: Manifest) -> None:
+        target = start(managed, kind)
+        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
+        _delete(managed, _urls(managed, target)[1], **options)
+        wait_until(lambda: not managed.pods(target), timeout=20, describe="the pods are gone")
+        wait_until(lambda: not _exists(managed, target), timeout=20, describe="the job is gone")
+
+    def test_no_finalizer_keeps_a_deleted_job(self, managed: Place, kind: str) -> None:
+        target = start(managed, kind)
+        for name in ("example.org/keep", "orphan"):
+            managed.patch(target, {"metadata": {"finalizers": [name]}})
+            for who in (managed, managed.entered_by(CONTROLLER_MANAGER)):
+                with refused("queuer-guard-deletion", f"the finalizer {name} would keep a deleted job"):
+                    who.delete(target, "--cascade=background")
+        managed.patch(target, {"metadata": {"finalizers": None}})
+        managed.delete(target)
+
+    def test_other_jobs_are_deleted_as_ever(self, managed: Place, kind: str) -> None:
+        managed.delete(managed.create(job(kind, queue=None)), "--cascade=orphan")
+
+    def test_it_goes_with_its_owner(self, managed: Place, kind: str) -> None:
+        metadata = {"name": f"owner-of-{kind}"}
+        owning = managed.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        child = merged(job(kind), {"metadata": {"ownerReferences": owner(owning, controller=False)}})
+        target = admit(managed, managed.create(child))
+        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
+        managed.delete(owning)
+        wait_until(lambda: not _exists(managed, target), timeout=20, describe="the job is collected")
+        wait_until(lambda: not managed.pods(target), timeout=20, describe="its pods are collected")
+
+    def test_it_goes_when_its_time_to_live_is_over(self, managed: Place, kind: str) -> None:
+        ends = {"metadata": {"annotations": {"sim/run-for": "1s"}}}
+        lives: Manifest = {"ttlSecondsAfterFinished": 0}
+        brief = merged(job(kind), {"spec": lives if kind == "job" else {"runPolicy": lives}})
+        for template in templates(brief):
+            template.update(ends)
+        target = admit(managed, managed.create(brief))
+        wait_until(lambda: not _exists(managed, target), timeout=40, describe="its controller deletes it")
+
+    def test_it_goes_with_its_namespace_whatever_would_keep_it(self, cluster: Cluster) -> None:
+        with opened(cluster, labels=MANAGED) as place:
+            wait_until(
+                lambda: is_suspended(place.try_create(job("job"))), timeout=20, describe="it has opted in"
+            )
+            targets = [start(place, kind) for kind in KINDS]
+            for target in targets:
+                place.patch(target, {"metadata": {"finalizers": ["example.org/keep"]}})
+        admin = place.entered_by("admin")
+        for target in targets:
+            wait_until(
+                partial(_is_going, admin, target), timeout=30, describe="the namespace controller deletes it"
+            )
+            admin.patch(target, {"metadata": {"finalizers": None}})
+        wait_until(
+            lambda: not admin.run("get", "namespace", place.namespace, "--ignore-not-found"),
+            timeout=60, describe="the namespace is gone",
+        )  # fmt: skip
+
+
+def _urls(place: Place, target: Manifest) -> tuple[str, str]:
+    """Where an object is, and the collection that holds nothing else."""
+    name = target["metadata"]["name"]
+    all_ = f"/apis/{target['apiVersion']}/namespaces/{place.namespace}/{target['kind'].lower()}s"
+    return f"{all_}/{name}", f"{all_}?fieldSelector=metadata.name%3D{name}"
+
+
+def _delete(place: Place, url: str, **options: Any) -> None:
+    """DELETE with these options and no others; kubectl would add its own."""
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+    place.run("delete", f"--raw={url}", "--filename=-", manifest=body)
+
+
+def _exists(place: Place, target: Manifest) -> bool:
+    return bool(place.run("get", target["kind"].lower(), target["metadata"]["name"], "--ignore-not-found"))
+
+
+def _is_going(place: Place, target: Manifest) -> bool:
+    found = place.get(target["kind"].lower(), target["metadata"]["name"])
+    return "deletionTimestamp" in found["metadata"]
 
 
 def _workload(target: Manifest) -> Manifest:

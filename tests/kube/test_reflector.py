@@ -258,6 +258,7 @@ async def test_an_object_that_cannot_be_read_stops_nobody() -> None:
         stub.put("later")
         await until(lambda: "later" in copy.uids)
         assert copy.reflector.items["breaks"].metadata.resource_version == "103"
+        assert copy.reflector.undecodable == 2
         assert stub.lists == 1
 
 

@@ -37,8 +37,7 @@ def workload(uid: str, *, queue: str = "root.a", pods: int = 1, gpus: int = 1, *
 
 def intake_of(made: Workload, **fields: Any) -> Intake:
     """A job as it came in."""
-    given: dict[str, Any] = {"template": {"nodeSelector": {}}, "resource_version": "1"}
-    return Intake(workload=made, **{**given, **fields})
+    return Intake(workload=made, **fields)
 
 
 def admission(made: Workload, *, attempt: int = 1, flavor: str = "default") -> NewAdmission:

@@ -166,3 +166,17 @@ async def test_pods_that_request_more_than_is_charged_are_drift(cluster: Cluster
     await cluster.auditor.look()
     assert cluster.drift() == {("root.a", GPU): 1, ("root.a", "cpu"): 4000, ("root.a", "pods"): 1}
     assert cluster.state.take_touched(99) == ("w1",)
+
+
+async def test_an_auditor_that_fails_shows_no_drift_of_long_ago(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.metrics.show_drift({("root.a", GPU): 97})
+
+    async def look() -> None:
+        raise OSError("no more connections")
+
+    monkeypatch.setattr(cluster.auditor, "look", look)
+    with pytest.raises(OSError, match="no more connections"):
+        await cluster.auditor.run()
+    assert cluster.drift() == {}

@@ -18,13 +18,13 @@ from tests.store.support import NOW, admission, cycle, intake_of, workload
 PAST, LIVE = 5_000, 3
 _FILL = (
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
-        pod_sets, template, resource_version, state, admission_id, admitted_at, finished_at, deleted_at)
-    SELECT 'p' || n, 'Job', 'a', 'p' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        pod_sets, state, admission_id, admitted_at, finished_at, deleted_at)
+    SELECT 'p' || n, 'Job', 'a', 'p' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
         'Succeeded', md5('p' || n)::uuid, to_timestamp(:now), to_timestamp(:now), to_timestamp(:now)
     FROM generate_series(1, :past) AS n""",
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
-        pod_sets, template, resource_version, state, deleted_at)
-    SELECT 'd' || n, 'Job', 'a', 'd' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        pod_sets, state, deleted_at)
+    SELECT 'd' || n, 'Job', 'a', 'd' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
         'Queued', to_timestamp(:now) + interval '1 s' FROM generate_series(1, :past) AS n""",
     """INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at, ended_at, end_cause)
     SELECT admission_id, uid, 1, 1, 1, '[]', '[]', submitted, finished_at, 'succeeded' FROM workload

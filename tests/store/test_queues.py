@@ -12,6 +12,7 @@ from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.errors import Conflict, InvalidInput, NotFound
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.store import cycles, ledger, queues, workloads
+from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.usage import tree_view
@@ -65,7 +66,7 @@ async def test_what_was_applied_is_what_is_loaded(engine: AsyncEngine) -> None:
     )  # fmt: skip
     async with begin(engine) as connection:
         assert await wish(connection, desired) == 1
-        config = await queues.load_config(connection)
+        config = await load_config(connection)
         assert config.flavors == desired.flavors
         assert config.topology == desired.topology
         loaded = TreeDocument(queues=tuple(config.tree), flavors=config.flavors, topology=config.topology)
@@ -92,8 +93,8 @@ async def test_children_within_their_parent(engine: AsyncEngine) -> None:
         assert "x 5 + y 4" in problem.message
         with pytest.raises(InvalidInput):
             await queues.apply(connection, planned, actor="a", source="b", reason="c")
-        assert len((await queues.load_config(connection)).tree.queues) == 1
-        assert await queues.revision(connection) == 0
+        assert len((await load_config(connection)).tree.queues) == 1
+        assert await revision(connection) == 0
 
 
 async def test_one_writer_per_queue(engine: AsyncEngine) -> None:
@@ -113,9 +114,9 @@ async def test_a_topology_that_no_object_describes_any_more_is_gone(engine: Asyn
     levels = {"levels": ["topology.kubernetes.io/rack"]}
     async with begin(engine) as connection:
         await wish(connection, document(prune=True, topology=levels), writer=ManagedBy.CRD)
-        assert (await queues.load_config(connection)).topology.levels == ("rack", "host")
+        assert (await load_config(connection)).topology.levels == ("rack", "host")
         await wish(connection, document(prune=True), writer=ManagedBy.CRD)
-        assert (await queues.load_config(connection)).topology.levels == ("host",)
+        assert (await load_config(connection)).topology.levels == ("host",)
 
 
 async def test_prune_deletes_only_what_is_own_and_inside(engine: AsyncEngine) -> None:
@@ -127,7 +128,7 @@ async def test_prune_deletes_only_what_is_own_and_inside(engine: AsyncEngine) ->
             await queues.plan(connection, document({"root.a": None}, root="root.a"), writer=API)
         ).changes == ()
         await wish(connection, document({"root.a": None, "root.a.y": None}, root="root.a", prune=True))
-        paths = list((await queues.load_config(connection)).tree.queues)
+        paths = list((await load_config(connection)).tree.queues)
     assert paths == ["root", "root.a", "root.a.theirs", "root.a.y", "root.b"]
 
 
@@ -146,10 +147,10 @@ async def test_revert(engine: AsyncEngine) -> None:
     before = document({"root.a": gpus(limit=8), "root.b": gpus(limit=2)})
     async with begin(engine) as connection:
         await wish(connection, before)
-        there = await queues.load_config(connection)
+        there = await load_config(connection)
         await wish(connection, document({"root.a": gpus(limit=4), "root.c": None}, prune=True))
         assert await queues.revert(connection, 2, actor="bob", source="test", reason="wrong") == 3
-        back = await queues.load_config(connection)
+        back = await load_config(connection)
         assert {p: q.quota for p, q in back.tree.queues.items()} == {
             p: q.quota for p, q in there.tree.queues.items()
         }
@@ -170,13 +171,13 @@ async def test_a_queue_in_use_is_not_deleted(engine: AsyncEngine, epoch: int) ->
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
         await wish(connection, empty, CRD)
-        tree = (await queues.load_config(connection)).tree
+        tree = (await load_config(connection)).tree
         assert list(tree.queues) == ["root", "root.a", "root.a.x"]
         assert tree["root.a.x"].state is QueueState.DRAINING
         assert (await queues.plan(connection, empty, writer=CRD)).changes == ()
         await ledger.close(connection, epoch, ["w1"], NOW + 1)
         await wish(connection, empty, CRD)
-        assert list((await queues.load_config(connection)).tree.queues) == ["root"]
+        assert list((await load_config(connection)).tree.queues) == ["root"]
 
 
 async def test_an_admin_is_told_what_a_deleted_queue_holds(engine: AsyncEngine, epoch: int) -> None:

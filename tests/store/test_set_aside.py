@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.leadership import load
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import FIRST
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.nodes import Node
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Admission, Assignment, CycleStats, Plan, Snapshot, SolveStatus
@@ -48,7 +50,6 @@ class Scene:
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
             facts=lambda job: NamespaceFacts(),
-            template=lambda job: {},
             reckoning=lambda: Reckoning(self.state, ()),
             with_pods_left=nobody,
             admit=lambda *_, **__: {},
@@ -94,6 +95,13 @@ class Scene:
             rows = await connection.execute(text("SELECT uid, state, token FROM workload ORDER BY uid"))
             return {row.uid: (State(row.state), row.token) for row in rows}
 
+    async def restarted(self, uid: str) -> Live:
+        """The workload as who leads next has it."""
+        state = ClusterState()
+        async with begin(self.engine) as connection:
+            await load(connection, state, now=self.now)
+        return state.live[uid]
+
     def aside(self) -> Iterable[str]:
         """Who is set aside."""
         return {uid for uid in self.asks if uid in self.state.quarantine}
@@ -115,6 +123,20 @@ async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) 
     scene.now += FIRST
     await scene.rounds()
     assert (await scene.stored())["b"] == (State.ADMITTED, None)
+
+
+async def test_a_job_that_was_never_stored_takes_no_place_in_line(scene: Scene) -> None:
+    """Guards others of its namespace: nobody would ever give its place back."""
+    queue = Queue(path="root.a", namespaces=("team-a",), access=Access(max_pending=1))
+    scene.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
+    scene.comes("a", priority=2**40)
+    await scene.rounds()
+    assert scene.aside() == {"a"}
+    scene.state.job_gone("a")
+    await scene.rounds(1)
+    scene.comes("b", submitted=NOW + 1)
+    await scene.rounds()
+    assert await scene.stored() == {"b": (State.ADMITTED, None)}
 
 
 async def test_a_row_that_is_not_as_memory_has_it_stops_no_cycle(scene: Scene) -> None:
@@ -191,3 +213,29 @@ async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) ->
     scene.state.node_changed(Node(name="n2", labels={}, allocatable={"cpu": 1000}))
     await scene.rounds()
     assert await newest() == {"default": {"cpu": 9000}}
+
+
+async def test_who_was_set_aside_has_no_failed_starts_after_a_restart(scene: Scene) -> None:
+    """What is told of it counts failures too: others."""
+    scene.comes("a")
+    await scene.rounds(1)
+    for _ in range(3):
+        scene.state.set_aside("a", ValueError("x"), now=scene.now)
+    await scene.rounds(1)
+    again = await scene.restarted("a")
+    assert again.explanation is not None
+    assert again.explanation.primary.params["failures"] == 3
+    assert (again.failures, again.rest) == (0, None)
+
+
+async def test_a_hold_keeps_the_back_off_and_its_release_ends_it(scene: Scene) -> None:
+    scene.comes("a")
+    await scene.rounds(1)
+    scene.state.put(replace(scene.state.live["a"], failures=2, rest=NOW + 300))
+    async with begin(scene.engine) as connection:
+        await workloads.set_back(connection, scene.epoch, [scene.state.live["a"].setback])
+    for hold, kept in ((True, (State.HELD, 2, NOW + 300)), (False, (State.QUEUED, 0, None))):
+        scene.comes("a", hold=hold)
+        await scene.rounds(1)
+        again = await scene.restarted("a")
+        assert (again.state, again.failures, again.rest) == kept

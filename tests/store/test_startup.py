@@ -20,8 +20,8 @@ HISTORY = 20_000
 _FILL = (
     """
     INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
-        pod_sets, template, resource_version, state, admission_id, admitted_at, landed_at, finished_at)
-    SELECT 'old' || n, 'Job', 'ns', 'old' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        pod_sets, state, admission_id, admitted_at, landed_at, finished_at)
+    SELECT 'old' || n, 'Job', 'ns', 'old' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
         'Succeeded', gen_random_uuid(), to_timestamp(:now), to_timestamp(:now), to_timestamp(:now + n)
     FROM generate_series(1, :count) AS n
     """,

@@ -55,8 +55,9 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     monkeypatch.setattr(part, "run", run)
     monkeypatch.setattr(leadership, "_AGAIN", 0.01)
     settings = Settings(database_url="", config_crs=False, cycles_dir=tmp_path)
+    metrics = Metrics()
     parts = Parts(
-        settings=settings, access=NOBODY, client=NOBODY, solver=NOBODY, metrics=Metrics(),
+        settings=settings, access=NOBODY, client=NOBODY, solver=NOBODY, metrics=metrics,
         health=Health(stalled=settings.stalled),
     )  # fmt: skip
     wake = asyncio.Event()
@@ -73,6 +74,8 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     try:
         assert again.done()
         assert not term.done(), term.exception()
+        shown = metrics.text((), state.rules.tree).decode()
+        assert f'queuer_tasks_failed_total{{task="{part.__name__.lower()}"}}' in shown
     finally:
         again.cancel()
         term.cancel()

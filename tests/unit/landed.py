@@ -67,7 +67,7 @@ class Scene:
             uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
             admission="adm", left=self.left,
         )  # fmt: skip
-        seen = tally(self.pods.of(self.live.workload), heard=self.live.heard)
+        seen = tally(self.pods.of(self.live.workload))
         outcome = settle(self.live, job, seen, now=now, limits=LIMITS)
         if outcome is None:
             return self.evicted

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from queuer.store.queues import Change, Kind
+from queuer.store.changeset import Change
+from queuer.store.config import Kind
 
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _NOTHING = "none"

@@ -24,6 +24,8 @@ from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT
 from queuer.store import queues as store
+from queuer.store.changeset import Changeset
+from queuer.store.config import Kind, load_config
 from queuer.store.cuts import cuts
 from queuer.store.engine import begin
 
@@ -43,16 +45,16 @@ async def get_queue_tree(
     accept: Annotated[str, Header()] = JSON,
 ) -> Response:
     """The configuration as a QueueTree document to apply again; YAML where `Accept` asks for it."""
-    config = await store.load_config(snapshot)
+    config = await load_config(snapshot)
     if root not in config.tree:
         raise no_queue(config.tree, root)
     inside = [
         queue
         for queue in config.tree
-        if root in config.tree.lineage(queue.path) and (store.Kind.QUEUE, queue.path) in config.writers
+        if root in config.tree.lineage(queue.path) and (Kind.QUEUE, queue.path) in config.writers
     ]
     whole = root == ROOT
-    spoken = (store.Kind.TOPOLOGY, str(store.Kind.TOPOLOGY)) in config.writers
+    spoken = (Kind.TOPOLOGY, str(Kind.TOPOLOGY)) in config.writers
     document = export(
         TreeDocument(
             root=root,
@@ -120,9 +122,7 @@ def etag(revision: int) -> str:
     return f'"{revision}"'
 
 
-async def _check_revision(
-    connection: AsyncConnection, changeset: store.Changeset, if_match: str | None
-) -> None:
+async def _check_revision(connection: AsyncConnection, changeset: Changeset, if_match: str | None) -> None:
     wanted = {tag.strip() for tag in (if_match or "*").split(",")}
     if "*" in wanted or etag(changeset.base) in wanted:
         return

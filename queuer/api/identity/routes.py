@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.identity.models import Me
 from queuer.domain.queue import QueueTree
-from queuer.store import queues, reads
+from queuer.store import reads
+from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["identity"])
 
@@ -16,7 +17,7 @@ router = APIRouter(prefix=PREFIX, tags=["identity"])
 async def get_me(engine: Engine, asker: Asking) -> Me:
     """The caller's name and groups, the namespaces that it reads and the queues that it may change."""
     async with one_view(engine) as connection:
-        tree = (await queues.load_config(connection)).tree
+        tree = (await load_config(connection)).tree
         seen = await reads.namespaces(connection)
     known = {*seen, *(space for queue in tree for space in queue.namespaces)}
     return Me(

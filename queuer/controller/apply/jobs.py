@@ -39,7 +39,6 @@ from queuer.kube.patches import (
     admit_patch,
     evict_patch,
     mark_patch,
-    own_roles,
     status_patch,
     withdraw_patch,
 )
@@ -123,13 +122,6 @@ class ClusterJobs:
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
         return bare_workload(BY_NAME[job.kind], job.object)
-
-    def template(self, job: JobView) -> dict[str, Any]:
-        """The user's own scheduling terms and counts by pod set, for the record."""
-        return {
-            own.role.name: {"count": own.role.count, **own.scheduling}
-            for own in own_roles(BY_NAME[job.kind], job.object)
-        }
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""

@@ -19,6 +19,7 @@ from queuer.controller.landing.steps import Cause
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.turns import Turns
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
 from queuer.kube.client import ApiError, ConflictError
@@ -93,27 +94,6 @@ class Budget:
         self.left -= 1
 
 
-@dataclass(slots=True, kw_only=True)
-class Turns:
-    """Jobs to be told something, each once. Namespaces take turns: one that has thousands delays no other."""
-
-    waiting: dict[str, dict[str, None]] = field(default_factory=dict)
-
-    def add(self, namespace: str, uid: str) -> None:
-        """Let this job have a turn."""
-        self.waiting.setdefault(namespace, {})[uid] = None
-
-    def take(self) -> str | None:
-        """The uid whose turn it is."""
-        for namespace, uids in self.waiting.items():
-            uid = next(iter(uids))
-            del uids[uid], self.waiting[namespace]
-            if uids:
-                self.waiting[namespace] = uids  # at the end
-            return uid
-        return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heard:
     """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell."""
@@ -158,7 +138,7 @@ class Notes:
         due = now if urgent else max(since + FIRST, now if known is None else now + SETTLED)
         self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due)
         if urgent:
-            self._urgent.add(namespace, uid)
+            self._urgent.add(uid, namespace)
             self._rung.set()
         else:
             heappush(self._later, (due, uid))
@@ -203,14 +183,13 @@ class Notes:
             _, uid = heappop(self._later)
             heard = self._heard.get(uid)
             if heard is not None and heard.due <= now:
-                self._due.add(heard.namespace, uid)
+                self._due.add(uid, heard.namespace)
 
     def _next(self) -> Event | str | None:
         """An Event, or the uid of a job whose reason is due."""
-        urgent = self._urgent.take()
-        if urgent is not None:
-            return urgent
-        return self._events.popleft() if self._events else self._due.take()
+        if self._events and not self._urgent:
+            return self._events.popleft()
+        return next(iter(self._urgent.take(1) or self._due.take(1)), None)
 
     async def _tell(self, uid: str) -> None:
         live, job = self.state.live.get(uid), self.state.jobs.get(uid)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from math import ceil
 from types import MappingProxyType
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.intake.checks import highest_priority
 from queuer.controller.landing.settle import evicting
+from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import Rules
 from queuer.domain.errors import InvalidInput
@@ -120,22 +119,22 @@ def _evict(case: Case, live: Live) -> Done:
     if live.state not in _EVICTABLE or case.job is None:
         return refuse("it is on its way out" if live.state is State.EVICTING else "it does not run")
     command, hold = case.command, bool(case.command.arguments.get("hold"))
-    rest = None if hold else ceil(case.now + REST)
     note = f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
-    if rest is None:
-        then, params = "held until it is released", {}
-    else:
-        then = f"considered again from {datetime.fromtimestamp(rest, tz=UTC):%H:%M:%S} UTC"
-        params = {"retryAt": rest}
     after = replace(
         evicting(live, now=case.now),
         override=replace(case.stamped(live), hold=True) if hold else live.override,
         displaced_by=frozenset(),
-        rest=rest,
-        explanation=simple(Token.PENDING_EVALUATION, f"{note}; {then}", **params),
+        failures=0,
+        rest=None if hold else case.now + REST,
     )
-    eviction = NewEviction(uid=live.uid, cause=CAUSE, patch=case.jobs.evict(live), note=note)
-    return Done(outcome=CommandOutcome.DONE, message=f"evicted; {then}", live=after, eviction=eviction)
+    held = simple(Token.PENDING_EVALUATION, f"{note}; held until it is released")
+    told = held if hold else resting(after, note)
+    return Done(
+        outcome=CommandOutcome.DONE,
+        message=told.primary.text,
+        live=replace(after, explanation=told),
+        eviction=NewEviction(uid=live.uid, cause=CAUSE, patch=case.jobs.evict(live), note=note),
+    )
 
 
 def _prioritise(case: Case, live: Live) -> Done:

@@ -223,7 +223,9 @@ def _admitted(
         patch=patches.admit(live, placement, domains=domains),
         domains=domains,
     )
-    return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
+    return row, replace(
+        live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None
+    )
 
 
 def _bonds(

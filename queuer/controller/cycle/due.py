@@ -70,10 +70,11 @@ def matters(before: Live | None, after: Live | None) -> bool:
         return True
     landed = before.landed is None and after.landed is not None
     whole = before.short is not None and after.short is None  # its hosts are others' again
-    waits = (before.workload, before.state, before.explanation) != (
+    waits = (before.workload, before.state, before.barred, before.rest) != (
         after.workload,
         after.state,
-        after.explanation,
+        after.barred,
+        after.rest,
     )
     return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
 

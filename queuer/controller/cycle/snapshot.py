@@ -13,15 +13,9 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
-from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
-
-NOT_OFFERED = frozenset({Token.MISCONFIGURED, Token.QUARANTINED})
-"""Jobs with these reasons are not put before the solver: only a change of the job or the tree, or another try at
-reading them, helps.
-"""
 
 SLACK = 30.0
 """Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what
@@ -46,7 +40,8 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
-            NodeState(node=node, used=_bounded(state.pods.used(node.name))) for node in state.believed()
+            NodeState(node=node, used=_bounded(state.pods.used(name)))
+            for name, node in sorted(state.nodes.items())
         ),
         tree=rules.tree,
         topology=rules.topology,
@@ -61,11 +56,9 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
 
 def offered(live: Live, state: ClusterState, *, now: float) -> bool:
     """Whether the solver is asked about this workload."""
-    wrong = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
     resting = live.rest is not None and live.rest > now
     return (
-        live.state is State.QUEUED
-        and not wrong
+        live.in_line
         and not resting
         and live.uid not in state.lines.beyond
         and live.uid not in state.quarantine

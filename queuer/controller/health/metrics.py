@@ -72,6 +72,10 @@ class Metrics:
         self.failed_terms = Counter(
             "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
         )
+        self.failed_tasks = Counter(
+            "queuer_tasks_failed", "How often a task beside the decisions failed, to be started again.", ["task"],
+            registry=registry,
+        )  # fmt: skip
         self.set_aside = Counter(
             "queuer_workloads_set_aside", "How often the handling of one workload failed.", registry=registry
         )
@@ -132,6 +136,10 @@ class Metrics:
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
         self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    def count_undecodable(self, counts: _Counts) -> None:
+        """Show how many objects of each resource could not be read, as it is at each scrape."""
+        self._show("queuer_undecodable", "Objects that came and were not understood.", ("resource",), counts)
 
     @contextmanager
     def phase(self, name: str, *, cycle: int) -> Iterator[None]:

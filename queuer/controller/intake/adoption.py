@@ -153,7 +153,9 @@ def adopt(
                 before=live.state,
             )
         )
-        after.append(replace(live, state=State.ADMITTED, placement=placement, explanation=None))
+        after.append(
+            replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None)
+        )
     record = CycleRecord(
         id=cycle, started_at=now, finished_at=now, trigger=TRIGGER, status=SolveStatus.GREEDY, waiting=0,
         capacity=state.capacity_by_flavor,

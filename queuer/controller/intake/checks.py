@@ -16,6 +16,7 @@ from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
 from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
+from queuer.store.tables import Barred
 
 
 def misconfigured(text: str, **params: object) -> Explanation:
@@ -25,21 +26,22 @@ def misconfigured(text: str, **params: object) -> Explanation:
 
 def check(
     workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
-) -> Explanation | None:
+) -> tuple[Barred, Explanation] | None:
     """What is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
-    return (
-        check_queue(workload, rules.tree)
-        or _drained(workload, rules.tree, before=before)
-        or _priority(workload, rules.tree, facts)
-        or _levels(workload, rules.topology, nodes)
-    )
+    wrong = check_queue(workload, rules.tree)
+    if wrong is None and (drained := _drained(workload, rules.tree, before=before)):
+        return Barred.DRAINING, drained
+    wrong = wrong or _priority(workload, rules.tree, facts) or _levels(workload, rules.topology, nodes)
+    return None if wrong is None else (Barred.MISCONFIGURED, wrong)
 
 
 def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:
     """Nothing new comes into a queue that drains; what waits there keeps its place."""
     path = workload.queue
     drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
-    if drains is None or (before is not None and before.workload.queue == path and not _turned_away(before)):
+    if drains is None or (
+        before is not None and before.workload.queue == path and before.barred is not Barred.DRAINING
+    ):
         return None
     usable = [leaf for leaf in _usable(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
     return misconfigured(
@@ -47,10 +49,6 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
         f"{f'from here use {_or(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
         queue=path, draining=drains, nearest=usable[:3],
     )  # fmt: skip
-
-
-def _turned_away(live: Live) -> bool:
-    return live.explanation is not None and "draining" in live.explanation.primary.params
 
 
 def highest_priority(queue: str, tree: QueueTree, facts: NamespaceFacts) -> int | None:

@@ -5,56 +5,58 @@ Nothing that a user writes can crash this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.intake.checks import check
+from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
+from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
-_RELEASED = State.HELD, State.QUEUED
 
-
-def take_in(batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs) -> None:
-    """Read these jobs, where they wait or are new, into the batch."""
+def take_in(
+    batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs, anew: Collection[str] = ()
+) -> None:
+    """Read these jobs, where they wait or are new, into the batch. `anew`: whose rows are written in any case."""
+    new: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
     for uid in uids:
         job, known = state.jobs.get(uid), batch.view(uid, state.live)
         if job is None or job.outcome is not None or (known is not None and not known.state.waiting):
             continue
         with batch.apart(uid):
-            found = _in_line(read(job, known, state=state, jobs=jobs), state)
-            if known is None or not _same(known, found):
-                batch.intakes.append(_intake(found, job))
+            found = read(job, known, state=state, jobs=jobs)
+            if found.in_line:
+                own = found.workload
+                found = _in_line(found, state, new[own.queue, own.namespace])
+                if known is None:
+                    insort(new[own.queue, own.namespace], (own.submitted, own.uid))
+            if known is None or uid in anew or not _same(known, found):
+                batch.intakes.append(_intake(found))
                 batch.after[uid] = found
 
 
-def _intake(live: Live, job: JobView) -> Intake:
-    return Intake(
-        workload=live.workload,
-        template=live.template,
-        resource_version=job.resource_version,
-        state=live.state,
-        explanation=live.explanation,
-    )
+def _intake(live: Live) -> Intake:
+    return Intake(workload=live.workload, state=live.state, barred=live.barred, explanation=live.explanation)
 
 
-def _in_line(live: Live, state: ClusterState) -> Live:
-    """Give what is to be decided on its place in line, and tell what is beyond `maxPending` so."""
-    own = live.workload
-    wrong = live.explanation is not None and live.explanation.primary.token is Token.MISCONFIGURED
-    waits = live.state is State.QUEUED and not wrong
-    state.read_again(state.lines.put(own) if waits else state.lines.discard(own.uid))
-    if own.uid not in state.lines.beyond:
+def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
+    """Tell what is beyond `maxPending` so. `new`: of its line, those that are not in memory yet."""
+    own, most = live.workload, state.rules.max_pending(live.workload.queue)
+    if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    return replace(live, explanation=_beyond(own.queue, own.namespace, state.rules.max_pending(own.queue)))
+    return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
 
 
 @cache
@@ -66,15 +68,17 @@ def _beyond(queue: str, namespace: str, most: int) -> Explanation:
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
-    explanation: Explanation | None = None
     override = None if known is None else known.override
+    barred, explanation = None, None
     try:
         workload = overridden(jobs.workload(job), override)
     except InvalidInput as error:
-        workload, explanation = overridden(jobs.bare_workload(job), override), malformed(error.problems)
+        workload = overridden(jobs.bare_workload(job), override)
+        barred, explanation = Barred.MISCONFIGURED, malformed(error.problems)
     else:
         facts = jobs.facts(job)
-        explanation = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
+        wrong = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
+        barred, explanation = wrong or (None, None)
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
@@ -82,14 +86,15 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
-    template = jobs.template(job)
-    if known is not None and (workload != known.workload or (known.state, waiting) == _RELEASED):
-        known = replace(known, avoid={}, failures=0, rest=None)  # its owner has done something about it
     if known is None:
-        return Live(workload=workload, state=waiting, template=template, explanation=explanation)
-    if explanation is None and workload == known.workload and not _settled_here(known):
+        return Live(workload=workload, state=waiting, barred=barred, explanation=explanation)
+    if _mended(known, workload):
+        known = replace(known, avoid={}, failures=0, rest=None)
+    if explanation is None and workload == known.workload and known.barred is None:
         explanation = known.explanation  # the decision's word stands until the next one
-    return replace(known, workload=workload, state=waiting, template=template, explanation=explanation)
+    if explanation is None and known.rest is not None:
+        explanation = resting(known)
+    return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
 
 
 def _on_hold(override: Override | None) -> Explanation:
@@ -99,16 +104,13 @@ def _on_hold(override: Override | None) -> Explanation:
     return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
 
 
-def _settled_here(live: Live) -> bool:
-    """Whether its explanation was given at intake rather than by a decision."""
-    if live.explanation is None:
-        return False
-    primary = live.explanation.primary
-    tokens = (Token.MISCONFIGURED, Token.ON_HOLD, Token.QUARANTINED)
-    return primary.token in tokens or "maxPending" in primary.params
+def _mended(known: Live, workload: Workload) -> bool:
+    """Whether its owner has done something about what made it fail: edited it, or held and released it."""
+    released = known.workload.hold and not workload.hold
+    return released or replace(workload, hold=known.workload.hold) != known.workload
 
 
 def _same(known: Live, found: Live) -> bool:
-    return (known.workload, known.state, known.template, known.explanation) == (
-        found.workload, found.state, found.template, found.explanation,
+    return (known.workload, known.state, known.barred, known.explanation) == (
+        found.workload, found.state, found.barred, found.explanation,
     )  # fmt: skip

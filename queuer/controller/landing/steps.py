@@ -77,8 +77,8 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included; `live`: all of them
-    together; `unbound`: of these, on no node; `problem`: a scheduler's message of one of them. `arrived`: pods that
-    came onto nodes since the last that was counted; `latest`: the last arrival of all.
+    together; `unbound`: of these, on no node; `problem`: a scheduler's message of one of them. `placed`: uids of all
+    that are on nodes, or were until they ended.
     """
 
     bound: Mapping[str, int]
@@ -90,23 +90,22 @@ class Tally:
     there: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
-    arrived: int = 0
-    latest: int = 0
+    placed: frozenset[str] = frozenset()
 
 
-def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
-    """Count a gang's pods. `heard`: see `Live.heard`."""
+def tally(pods: Iterable[PodView]) -> Tally:
+    """Count a gang's pods."""
     bound: Counter[str] = Counter()
     running: Counter[str] = Counter()
     succeeded: Counter[str] = Counter()
     there: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
-    nodes: set[str] = set()
-    live, unbound, arrived, latest, problem = 0, 0, 0, 0, ""
+    nodes, placed = set[str](), set[str]()
+    live, unbound, problem = 0, 0, ""
     for pod in pods:
         role = pod.pod_set or ""
-        latest = max(latest, pod.arrival)
-        arrived += heard is not None and pod.arrival > heard
+        if pod.node is not None:
+            placed.add(pod.uid)
         if pod.succeeded:
             succeeded[role] += 1
         if pod.ended:
@@ -125,7 +124,7 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
         unbound=unbound, live=live, nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
-        arrived=arrived, latest=latest,
+        placed=frozenset(placed),
     )  # fmt: skip
 
 
@@ -253,14 +252,14 @@ def _missed(live: Live, seen: Tally, *, short: int, now: float) -> Short:
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
         since = now if live.landed is not None or patched is None else patched
-        return Short(since=since, made=made, due=short, heard=seen.latest)
-    came = seen.arrived if seen.latest > before.heard else 0
+        return Short(since=since, made=made, due=short, seen=seen.placed)
+    came = len(seen.placed - before.seen)
     got_on = came or (made and not before.made)
     return Short(
         since=now if got_on else before.since,
         made=made,
         due=max(0, before.due - came),
-        heard=max(before.heard, seen.latest),
+        seen=seen.placed,
     )
 
 

@@ -19,7 +19,7 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.queue import QueueTree
-from queuer.domain.reasons import LONGEST, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
@@ -87,18 +87,24 @@ def _withdraw(
 
 
 def _explain(batch: Batch, live: Live, text: str) -> None:
-    """Say why it was taken back, and when it is tried again: a restart reads that from here."""
-    params: dict[str, int] = {}
-    if live.rest is not None:
-        params = {"failures": live.failures, "retryAt": ceil(live.rest)}
-        at = datetime.fromtimestamp(ceil(live.rest), tz=UTC)
-        text = (
-            f"{text[:LONGEST]}. Start {live.failures} in a row that failed; tried again at {at:%Y-%m-%d %H:%M:%S} UTC, "
-            "or as soon as the job is edited, or held and released"
-        )
-    explanation = simple(Token.ADMITTED_NOT_PLACED, text, **params)
+    """Say why it was taken back, and when it is tried again."""
+    explanation = simple(Token.ADMITTED_NOT_PLACED, text) if live.rest is None else resting(live, text)
     batch.explanations[live.uid] = explanation
     batch.after[live.uid] = replace(live, explanation=explanation)
+
+
+def resting(live: Live, why: str = "it could not start") -> Explanation:
+    """The explanation of a workload that rests after starts that failed, or after it was sent back by command."""
+    assert live.rest is not None
+    again = ceil(live.rest)
+    at = f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if not live.failures:
+        return simple(Token.PENDING_EVALUATION, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
+    text = (
+        f"{why[:LONGEST]}. Start {live.failures} in a row that failed; tried again at {at}, "
+        "or as soon as the job is edited, or held and released"
+    )
+    return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again)
 
 
 def settle_touched(
@@ -119,7 +125,7 @@ def settle_touched(
             continue
         with batch.apart(uid):
             pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
-            seen = tally(pods, heard=live.heard)
+            seen = tally(pods)
             outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if outcome is None:
@@ -148,14 +154,11 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
             NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before), note=outcome.note)
         )
     elif outcome.state is not None:
-        waiting = outcome.state.waiting
         batch.changes[uid] = StateChange(
             uid=uid,
             state=outcome.state,
             at=batch.now,
             cause=outcome.cause,
-            avoid=before.avoid if waiting else None,
-            first=before.first if waiting else None,
         )
     if outcome.recharge and outcome.live is not None and not outcome.release:
         batch.recharges += _recharges(outcome.live, outcome.recharge, at=batch.now)

@@ -56,10 +56,13 @@ class Auditor:
         self._seen: Mapping[Key, Difference] = {}
 
     async def run(self) -> None:
-        """Look for ever."""
-        while True:
-            await self.look()
-            await asyncio.sleep(self._every * AGAIN if self._seen else self._every)
+        """Look for ever. Once it does not, no drift is shown: what it saw last may be long over."""
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._every * AGAIN if self._seen else self._every)
+        finally:
+            self._metrics.show_drift({})
 
     async def look(self) -> None:
         """Compare once; show and repair what differed in the same way the last time."""

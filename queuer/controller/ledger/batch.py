@@ -22,7 +22,7 @@ from queuer.store.commands import Answer, NewOverride
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Done, Effect, Entry
-from queuer.store.workloads import Intake, StateChange
+from queuer.store.workloads import Intake, Setback, StateChange
 
 
 @dataclass(slots=True)
@@ -44,6 +44,7 @@ class Batch:
     overrides: list[NewOverride] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     explanations: dict[str, Explanation | None] = field(default_factory=dict)
+    setbacks: list[Setback] = field(default_factory=list)
     after: dict[str, Live | None] = field(default_factory=dict)
     ran: list[tuple[Workload, float]] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -73,6 +74,13 @@ class Batch:
     def uids(self) -> frozenset[str]:
         """All workloads that it is about."""
         return frozenset(uid for part in self._parts().values() for uid in map(_uid, part))
+
+    def set_back(self, lives: Mapping[str, Live]) -> None:
+        """Write what earlier admissions left with the workloads, where that is not what memory has yet."""
+        for uid, live in self.after.items():
+            before = lives[uid].setback if uid in lives else Setback(uid=uid)
+            if live is not None and live.setback != before:
+                self.setbacks.append(live.setback)
 
     def tell(self, reasons: Mapping[str, Explanation]) -> None:
         """Write these reasons too, where they still stand after what happens to the workload in this round."""
@@ -111,7 +119,7 @@ class Batch:
     def _parts(self) -> dict[str, Any]:
         names = (
             "intakes", "results", "changes", "evictions", "effects", "recharges", "release", "forget", "overrides",
-            "answers", "explanations", "after", "ran",
+            "answers", "explanations", "setbacks", "after", "ran",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -120,7 +128,7 @@ class Batch:
         """Whether there is anything for the database."""
         parts = (
             self.intakes, self.results, self.changes, self.evictions, self.effects, self.recharges, self.release,
-            self.forget, self.overrides, self.answers, self.explanations,
+            self.forget, self.overrides, self.answers, self.explanations, self.setbacks,
         )  # fmt: skip
         return any(parts)
 
@@ -136,6 +144,7 @@ class Batch:
         await commands.answer(connection, epoch, self.answers, at=self.now)
         # After the steps: a job that goes back to its queue may have been edited while it was not there.
         self.taken = await workloads.intake(connection, epoch, self.intakes, at=self.now)
+        await workloads.set_back(connection, epoch, self.setbacks)
         await workloads.explain(connection, epoch, self.explanations, at=self.now)
         return (*entries, *await outbox.put(connection, epoch, self.effects, at=self.now))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from queuer.controller.memory.live import Live, Placement
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.reasons import NO_PARAMS
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredBond, StoredReservation
@@ -123,10 +122,9 @@ def live_of(
     see `Live`; `held`: see `ledger.load_held`. A pod set whose row is missing is charged in full: that is drift.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
-    anew. How long it rests after landings that failed is in the reason that was given for that.
+    anew.
     """
-    placement, explained = None, stored.explained
-    rest = explained.primary.params if explained is not None else NO_PARAMS
+    placement, setback = None, stored.setback
     if admission is not None:
         placement = Placement(
             id=admission.id,
@@ -142,15 +140,15 @@ def live_of(
         workload=stored.workload,
         state=stored.state,
         attempt=stored.attempt,
-        template=stored.template,
         placement=placement,
-        explanation=explained,
+        explanation=stored.explained,
+        barred=stored.barred,
         landed=stored.landed_at,
         running=stored.landed_at,
-        avoid=stored.avoid,
-        failures=rest.get("failures", 0),
-        rest=rest.get("retryAt"),
-        first=stored.first,
+        avoid=setback.avoid,
+        failures=setback.failures,
+        rest=setback.rest,
+        first=setback.first,
         displaced_by=frozenset() if displacer is None else frozenset({displacer}),
         evictions=evictions,
         deleted=stored.deleted_at is not None,

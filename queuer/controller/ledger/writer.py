@@ -36,6 +36,7 @@ class Writer:
         term = self._term
         if batch.release:
             await term.settings.failpoints.at(Point.BEFORE_RELEASE)
+        batch.set_back(term.state.live)
         batch, entries = self._without(batch, batch.failed), tuple[Entry, ...]()
         while batch.writes:
             try:

@@ -23,6 +23,11 @@ class Lines:
         self._where: dict[str, tuple[tuple[str, str], Place]] = {}
         self.beyond: set[str] = set()
 
+    def ahead(self, workload: Workload) -> int:
+        """How many wait before it, or would if it had its place."""
+        line = self._lines.get((workload.queue, workload.namespace), ())
+        return bisect_left(line, (workload.submitted, workload.uid))
+
     def put(self, workload: Workload) -> list[str]:
         """Give a workload its place; returns others of whom it changes whether they are within."""
         where = (workload.queue, workload.namespace), (workload.submitted, workload.uid)

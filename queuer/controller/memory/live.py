@@ -14,6 +14,8 @@ from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
+from queuer.store.tables import Barred
+from queuer.store.workloads import Setback
 
 HOUR = 3600.0
 """How long an eviction is remembered."""
@@ -61,24 +63,23 @@ class Short:
 
     `since`: when it last got on: a pod came onto a node, or was made where none was waiting; at first, when it was
     patched or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
-    onto a node until each place was filled once. `heard`: the last `PodView.arrival` that is counted in.
+    onto a node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
     """
 
     since: float
     made: bool = False
     due: int = 0
-    heard: int = 0
+    seen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A workload that waits, runs, or has ended with something left to release.
 
-    `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
+    `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `short`: what it misses; None = nothing, or nobody has looked since this process leads. `avoid`: nodes it failed to
-    land on, until when. `failures`: landings that failed in a row. `rest`: not offered until then, because of these.
-    `first`: interrupted by a failure not its own.
+    `short`: what it misses; None = nothing, or nobody has looked since this process leads. `barred`: why no decision is
+    asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led. `override`: what counts
     instead of the job's own words.
@@ -87,9 +88,9 @@ class Live:
     workload: Workload
     state: State
     attempt: int = 1
-    template: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement | None = None
     explanation: Explanation | None = None
+    barred: Barred | None = None
     told: float = 0.0
     landed: float | None = None
     running: float | None = None
@@ -110,9 +111,16 @@ class Live:
         return self.workload.uid
 
     @property
-    def heard(self) -> int | None:
-        """The last arrival of a pod that is counted in; None = it misses none."""
-        return None if self.short is None else self.short.heard
+    def setback(self) -> Setback:
+        """What earlier admissions left with it, as the store keeps it."""
+        return Setback(
+            uid=self.uid, avoid=self.avoid, first=self.first, failures=self.failures, rest=self.rest
+        )
+
+    @property
+    def in_line(self) -> bool:
+        """Whether it has a place in the line of its queue: it waits, and nothing is wrong with it."""
+        return self.state is State.QUEUED and self.barred in (None, Barred.BEYOND)
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

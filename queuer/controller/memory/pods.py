@@ -7,7 +7,7 @@ Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.workload import GRACE, Workload
@@ -20,7 +20,6 @@ class PodView:
 
     `deleted`: since when it is to go (its grace included), seconds since the epoch; `grace`: what it is given unless
     whoever deletes it says otherwise.
-    `arrival`: how many pods were heard of on a node before it was, and itself; 0 = on none. Given by `PodIndex`.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -38,7 +37,6 @@ class PodView:
     deleted: float | None = None
     grace: float = GRACE
     problem: str = ""
-    arrival: int = 0
 
     @property
     def terminating(self) -> bool:
@@ -66,7 +64,6 @@ class PodIndex:
         self._pods: dict[str, PodView] = {}
         self._by_owner: dict[tuple[str, str], dict[str, PodView]] = {}
         self._used: dict[str, dict[str, int]] = {}
-        self._arrivals = 0
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -82,21 +79,11 @@ class PodIndex:
         and they must go on being charged to it.
         """
         old = self.remove(pod.uid)
-        if (arrival := self._arrival(pod, old)) != pod.arrival:
-            pod = replace(pod, arrival=arrival)
         self._pods[pod.uid] = pod
         if pod.owner is not None:
             self._by_owner.setdefault((pod.namespace, pod.owner), {})[pod.uid] = pod
         self._count(pod, sign=1)
         return old
-
-    def _arrival(self, pod: PodView, old: PodView | None) -> int:
-        if pod.node is None:
-            return 0
-        if old is None or not old.arrival:
-            self._arrivals += 1
-            return self._arrivals
-        return old.arrival
 
     def remove(self, uid: str) -> PodView | None:
         """Forget a pod that is gone; returns what was known of it."""

@@ -16,7 +16,7 @@ from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
-from queuer.controller.memory.unread import Unread
+from queuer.controller.memory.turns import Turns
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
@@ -24,8 +24,8 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Bond, Reservation
+from queuer.store.tables import Barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,6 @@ class ClusterState:
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
-        self._allocatable: dict[str, int] = {}  # of all nodes
         self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
@@ -71,7 +70,7 @@ class ClusterState:
         self.timed: set[str] = set()
         self.holds: set[str] = set()
         self.touched: set[str] = set()
-        self.unread = Unread()
+        self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
         self.lines = Lines(lambda queue: self.rules.max_pending(queue))
         self.quarantine = Quarantine()
@@ -84,37 +83,15 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
         if self.nodes.get(node.name) != node:
-            self._forget(node.name)
             self.nodes[node.name] = node
-            self._allocatable = add(self._allocatable, node.allocatable)
             self._capacity = None
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
-        if name in self.nodes:
-            self._forget(name)
-            self.reconsider()
-
-    def _forget(self, name: str) -> None:
-        node = self.nodes.pop(name, None)
-        if node is not None:
-            self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+        if self.nodes.pop(name, None) is not None:
             self._capacity = None
-
-    @property
-    def unsummable(self) -> frozenset[str]:
-        """Resources of which the nodes have more together than a decision can sum."""
-        return frozenset(r for r, amount in self._allocatable.items() if amount > MOST_AMOUNT)
-
-    def believed(self) -> tuple[Node, ...]:
-        """The nodes by name, without the amounts that bring those before them above what can be summed.
-
-        Which these are depends on what the nodes say now, not on when it was heard.
-        """
-        nodes = tuple(node for _, node in sorted(self.nodes.items()))
-        summed = dict.fromkeys(self.unsummable, 0)
-        return tuple(_within(summed, node) for node in nodes) if summed else nodes
+            self.reconsider()
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -192,11 +169,17 @@ class ClusterState:
         """Take over a workload as it now is in the database."""
         self.live[live.uid] = live
         self._file(live)
-        if not live.state.waiting:
-            self.read_again(self.lines.discard(live.uid))
+        self._line_up(live)
         if live.uid in self.elsewhere:
             self._follow_elsewhere(live.uid)
         self.touch(live.uid)
+
+    def _line_up(self, live: Live) -> None:
+        """Give it its place in line, or take it away. Whoever is to be told something else by that is read again."""
+        others = self.lines.put(live.workload) if live.in_line else self.lines.discard(live.uid)
+        if (live.uid in self.lines.beyond) != (live.barred is Barred.BEYOND):
+            others.append(live.uid)
+        self.read_again(others)
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
@@ -235,7 +218,7 @@ class ClusterState:
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
         self._capacity = None
-        self.lines.rebuild(live.workload for live in self.live.values() if live.state is State.QUEUED)
+        self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
@@ -277,11 +260,17 @@ class ClusterState:
             self.tell(live, why)
         self.reconsider()
 
-    def try_again(self, *, now: float) -> None:
-        """Look at those again that were set aside long enough."""
-        for uid in self.quarantine.due(now):
+    def try_again(self, *, now: float) -> list[str]:
+        """Look at those again that were set aside long enough; returns their uids."""
+        found = self.quarantine.due(now)
+        for uid in found:
+            live = self.live.get(uid)
+            if live is not None and live.state.waiting:
+                self.put(replace(live, explanation=None))  # what was told of it holds no more
+                self.reconsider()
             self.read_again([uid])
             self.touch(uid)
+        return found
 
     # -- what is still to be written
 
@@ -365,19 +354,9 @@ class ClusterState:
         """
         if self._capacity is None:
             total: dict[str, dict[str, int]] = {}
-            for node in self.believed():
+            for node in self.nodes.values():
                 flavor = flavor_of(node, self.rules.flavors)
                 if flavor is not None:
                     total[flavor] = add(total.get(flavor, {}), node.allocatable)
             self._capacity = total
         return self._capacity
-
-
-def _within(summed: dict[str, int], node: Node) -> Node:
-    """The node without what would bring a sum above the limit; the rest is added to the sums."""
-    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > MOST_AMOUNT}
-    for resource in summed.keys() - beyond:
-        summed[resource] += node.allocatable.get(resource, 0)
-    if not beyond:
-        return node
-    return replace(node, allocatable={r: n for r, n in node.allocatable.items() if r not in beyond})

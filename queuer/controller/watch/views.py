@@ -15,8 +15,8 @@ from queuer.kube.requests import effective_requests
 _EFFECTS = frozenset(TaintEffect)
 
 
-MOST_ON_NODE = 2**53
-"""Of one resource on a node, in base units: eight pebibytes."""
+MOST_ON_NODE = 2**48
+"""Of one resource on a node, in base units: 256 tebibytes. 64 bits sum those of 16,384 nodes."""
 
 
 def node_of(found: NodeObject) -> tuple[Node, tuple[FieldProblem, ...]]:
@@ -49,7 +49,7 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
             continue
         if amount > MOST_ON_NODE:
             hint = "mend what reports it: a kubelet or a device plugin"
-            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^53", hint=hint))
+            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^48", hint=hint))
         else:
             read[resource] = amount
     return read, tuple(problems)
@@ -72,7 +72,6 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         failed=phase == "Failed",
         deleted=seconds_of(found.metadata.deletion_timestamp),
         grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
-        arrival=known.arrival if known is not None else 0,
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 
@@ -86,6 +85,11 @@ def _requests(found: Pod) -> dict[str, int]:
     try:
         return effective_requests(found.spec)
     except InvalidInput:
-        # The API server has checked every quantity; what is left are amounts beyond 64 bits, which fit no
-        # node.
-        return {"pods": 1}
+        # The API server has checked every quantity: some amount is beyond 64 bits, and whatever else it asks for, its
+        # node is full.
+        stated = [c.resources for c in (*found.spec.containers, *found.spec.init_containers)]
+        stated += [] if found.spec.resources is None else [found.spec.resources]
+        named = {r for amounts in stated for r in (*amounts.requests, *amounts.limits)}.union(
+            found.spec.overhead or ()
+        )
+        return {**dict.fromkeys(named, MOST_ON_NODE), "pods": 1}

@@ -101,7 +101,6 @@ class Watches:
     ) -> None:
         self._client, self._state, self._facts, self._look, self._timing = client, state, facts, look, timing
         self._opted_in: frozenset[str] = frozenset()
-        self._unsummable: frozenset[str] = frozenset()
         self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
@@ -135,6 +134,7 @@ class Watches:
 
     async def run(self, metrics: Metrics) -> None:
         """Keep everything up to date until cancelled."""
+        metrics.count_undecodable(lambda: [((r.resource.plural,), r.undecodable) for r in self.reflectors])
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
                 _start(group, reflector)
@@ -243,9 +243,6 @@ class Watches:
             for problem in problems:
                 log.error("amount of a node not understood, not used", node=name, said=str(problem))
             self._state.node_changed(node)
-        before, self._unsummable = self._unsummable, self._state.unsummable
-        for resource in sorted(self._unsummable - before):
-            log.error("too much on all nodes together, not used on the last by name", resource=resource)
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object

@@ -30,6 +30,7 @@ from queuer.solver.records import (
     Snapshot,
     SolveStatus,
 )
+from queuer.store.tables import Barred
 
 PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
@@ -267,8 +268,7 @@ def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
 def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(barred: bool) -> None:
     """Nor is a job started whose queue is not there any more."""
     state, asked, plan = world()
-    wrong = full(0, token=Token.MISCONFIGURED)
-    state.put(replace(state.live["a"], explanation=wrong))
+    state.put(replace(state.live["a"], barred=Barred.MISCONFIGURED))
     late = {"a": full(1)}
     if barred:
         pending = tuple(p for p in asked.snapshot.pending if p.workload.uid != "a")

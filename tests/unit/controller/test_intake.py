@@ -17,6 +17,7 @@ from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.kube.kinds import PYTORCHJOB
+from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 
@@ -89,9 +90,9 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
 def test_a_job_that_cannot_be_handled_is_the_only_one_that_is_not_taken_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(self: ClusterJobs, job: JobView) -> dict[str, Any]:
-        return {} if job.uid == "good" else {"x": 1 / 0}
+    def facts(self: ClusterJobs, job: JobView) -> NamespaceFacts:
+        return NamespaceFacts(default_priority=0 if job.uid == "good" else 1 // 0)
 
-    monkeypatch.setattr(ClusterJobs, "template", fails)
+    monkeypatch.setattr(ClusterJobs, "facts", facts)
     state = heard(manifest("bad"), manifest("good"))
     assert state.live.keys() == {"good"}

@@ -56,11 +56,11 @@ def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) ->
 
 def followed(live: Live, job: JobView | None, *pods: PodView, now: float) -> Step | None:
     """The step after the look at which it is noted what is missing."""
-    step = next_step(live, job, tally(pods, heard=live.heard), now=now, landing_deadline=60.0)
+    step = next_step(live, job, tally(pods), now=now, landing_deadline=60.0)
     if step is None or step.move is not Move.SHRUNK:
         return step
     noted = replace(live, short=step.short)
-    return next_step(noted, job, tally(pods, heard=noted.heard), now=now, landing_deadline=60.0)
+    return next_step(noted, job, tally(pods), now=now, landing_deadline=60.0)
 
 
 def test_running_is_not_said_before_every_pod_runs() -> None:
@@ -88,7 +88,7 @@ def test_a_gang_whose_pods_end_before_all_are_bound_has_landed_once_each_place_w
     index.put(pod("p0"))
     moves = []
     for now in range(1, 5):
-        seen = tally(index.of(WORKLOAD), heard=live.heard)
+        seen = tally(index.of(WORKLOAD))
         for _ in range(3):  # a look again at the same pods counts nobody twice
             step = next_step(live, owed, seen, now=100.0 + now, landing_deadline=60.0)
             if step is None:
@@ -108,7 +108,7 @@ def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
         index.put(pod(f"old{i}", "n1", succeeded=True))
     live = PLACING
     for now in (101.0, 102.0, 103.0):
-        seen = tally(index.of(WORKLOAD), heard=live.heard)
+        seen = tally(index.of(WORKLOAD))
         step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
         assert step is None or step.move is Move.SHRUNK
         live = replace(live, short=step.short) if step is not None else live
@@ -123,9 +123,7 @@ def test_a_gang_that_gets_on_is_given_more_time() -> None:
     for now in (100.0, 150.0):
         if now == 150.0:
             index.put(pod("a", "n1", running=True))
-        step = next_step(
-            live, JOB, tally(index.of(WORKLOAD), heard=live.heard), now=now, landing_deadline=60.0
-        )
+        step = next_step(live, JOB, tally(index.of(WORKLOAD)), now=now, landing_deadline=60.0)
         assert step is not None
         assert step.move is Move.SHRUNK
         live = replace(live, short=step.short)
@@ -211,13 +209,13 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
     left = pod("a", "n1", running=True)
-    short = replace(RUNNING, short=Short(since=200.0))
+    short = replace(RUNNING, short=Short(since=200.0, seen=frozenset({"a"})))
     assert deadlines(short, landing_deadline=60.0) == (1100.0,)
     assert move(short, JOB, left, now=1099.0) is None, "the Job controller backs off"
     assert move(short, JOB, left, now=1100.0) is Move.EVICT
     homeless = pod("b", problem="0/1 nodes are available")
-    waits = replace(short, short=Short(since=220.0, made=True))
-    step = next_step(short, JOB, tally([left, homeless], heard=0), now=220.0, landing_deadline=60.0)
+    waits = replace(short, short=Short(since=220.0, made=True, seen=frozenset({"a"})))
+    step = next_step(short, JOB, tally([left, homeless]), now=220.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.short) == (Move.SHRUNK, waits.short)
     assert move(waits, JOB, left, homeless, now=279.0) is None

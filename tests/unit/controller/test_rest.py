@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,10 +22,9 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.solver.records import Assignment
-from queuer.store.codec import explanation_json
 from queuer.store.outbox import Entry
-from queuer.store.tables import EntryKind, Outcome
-from queuer.store.workloads import StoredWorkload
+from queuer.store.tables import Barred, EntryKind, Outcome
+from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
 
 PLACEMENT = Placement(
@@ -43,6 +41,7 @@ class Scene:
     def __init__(self) -> None:
         self.state = ClusterState()
         self.state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+        self.written = Setback(uid="u")
         self.jobs = ClusterJobs(None, self.state, Facts())  # type: ignore[arg-type]
         self.hear()
 
@@ -60,6 +59,8 @@ class Scene:
 
     def keep(self, batch: Batch) -> None:
         """What memory holds once the batch is written."""
+        batch.set_back(self.state.live)
+        self.written = next(iter(batch.setbacks), self.written)
         for live in batch.after.values():
             assert live is not None
             self.state.put(live)
@@ -105,11 +106,9 @@ def test_a_restart_does_not_end_the_rest() -> None:
     scene = Scene()
     scene.fail(at=100.0)
     scene.fail(at=200.0)
-    assert scene.live.explanation is not None
-    kept: dict[str, Any] = explanation_json(scene.live.explanation)
     stored = StoredWorkload(
-        workload=scene.live.workload, state=State.QUEUED, attempt=3, template={}, resource_version="1",
-        explanation=kept,
+        workload=scene.live.workload, state=State.QUEUED, attempt=3,
+        setback=scene.written,
     )  # fmt: skip
     again = live_of(stored, None, displacer=None)
     assert (again.failures, again.rest) == (2, 320.0)
@@ -126,5 +125,20 @@ def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
     for keys in said:
         scene.hear(**keys)
     assert [scene.live.rest, scene.live.failures] == [None, 0]
+    assert scene.written == Setback(uid="u")
     assert offered(scene.live, scene.state, now=101.0)
     assert scene.live.explanation is None
+
+
+def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reason() -> None:
+    scene = Scene()
+    scene.fail(at=100.0)
+    rules = scene.state.rules
+    scene.state.configure(Rules(revision=2))
+    scene.hear()
+    assert {scene.live.barred} == {Barred.MISCONFIGURED}
+    scene.state.configure(rules)
+    scene.hear()
+    assert (scene.live.barred, scene.live.failures, scene.live.rest) == (None, 1, 160.0)
+    assert scene.live.explanation is not None
+    assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text

@@ -212,17 +212,3 @@ def test_a_gang_that_is_evicted_for_a_lost_pod_is_charged_for_what_the_others_ho
     scene.put("p1", "n1", requests={"pods": 1, "cpu": 500})
     assert scene.look(PATIENT) == PATIENT
     assert scene.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 500}
-
-
-def test_an_arrival_is_given_once_and_kept() -> None:
-    """Guards the count: what a pod says of itself later, or a list made anew, is no other binding."""
-    scene = Scene(1)
-    [first] = scene.pods.of(scene.live.workload)
-    scene.put("q")
-    scene.put("q", "n1")
-    scene.put("p0", "n1")
-    scene.end("p0")
-    assert {pod.uid: pod.arrival for pod in scene.pods.of(scene.live.workload)} == {
-        "p0": first.arrival,
-        "q": first.arrival + 1,
-    }

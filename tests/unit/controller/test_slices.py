@@ -11,7 +11,7 @@ from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.quarantine import FIRST, LAST, Quarantine
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.memory.unread import Unread
+from queuer.controller.memory.turns import Turns
 from queuer.domain.workload import PodSet, State, Workload
 
 OWN = Workload(
@@ -23,7 +23,7 @@ JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version=
 
 
 def test_a_flood_of_one_namespace_holds_up_no_other() -> None:
-    unread = Unread()
+    unread = Turns()
     for n in range(1000):
         unread.add(f"a{n}", "a")
     unread.take(10)

@@ -23,6 +23,7 @@ from queuer.domain.reasons import Explanation
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Assignment
+from queuer.store.tables import Barred
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -233,7 +234,7 @@ def test_what_cannot_start_is_told_with_the_nearest_right_answer(
 ) -> None:
     found = check(replace(WORKLOAD, **change), RULES, [node("n1")], facts=NamespaceFacts(), before=None)  # type: ignore[arg-type]
     assert found is not None
-    assert expected in found.primary.text
+    assert expected in found[1].primary.text
 
 
 FACTS = NamespaceFacts(priorities={"low": 1, "high": 100, "top": 900, "system-node-critical": 2_000_001_000})
@@ -261,30 +262,30 @@ def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
         assert found is None
     else:
         assert found is not None
-        assert expected in found.primary.text
+        assert expected in found[1].primary.text
 
 
 def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_place() -> None:
     queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
 
-    def told(before: Live | None) -> Explanation | None:
+    def told(before: Live | None) -> tuple[Barred, Explanation] | None:
         return check(WORKLOAD, rules, [], facts=NamespaceFacts(), before=before)
 
     refused = told(None)
     assert refused is not None
-    assert "queue root.a is draining and takes no new jobs" in refused.primary.text
+    assert "queue root.a is draining and takes no new jobs" in refused[1].primary.text
     waits = Live(workload=WORKLOAD, state=State.QUEUED)
     assert told(waits) is None
     assert told(replace(waits, workload=replace(WORKLOAD, queue="root.b"))) == refused
-    assert told(replace(waits, explanation=refused)) == refused, "it is not let in by being read again"
+    assert told(replace(waits, barred=refused[0])) == refused, "it is not let in by being read again"
 
 
 def test_a_level_whose_label_no_node_carries_is_named() -> None:
     bare = Node(name="n", labels={}, allocatable={})
     found = check(replace(WORKLOAD, required="rack"), RULES, [bare], facts=NamespaceFacts(), before=None)
     assert found is not None
-    assert RACK in found.primary.text
+    assert RACK in found[1].primary.text
     assert (
         check(replace(WORKLOAD, required="rack"), RULES, [node("n1")], facts=NamespaceFacts(), before=None)
         is None

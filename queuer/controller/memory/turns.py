@@ -1,11 +1,11 @@
-"""Jobs to be read, taken in slices: one of each namespace in turn, so that a flood of one holds up no other."""
+"""Jobs to be read or told of, taken one of each namespace in turn, so that a flood of one holds up no other."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 
 
-class Unread:
+class Turns:
     """Uids in the order in which they came, by namespace."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Unread:
         return len(self._known)
 
     def add(self, uid: str, namespace: str) -> None:
-        """Have a job read; one that is to be read already keeps its place."""
+        """Let a job have a turn; one that waits for it already keeps its place."""
         if uid not in self._known:
             self._known.add(uid)
             self._waiting.setdefault(namespace, deque()).append(uid)

@@ -1,14 +1,14 @@
 """Commands on workloads, and what they override of what a job says itself.
 
-Revision: 0012, after 0009
+Revision: 0011, after 0010
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0012"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,28 @@
+"""What stands in several admission policies, since CEL cannot share it, is the same in all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+POLICIES = Path(__file__).parents[2] / "deploy" / "policies"
+
+
+def copies(pattern: str) -> list[str]:
+    """All passages that match, white space aside."""
+    texts = (path.read_text() for path in sorted(POLICIES.glob("*.yaml")))
+    return [" ".join(found.split()) for text in texts for found in re.findall(pattern, text, re.DOTALL)]
+
+
+def test_break_glass_is_one_right_everywhere() -> None:
+    """A copy that differs is a way around the guard, or no way out of it."""
+    found = copies(r"- name: no-break-glass\n(.*?allowed\(\)\)+)")
+    assert len(found) >= 5
+    assert len(set(found)) == 1
+    assert len(found) == len(copies("check\\('break-glass'\\)")), "no right is asked for in other words"
+
+
+def test_controllers_that_make_pods_are_the_same_everywhere() -> None:
+    found = copies(r"username in \[([^]]*job-controller[^]]*)\]")
+    assert len(found) >= 2
+    assert len(set(found)) == 1
