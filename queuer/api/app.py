@@ -32,6 +32,7 @@ from queuer.api.pages import login, page
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
+from queuer.api.workloads import commands
 from queuer.api.workloads import routes as workloads
 
 DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
@@ -81,6 +82,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         simulations,
         topology,
         cycles,
+        commands,
     ):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.output import Format, console, emit, say, styled
 
@@ -126,7 +127,7 @@ def apply(
         if dry_run or not made["changes"]:
             return
         require_reason(made, reason)
-        confirm(yes)
+        confirm("apply?", yes=yes)
         done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
     if output is Format.TABLE:
         say(f"applied as revision {done['revision']}; next: queuer queue tree")
@@ -227,14 +228,3 @@ def require_reason(plan: Mapping[str, Any], reason: str) -> None:
         taken = "; ".join(f"{row['field']}: {row['message']}" for row in plan["reductions"])
         hint = f"add --reason with at least {LEAST_REASON} characters"
         raise CommandFailed(f"this takes something away: {taken}", hint=hint, exit_code=Exit.USAGE)
-
-
-def confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(
-            "there is no terminal to ask on", hint="add -y to apply this plan", exit_code=Exit.USAGE
-        )
-    if not typer.confirm("apply?", err=True):
-        raise CommandFailed("nothing was changed", hint="add -y to skip the question")

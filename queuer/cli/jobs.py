@@ -72,7 +72,7 @@ def why(
 ) -> None:
     """Say why a job waits, with numbers, and what would let it start."""
     with Client.from_env() as client:
-        found = client.get(f"/workloads/{_find(client, job, namespace)['uid']}")
+        found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
     if output is Format.TABLE:
         for line in explain(found):
             console().print(line, soft_wrap=True)
@@ -83,7 +83,7 @@ def why(
         raise typer.Exit(_EXIT_BY_VERDICT[verdict])
 
 
-def _find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
+def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     """The workload that a person means: the live one of that name, else the newest."""
     kind, _, name = job.rpartition("/")
     matches = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")["items"]
@@ -156,6 +156,8 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
     if job["user"]:
         facts.append(("queued by", job["user"]))
+    if override := job.get("override"):
+        facts.append(("override", _override(override)))
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     facts += _numbers(found["detail"], now=_time(job["asOf"]).timestamp())
@@ -200,6 +202,14 @@ def _placement(place: Mapping[str, Any]) -> str:
     return (
         f"{count} x {place['podSet']} {planned}on {_some(sorted(place['hosts'] or place['nodes']))} ({where})"
     )
+
+
+def _override(found: Mapping[str, Any]) -> str:
+    """What counts instead of the job's own words, and by whom."""
+    said = [] if found["hold"] is None else ["held" if found["hold"] else "released"]
+    said += [] if found["priority"] is None else [f"priority {found['priority']}"]
+    why = f": {found['reason']}" if found["reason"] else ""
+    return f"{', '.join(said)} by {found['by']} at {found['at'][11:19]}{why}"
 
 
 def _reservation(held: Mapping[str, Any], *, now: float) -> str:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.config import confirm, post, require_reason, show_plan
+from queuer.cli.config import post, require_reason, show_plan
 from queuer.cli.output import Format, say
 from queuer.domain.queue import QueueState
 
@@ -50,6 +51,6 @@ def _set(queue: str, state: QueueState, *, reason: str, yes: bool) -> None:
         if not made["changes"]:
             return
         require_reason(made, reason)
-        confirm(yes)
+        confirm("do it?", yes=yes)
         done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
     say(f"applied as revision {done['revision']}; next: queuer queue show {queue}")

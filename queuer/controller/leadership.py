@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.commands import take_up
 from queuer.controller.config import rules
 from queuer.controller.config.objects import follow_objects
 from queuer.controller.cycle import past
@@ -96,6 +97,7 @@ async def serve_term(
         async with asyncio.TaskGroup() as group:
             group.create_task(loop.run(undone), name="loop")
             group.create_task(rules.follow(engine, state), name="rules")
+            group.create_task(take_up.follow(engine, state), name="commands")
             group.create_task(_watch_lock(leadership), name="lock")
             beside = {
                 "auditor": auditor.run,

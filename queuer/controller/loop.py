@@ -20,6 +20,7 @@ from queuer.controller.apply.applier import Applier, Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.notes import Notes
 from queuer.controller.apply.refusals import Refusals
+from queuer.controller.commands.take_up import carry_out, take_up
 from queuer.controller.cycle.decisions import Decider, Decisions
 from queuer.controller.cycle.due import Due
 from queuer.controller.health.metrics import Metrics
@@ -111,7 +112,11 @@ class Loop:
             batch, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._limits,
             metrics=self.term.metrics,
         )  # fmt: skip
-        unread = dict.fromkeys([*retried, *state.take_unread(SLICE), *batch.back_in_queue(state.live)])
+        asked = await take_up(self.term)
+        commanded = carry_out(batch, asked, state=state, jobs=jobs, metrics=self.term.metrics)
+        unread = dict.fromkeys(
+            [*retried, *commanded, *state.take_unread(SLICE), *batch.back_in_queue(state.live)]
+        )
         take_in(batch, unread, state=state, jobs=jobs, anew=retried)
         batch.tell(state.take_untold(SLICE))
         self._more = state.more

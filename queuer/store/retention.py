@@ -39,6 +39,7 @@ RULES = (
     # First what hangs on workloads; what is left goes with its workload (ON DELETE CASCADE).
     Rule(table="reason_transition", key="id", age="at", days=90),
     Rule(table="outbox", key="seq", age="done_at", days=7),
+    Rule(table="command", key="id", age="done_at", days=30),
     Rule(table="event", key="id", age="at", days=30),
     Rule(table="cycle", key="id", age="started_at", days=14),
     Rule(table="ledger", key="id", age="closed", days=400),

@@ -96,6 +96,23 @@ class DraftState(StrEnum):
     DISCARDED = "discarded"
 
 
+class CommandVerb(StrEnum):
+    """What is done to a workload by command."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    EVICT = "evict"
+    PRIORITISE = "prioritise"
+
+
+class CommandOutcome(StrEnum):
+    """How a command ended: carried out, refused with a sentence, or there was no live workload any more."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    GONE = "gone"
+
+
 configuration = Table(
     "configuration",
     metadata,
@@ -288,6 +305,7 @@ workload = Table(
     Column("failures", Integer, nullable=False, server_default=text("0")),
     moment("rest", nullable=True),
     Column("barred", Text),
+    document("override", None),
     one_of("state", State),
     one_of("token", Token),
     one_of("barred", Barred),
@@ -380,6 +398,30 @@ outbox = Table(
     Index("ix_outbox_undone", "seq", postgresql_where=text("done_at IS NULL")),
     Index("ix_outbox_done", "done_at", postgresql_where=text("done_at IS NOT NULL")),
     comment="What is committed and must reach the API server. An admission has one open effect of a kind.",
+)
+
+command = Table(
+    "command",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    stamped("at"),
+    moment("due"),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), nullable=False, index=True),
+    Column("administers", Text),
+    document("arguments"),
+    Column("reason", Text, nullable=False),
+    moment("done_at", nullable=True),
+    Column("outcome", Text),
+    Column("message", Text),
+    one_of("verb", CommandVerb),
+    one_of("outcome", CommandOutcome),
+    CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name="done"),
+    Index("ix_command_undone", "id", postgresql_where=text("done_at IS NULL")),
+    Index("ix_command_done", "done_at", postgresql_where=text("done_at IS NOT NULL")),
+    comment="What the leader is to do to a workload, from `due` on. `administers`: its queue, if the actor does.",
 )
 
 bond = Table(

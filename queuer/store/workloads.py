@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store import ledger, reasons
@@ -39,6 +40,7 @@ _INTAKE = text("""
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
         hold = excluded.hold, pod_sets = excluded.pod_sets, state = excluded.state, barred = excluded.barred,
+        override = CASE WHEN w.deleted_at IS NULL THEN w.override END,
         deleted_at = NULL, finished_at = NULL, admission_id = NULL, admitted_at = NULL, landed_at = NULL,
         attempt = w.attempt + (w.admission_id IS NOT NULL)::int
     WHERE w.state IN ('Queued', 'Held')
@@ -177,6 +179,7 @@ class StoredWorkload:
     deleted_at: float | None = None
     setback: Setback
     barred: Barred | None = None
+    override: Override | None = None
 
     @property
     def explained(self) -> Explanation | None:
@@ -299,6 +302,7 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
             uid=row.uid, avoid=row.avoid, first=row.first, failures=row.failures, rest=seconds(row.rest)
         ),
         barred=None if row.barred is None else Barred(row.barred),
+        override=None if row.override is None else Override(**row.override),
     )
 
 

@@ -281,6 +281,43 @@ async def test_a_cut_may_be_refused_while_somebody_is_over(api: httpx2.AsyncClie
     await plan(api, wish(team_a=gpus("team-a", limit=24)), effect="refuse")
 
 
+async def test_a_cut_may_evict_those_whom_the_plan_showed(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    await author.tree()
+    await running(author, ("a1", A, 8), ("a2", A, 16))
+    cut = wish(team_a=gpus("team-a", limit=16))
+    made = await plan(api, cut, effect="evict", evictAfter="10m")
+    shown = [job["uid"] for job in made["victims"]["jobs"]]
+    assert (made["effect"], made["evictAfter"], shown) == ("evict", "10m", ["a2"])
+    done = await apply(api, made["id"], WHY)
+    assert done.status_code == 200, done.text
+    async with begin(engine) as connection:
+        [row] = (await connection.execute(text("SELECT * FROM command"))).all()
+    assert (row.verb, row.uid, row.administers) == ("evict", "a2", A)
+    assert (row.arguments, row.reason) == ({"revision": 2}, f"revision 2: {WHY['reason']}")
+    assert (row.due - row.at).total_seconds() == 600
+
+
+async def test_a_cut_that_would_evict_others_than_it_showed_is_planned_again(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    await author.tree()
+    await running(author, ("a1", A, 16))
+    made = await plan(api, wish(team_a=gpus("team-a", limit=16)), effect="evict")
+    await running(author, ("a2", A, 8))
+    said = problem_of(await apply(api, made["id"], WHY), status=409, code="conflict")
+    assert "1 running jobs would be evicted that the plan did not show" in said["detail"]
+    async with begin(engine) as connection:
+        assert not (await connection.execute(text("SELECT FROM command"))).all()
+
+
+@pytest.mark.parametrize("params", [{"evictAfter": "10m"}, {"effect": "evict", "evictAfter": "31d"}])
+async def test_a_delay_is_of_an_eviction_and_bounded(api: httpx2.AsyncClient, params: dict[str, str]) -> None:
+    said = problem_of(await api.post(PATH, json=TREE, params=params), status=422, code="invalid_input")
+    assert said["errors"][0]["field"] == "evictAfter"
+
+
 async def test_a_leaf_with_work_does_not_become_an_inner_queue(
     api: httpx2.AsyncClient, author: Author
 ) -> None:

@@ -102,7 +102,7 @@ async def test_every_failure_is_a_problem(
 async def test_a_method_that_is_not_allowed_names_those_that_are(api: httpx2.AsyncClient) -> None:
     assert (await api.delete("/api/v1/queues")).headers["allow"] == "GET"
     assert (await api.delete("/api/v1/queue-tree")).headers["allow"] == "GET, PUT"
-    assert (await api.put("/api/v1/workloads/some-uid")).headers["allow"] == "GET"
+    assert (await api.put("/api/v1/workloads/some-uid")).headers["allow"] == "GET, PATCH"
 
 
 async def test_a_mistyped_parameter_is_told_the_nearest_one(api: httpx2.AsyncClient) -> None:

@@ -99,3 +99,9 @@ def test_who_waits_for_nothing_is_looked_at(state: State) -> None:
     said = hint(job, state, token=None)
     assert said.startswith("kubectl ")
     assert ("queuer.dev/workload=u1" in said) is (state is not State.SUCCEEDED)
+
+
+def test_a_hold_by_command_is_taken_back_by_command() -> None:
+    """The job's own annotation would not help: a command beats it."""
+    job = Job(uid="u", kind="Job", namespace="team-a", name="train", queue="root.a", commanded=True)
+    assert hint(job, State.HELD, token=Token.ON_HOLD) == "queuer release job/train -n team-a"

@@ -30,6 +30,8 @@ _BESIDE = (
     SELECT '', n::text, now() - n * interval '1 day', '' FROM generate_series(0, :days) AS n""",
     """INSERT INTO session (digest, name, groups, expires)
     SELECT sha256(n::text::bytea), '', '{}', now() - n * interval '1 day' FROM generate_series(0, :days) AS n""",
+    """INSERT INTO command (due, actor, source, verb, uid, reason, done_at, outcome)
+    SELECT submitted, '', '', 'hold', uid, '', submitted, 'done' FROM workload WHERE :days > 0""",
 )
 
 

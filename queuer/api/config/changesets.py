@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.planning import Seen, report
@@ -27,14 +28,17 @@ from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import parse_duration
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import changesets as history
-from queuer.store import drafts, lookup
+from queuer.store import commands, drafts, lookup
 from queuer.store import queues as store
+from queuer.store.commands import NewCommand
 from queuer.store.cuts import Cuts, cuts
 from queuer.store.drafts import Draft
 from queuer.store.engine import begin
-from queuer.store.tables import DraftState, Effect
+from queuer.store.tables import CommandVerb, DraftState, Effect
 
 router = APIRouter(prefix=PREFIX, tags=["changesets"], route_class=Idempotent)
+LONGEST_DELAY = 30 * 86400.0
+"""Seconds after which evictions by a changeset begin, at most."""
 TTL = 15 * 60.0
 """Seconds for which a plan may be applied."""
 _LARGEST = 2**63 - 1
@@ -170,12 +174,16 @@ async def apply_changeset(
         taken = await cuts(connection, changeset)
         require_reason(taken, reason)
         _require_room(draft.effect, taken)
+        _require_shown(draft, taken)
         revision = await store.apply(
             connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
         )
         if revision == changeset.base:
             raise Conflict("nothing is left to change: the tree is as this plan wants it")
         await drafts.end(connection, id, DraftState.APPLIED, revision=revision)
+        await _evict(
+            connection, draft, taken, revision=revision, asker=asker, source=source(request), reason=reason
+        )
         made = await history.one(connection, revision)
         done = await drafts.read(connection, id)
     return await visible(planned(done, made=made), asker)
@@ -212,14 +220,14 @@ def _reverted(document: Any) -> int | None:
 
 
 def _delay(effect: Effect, text: str | None) -> float | None:
-    if effect is Effect.EVICT:
-        raise InvalidInput(
-            FieldProblem(field="effect", message="evict is not supported yet", hint="use drain or refuse")
-        )
     if text is None:
         return None
-    parse_duration(text, field="evictAfter")
-    raise InvalidInput(FieldProblem(field="evictAfter", message="goes with effect=evict alone"))
+    seconds = parse_duration(text, field="evictAfter")
+    if effect is not Effect.EVICT:
+        raise InvalidInput(FieldProblem(field="evictAfter", message="goes with effect=evict alone"))
+    if seconds > LONGEST_DELAY:
+        raise InvalidInput(FieldProblem(field="evictAfter", message="is 30d at most"))
+    return seconds
 
 
 async def _plan(
@@ -302,6 +310,42 @@ def _require_planned(draft: Draft) -> None:
 def _require_room(effect: Effect, taken: Cuts) -> None:
     if effect is Effect.REFUSE and taken.over:
         raise InvalidInput(*(row.problem for row in taken.over))
+
+
+def _require_shown(draft: Draft, taken: Cuts) -> None:
+    """Who goes must have been shown: what came since may stay, or be planned anew."""
+    shown = {job["uid"] for job in draft.report["victims"]["jobs"]}
+    new = [holding for holding in taken.victims if holding.uid not in shown]
+    if draft.effect is Effect.EVICT and new:
+        raise Conflict(
+            f"{len(new)} running jobs would be evicted that the plan did not show",
+            hint="plan again and look at who goes",
+        )
+
+
+async def _evict(
+    connection: AsyncConnection,
+    draft: Draft,
+    taken: Cuts,
+    *,
+    revision: int,
+    asker: Asker,
+    source: str,
+    reason: str,
+) -> None:
+    """Have those evicted who must go for the limits to hold, each as far as that is still so when it is due."""
+    if draft.effect is not Effect.EVICT:
+        return
+    rows = [
+        NewCommand(
+            verb=CommandVerb.EVICT, uid=holding.uid, administers=holding.queue, arguments={"revision": revision},
+            delay=draft.evict_after or 0.0,
+        )
+        for holding in taken.victims
+    ]  # fmt: skip
+    await commands.add(
+        connection, rows, actor=asker.caller.name, source=source, reason=f"revision {revision}: {reason}"
+    )
 
 
 async def _require_history(asker: Asker, root: str) -> None:

@@ -16,7 +16,10 @@ from queuer.domain.workload import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Of whom a hint is made. `params`: of its primary reason; `admits`: changes that would let it start."""
+    """Of whom a hint is made. `params`: of its primary reason; `admits`: changes that would let it start.
+
+    `commanded`: held by a command, not by the job itself.
+    """
 
     uid: str
     kind: str
@@ -25,6 +28,7 @@ class Job:
     queue: str
     params: Mapping[str, Any] = field(default_factory=dict)
     admits: Sequence[Mapping[str, Any]] = ()
+    commanded: bool = False
 
     @property
     def kubectl(self) -> str:
@@ -142,6 +146,8 @@ def _suspended(job: Job) -> str:
 
 
 def _on_hold(job: Job) -> str:
+    if job.commanded:
+        return f"queuer release {job.kind.lower()}/{job.name} -n {job.namespace}"
     return f"kubectl annotate {job.kubectl} queuer.dev/hold-"
 
 

@@ -30,8 +30,18 @@ class PodSet(Model):
     requests: Amounts
 
 
+class Override(Model):
+    """What was set over REST and beats the job's own words; null = the job's own counts. `by`: who changed it last."""
+
+    hold: bool | None
+    priority: int | None
+    by: str
+    at: datetime
+    reason: str
+
+
 class Workload(Model):
-    """A row of the list: one user job."""
+    """A row of the list: one user job. `priority`: the one that counts."""
 
     uid: str
     kind: str
@@ -51,6 +61,7 @@ class Workload(Model):
     reason: Reason | None
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
     holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
+    override: Override | None = None
 
 
 class WorkloadList(Model):

@@ -33,6 +33,9 @@ def _text(moment: Moment) -> str:
             return "the job was edited"
         case "workload.deleted":
             return "the job was deleted"
+        case "workload.command":
+            why = f" ({data['reason']})" if data.get("reason") else ""
+            return f"{data['verb']} by {data['by']}{why}, {data['outcome']}: {data['message']}"
         case "workload.state":
             cause = f", {data['cause']}" if data.get("cause") else ""
             attempt = f", attempt {data['attempt']}" if data.get("attempt", 1) > 1 else ""

@@ -13,6 +13,7 @@ from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.hints import Job, hint
 from queuer.api.workloads.timeline import spans, timeline
+from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -213,6 +214,15 @@ def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held 
         reason=None if explained is None else _reason(explained.primary),
         domains=list(domains),
         holds={} if held is None else format_resources(held.amounts),
+        override=_override(stored.override),
+    )
+
+
+def _override(found: Override | None) -> models.Override | None:
+    if found is None:
+        return None
+    return models.Override(
+        hold=found.hold, priority=found.priority, by=found.by, at=instant(found.at), reason=found.reason
     )
 
 
@@ -276,6 +286,7 @@ def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
         queue=found.queue,
         params=told.primary.params if told.primary else {},
         admits=told.would_admit,
+        commanded=found.override is not None and bool(found.override.hold),
     )
     step = hint(job, found.state, token=told.primary.token if told.primary else None)
     return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})

@@ -17,6 +17,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import seconds_of
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
+from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
@@ -126,10 +127,10 @@ class ClusterJobs:
         """Whether the job still asks for what its admission gives."""
         live = self._state.live.get(job.uid)
         try:
-            asked = self.workload(job)
+            asked = overridden(self.workload(job), live.override) if live is not None else None
         except InvalidInput:
             return False
-        if live is None:
+        if live is None or asked is None:
             return False
         decided = live.workload
         return (asked.queue, asked.pod_sets, asked.hold, asked.required) == (

@@ -62,13 +62,17 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
     )  # fmt: skip
 
 
+def highest_priority(queue: str, tree: QueueTree, facts: NamespaceFacts) -> int | None:
+    """The most that a queue allows, None = anything. A class that is not there bounds like none at all: whoever names
+    no class may still queue.
+    """
+    highest = tree.access(queue).max_priority if queue in tree else None
+    return None if highest is None else facts.priorities.get(highest, facts.default_priority)
+
+
 def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Explanation | None:
-    """A class that is not there bounds like none at all: whoever names no class may still queue."""
-    highest = tree.access(workload.queue).max_priority
-    most = (
-        facts.default_priority if highest is None else facts.priorities.get(highest, facts.default_priority)
-    )
-    if highest is None or workload.priority <= most:
+    highest, most = tree.access(workload.queue).max_priority, highest_priority(workload.queue, tree, facts)
+    if highest is None or most is None or workload.priority <= most:
         return None
     missing = "" if highest in facts.priorities else ", a PriorityClass that does not exist"
     allowed = sorted(

@@ -19,7 +19,8 @@ from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
-from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.override import Override, overridden
+from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue
 from queuer.domain.workload import State, Workload
 from queuer.kube.workloads import QUEUE
@@ -69,11 +70,12 @@ def _beyond(queue: str, namespace: str, most: int) -> Explanation:
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
+    override = None if known is None else known.override
     barred, explanation = None, None
     try:
-        workload = jobs.workload(job)
+        workload = overridden(jobs.workload(job), override)
     except InvalidInput as error:
-        workload = jobs.bare_workload(job)
+        workload = overridden(jobs.bare_workload(job), override)
         named = not any(QUEUE in problem.field for problem in error.problems)
         queue = check_queue(workload, state.rules.tree) if named else None
         barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
@@ -87,8 +89,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
-        text = "held by the annotation queuer.dev/hold; remove it to release the job"
-        explanation = simple(Token.ON_HOLD, text)
+        explanation = _on_hold(override)
     if known is None:
         return Live(workload=workload, state=waiting, barred=barred, explanation=explanation)
     if _mended(known, workload):
@@ -98,6 +99,13 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and known.rest is not None:
         explanation = resting(known)
     return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
+
+
+def _on_hold(override: Override | None) -> Explanation:
+    if override is None or not override.hold:
+        return simple(Token.ON_HOLD, "held by the annotation queuer.dev/hold; remove it to release the job")
+    why = f": {override.reason[:LONGEST]}" if override.reason else ""
+    return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
 
 
 def _mended(known: Live, workload: Workload) -> bool:

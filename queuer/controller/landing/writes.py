@@ -94,12 +94,14 @@ def _explain(batch: Batch, live: Live, text: str) -> None:
 
 
 def resting(live: Live, why: str = "it could not start") -> Explanation:
-    """The explanation of a workload that rests after starts that failed."""
+    """The explanation of a workload that rests after starts that failed, or after it was sent back by command."""
     assert live.rest is not None
     again = ceil(live.rest)
+    at = f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if not live.failures:
+        return simple(Token.PENDING_EVALUATION, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
     text = (
-        f"{why[:LONGEST]}. Start {live.failures} in a row that failed; tried again at "
-        f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC, "
+        f"{why[:LONGEST]}. Start {live.failures} in a row that failed; tried again at {at}, "
         "or as soon as the job is edited, or held and released"
     )
     return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again)

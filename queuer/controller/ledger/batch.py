@@ -17,7 +17,8 @@ from queuer.controller.memory.live import Live
 from queuer.domain.errors import Conflict
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import Workload
-from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store import commands, cycles, ledger, outbox, workloads
+from queuer.store.commands import Answer, NewOverride
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Done, Effect, Entry
@@ -27,8 +28,8 @@ from queuer.store.workloads import Intake, Setback, StateChange
 @dataclass(slots=True)
 class Batch:
     """Writes of one round, and what memory holds once they are done: `after`, where None = forgotten. `ran`: runs that
-    ended by themselves, with their seconds. `results`: how PATCHes ended. `failed`: of whom nothing could be made, and
-    why. `taken`: once it is written, the attempt of each job that was taken in.
+    ended by themselves, with their seconds. `results`: how PATCHes ended; `answers`: how commands did. `failed`: of
+    whom nothing could be made, and why. `taken`: once it is written, the attempt of each job that was taken in.
     """
 
     now: float
@@ -40,6 +41,8 @@ class Batch:
     recharges: list[LedgerRow] = field(default_factory=list)
     release: list[str] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
+    overrides: list[NewOverride] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     explanations: dict[str, Explanation | None] = field(default_factory=dict)
     setbacks: list[Setback] = field(default_factory=list)
     after: dict[str, Live | None] = field(default_factory=dict)
@@ -115,8 +118,8 @@ class Batch:
 
     def _parts(self) -> dict[str, Any]:
         names = (
-            "intakes", "results", "changes", "evictions", "effects", "recharges", "release", "forget", "explanations",
-            "setbacks", "after", "ran",
+            "intakes", "results", "changes", "evictions", "effects", "recharges", "release", "forget", "overrides",
+            "answers", "explanations", "setbacks", "after", "ran",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -125,7 +128,7 @@ class Batch:
         """Whether there is anything for the database."""
         parts = (
             self.intakes, self.results, self.changes, self.evictions, self.effects, self.recharges, self.release,
-            self.forget, self.explanations, self.setbacks,
+            self.forget, self.overrides, self.answers, self.explanations, self.setbacks,
         )  # fmt: skip
         return any(parts)
 
@@ -137,6 +140,8 @@ class Batch:
         await ledger.recharge(connection, epoch, self.recharges)
         await ledger.close(connection, epoch, self.release, self.now)
         await workloads.forget(connection, epoch, self.forget, self.now)
+        await commands.put_overrides(connection, epoch, self.overrides)
+        await commands.answer(connection, epoch, self.answers, at=self.now)
         # After the steps: a job that goes back to its queue may have been edited while it was not there.
         self.taken = await workloads.intake(connection, epoch, self.intakes, at=self.now)
         await workloads.set_back(connection, epoch, self.setbacks)

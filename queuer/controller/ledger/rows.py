@@ -152,4 +152,5 @@ def live_of(
         displaced_by=frozenset() if displacer is None else frozenset({displacer}),
         evictions=evictions,
         deleted=stored.deleted_at is not None,
+        override=stored.override,
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
@@ -80,7 +81,8 @@ class Live:
     `short`: what it misses; None = nothing, or nobody has looked since this process leads. `barred`: why no decision is
     asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
-    `left`: since when it is on its way out; None = it is not, or was before this process led.
+    `left`: since when it is on its way out; None = it is not, or was before this process led. `override`: what counts
+    instead of the job's own words.
     """
 
     workload: Workload
@@ -101,6 +103,7 @@ class Live:
     rest: float | None = None
     left: float | None = None
     deleted: bool = False
+    override: Override | None = None
 
     @property
     def uid(self) -> str:

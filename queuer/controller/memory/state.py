@@ -51,6 +51,7 @@ class ClusterState:
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
     that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
     `holds`: of those that are charged. `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
+    `commanded`: whether commands wait in the database.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -73,6 +74,7 @@ class ClusterState:
         self.untold: dict[str, Explanation] = {}
         self.lines = Lines(lambda queue: self.rules.max_pending(queue))
         self.quarantine = Quarantine()
+        self.commanded = False
         self.stale = True
         self._on_change = on_change
 
@@ -288,6 +290,11 @@ class ClusterState:
         return found
 
     # -- what follows
+
+    def command(self) -> None:
+        """A command waits in the database."""
+        self.commanded = True
+        self._on_change()
 
     def touch(self, uid: str) -> None:
         """Have this workload looked at again."""

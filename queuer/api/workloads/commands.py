@@ -1,0 +1,231 @@
+"""Commands on workloads: hold, release, evict, prioritise. Each is a row that the controller takes up and answers.
+
+Whoever may update workloads of the namespace, or administers the queue, may hold, release and prioritise. Only who
+administers the queue evicts. What else depends on the job's own words is the controller's to refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view, source
+from queuer.api.http.idempotency import Idempotent
+from queuer.api.http.problems import code_of
+from queuer.api.identity.rights import Asker, Forbidden, Resource, Right, Verb
+from queuer.api.workloads import ordered
+from queuer.api.workloads.ordered import command
+from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, QueuerError
+from queuer.domain.fields import parse_duration
+from queuer.store import commands
+from queuer.store.commands import Command, NewCommand, Target
+from queuer.store.engine import begin
+from queuer.store.reads import no_workload
+from queuer.store.tables import CommandVerb
+
+router = APIRouter(prefix=PREFIX, tags=["commands"], route_class=Idempotent)
+LONGEST_WAIT = 10.0
+_POLL = 0.1
+_ADDRESS = "/workloads/{uid}"
+_LARGEST = 2**63 - 1
+_DONE: dict[int | str, dict[str, Any]] = {200: {"description": "The controller has answered within `wait`."}}
+
+
+def _wait(
+    wait: Annotated[
+        str | None,
+        Query(max_length=20, description="Wait so long for the controller's answer, e.g. `5s`; 10s at most."),
+    ] = None,
+) -> float:
+    seconds = 0.0 if wait is None else parse_duration(wait, field="wait")
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise InvalidInput(
+            FieldProblem(field="wait", message="is 10s at most", hint="ask GET /commands/{id} later")
+        )
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What every command route needs: who asks by which way, and for how long an answer is waited for."""
+
+    engine: Engine
+    asker: Asking
+    request: Request
+    response: Response
+    wait: Annotated[float, Depends(_wait)]
+
+    async def one(self, uid: str, verb: CommandVerb, *, reason: str, **arguments: Any) -> ordered.Command:
+        """Put a command on one workload. Raises what refuses it."""
+        found = await self._put([uid], verb, reason=reason, arguments=arguments)
+        outcome = found[uid]
+        if isinstance(outcome, QueuerError):
+            raise outcome
+        return command(outcome)
+
+    async def many(
+        self, uids: Sequence[str], verb: CommandVerb, *, reason: str, **arguments: Any
+    ) -> ordered.Items:
+        """Put commands on many, each for itself: some may be refused."""
+        found = await self._put([*dict.fromkeys(uids)], verb, reason=reason, arguments=arguments)
+        return ordered.Items(items=[_item(uid, outcome) for uid, outcome in found.items()])
+
+    async def _put(
+        self, uids: Sequence[str], verb: CommandVerb, *, reason: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Command | QueuerError]:
+        async with one_view(self.engine) as connection:
+            known = await commands.targets(connection, uids)
+        rights = await _Rights.of(self.asker, known.values())
+        refused = {uid: rights.refusal(uid, known.get(uid), verb) for uid in uids}
+        asked = [
+            NewCommand(
+                verb=verb, uid=uid, arguments=arguments,
+                administers=known[uid].queue if known[uid].queue in rights.administered else None,
+            )
+            for uid in uids if refused[uid] is None
+        ]  # fmt: skip
+        async with begin(self.engine) as connection:
+            put = await commands.add(
+                connection, asked, actor=self.asker.caller.name, source=source(self.request), reason=reason
+            )
+        put = await self._answered(put)
+        made: dict[str, Command] = {found.uid: found for found in put}
+        return {uid: refused[uid] or made[uid] for uid in uids}
+
+    async def _answered(self, put: list[Command]) -> list[Command]:
+        """The commands, once all are answered or the wait is over; says by the status which."""
+        self.response.status_code = 202
+        if len(put) == 1:
+            self.response.headers["Location"] = f"{PREFIX}/commands/{put[0].id}"
+        end = asyncio.get_running_loop().time() + self.wait
+        while put and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(_POLL)
+            async with one_view(self.engine) as connection:
+                put = await commands.some(connection, [found.id for found in put])
+            if all(found.outcome is not None for found in put):
+                self.response.status_code = 200
+                break
+        return put
+
+
+Desk = Annotated[_Desk, Depends()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """What the caller may, of the workloads that it names."""
+
+    asker: Asker
+    administered: frozenset[str]
+    updates: frozenset[str]
+    reads: frozenset[str]
+
+    @classmethod
+    async def of(cls, asker: Asker, targets: Iterable[Target]) -> _Rights:
+        named = list(targets)
+        spaces = {target.namespace for target in named}
+        updates = [space for space in spaces if await asker.may(_update(space))]
+        return cls(
+            asker=asker,
+            administered=await asker.administered(target.queue for target in named),
+            updates=frozenset(updates),
+            reads=await asker.readable(spaces),
+        )
+
+    def refusal(self, uid: str, target: Target | None, verb: CommandVerb) -> QueuerError | None:
+        """Why there is no command; of a job that the caller may not see, as if there were none."""
+        if target is None:
+            return no_workload(uid)
+        administers, updates = target.queue in self.administered, target.namespace in self.updates
+        if not (administers or updates or target.namespace in self.reads):
+            return no_workload(uid)
+        if verb is CommandVerb.EVICT and not administers:
+            return Forbidden(
+                self.asker.caller, Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=target.queue)
+            )
+        if not (administers or updates):
+            return Forbidden(self.asker.caller, _update(target.namespace))
+        if target.ended:
+            return Conflict(f"{target.namespace}/{target.name} has ended or is gone")
+        return None
+
+
+def _update(namespace: str) -> Right:
+    return Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace=namespace)
+
+
+def _item(uid: str, outcome: Command | QueuerError) -> ordered.Item:
+    if isinstance(outcome, QueuerError):
+        return ordered.Item(uid=uid, refused=ordered.Refusal(code=code_of(outcome), detail=str(outcome)))
+    return ordered.Item(uid=uid, command=command(outcome))
+
+
+# One workload
+
+
+@router.post(f"{_ADDRESS}:hold", status_code=202, responses=_DONE)
+async def hold_workload(desk: Desk, uid: str, body: ordered.Why | None = None) -> ordered.Command:
+    """Hold a job until it is released, whatever it says itself. What runs goes on, and is held when it waits again."""
+    return await desk.one(uid, CommandVerb.HOLD, reason=body.reason if body else "")
+
+
+@router.post(f"{_ADDRESS}:release", status_code=202, responses=_DONE)
+async def release_workload(desk: Desk, uid: str, body: ordered.Why | None = None) -> ordered.Command:
+    """End a hold. Where the job itself holds, that is overridden."""
+    return await desk.one(uid, CommandVerb.RELEASE, reason=body.reason if body else "")
+
+
+@router.post(f"{_ADDRESS}:evict", status_code=202, responses=_DONE)
+async def evict_workload(desk: Desk, uid: str, body: ordered.Eviction | None = None) -> ordered.Command:
+    """Send a whole gang back to its queue, preemptible or not. It is not offered for a minute, or held if asked."""
+    asked = body or ordered.Eviction()
+    return await desk.one(uid, CommandVerb.EVICT, reason=asked.reason, hold=asked.hold)
+
+
+@router.patch(_ADDRESS, status_code=202, responses=_DONE)
+async def patch_workload(desk: Desk, uid: str, body: ordered.Prioritisation) -> ordered.Command:
+    """Give a job another priority than it says itself, or its own again (null)."""
+    return await desk.one(uid, CommandVerb.PRIORITISE, reason=body.reason, priority=body.priority)
+
+
+# Many
+
+
+@router.post("/workloads:hold", status_code=202, responses=_DONE)
+async def hold_workloads(desk: Desk, body: ordered.Those) -> ordered.Items:
+    """Hold many jobs, each for itself."""
+    return await desk.many(body.uids, CommandVerb.HOLD, reason=body.reason)
+
+
+@router.post("/workloads:release", status_code=202, responses=_DONE)
+async def release_workloads(desk: Desk, body: ordered.Those) -> ordered.Items:
+    """Release many jobs, each for itself."""
+    return await desk.many(body.uids, CommandVerb.RELEASE, reason=body.reason)
+
+
+@router.post("/workloads:evict", status_code=202, responses=_DONE)
+async def evict_workloads(desk: Desk, body: ordered.EvictionOfThose) -> ordered.Items:
+    """Evict many jobs, each for itself."""
+    return await desk.many(body.uids, CommandVerb.EVICT, reason=body.reason, hold=body.hold)
+
+
+@router.post("/workloads:prioritise", status_code=202, responses=_DONE)
+async def prioritise_workloads(desk: Desk, body: ordered.PrioritisationOfThose) -> ordered.Items:
+    """Give many jobs another priority, each for itself."""
+    return await desk.many(body.uids, CommandVerb.PRIORITISE, reason=body.reason, priority=body.priority)
+
+
+@router.get("/commands/{id}")
+async def get_command(
+    snapshot: Snapshot, asker: Asking, id: Annotated[int, Path(ge=0, le=_LARGEST)]
+) -> ordered.Command:
+    """A command and how it ended. For who may see its job, or administers its queue."""
+    found = await commands.one(snapshot, id)
+    target = (await commands.targets(snapshot, [found.uid]))[found.uid]
+    if not (await asker.reads(target.namespace) or await asker.administers(target.queue)):
+        raise commands.no_command(id)
+    return command(found)

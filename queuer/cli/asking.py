@@ -1,0 +1,21 @@
+"""Asks before something is changed: on a terminal, unless `-y` has answered already."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from queuer.cli.client import CommandFailed, Exit
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Raise CommandFailed unless the person agrees, or has with `yes`."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(
+            "there is no terminal to ask on", hint="add -y to do what is printed above", exit_code=Exit.USAGE
+        )
+    if not typer.confirm(question, err=True):
+        raise CommandFailed("nothing was changed", hint="add -y to skip the question")

@@ -1,0 +1,145 @@
+"""`queuer hold|release|evict|prioritise JOB...`: prints what is meant, asks, and says what the controller answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from queuer.cli.asking import confirm
+from queuer.cli.client import Client, Exit
+from queuer.cli.jobs import Namespace, Output, find
+from queuer.cli.output import Format, console, emit, say, styled
+
+_WAIT = "10s"
+_EXIT_BY_CODE = {"not_found": Exit.NOT_FOUND, "forbidden": Exit.FORBIDDEN, "conflict": Exit.CONFLICT}
+_EXIT_BY_OUTCOME = {"done": Exit.OK, "refused": Exit.CONFLICT, "gone": Exit.NOT_FOUND}
+
+Jobs = Annotated[list[str], typer.Argument(help="NAME or KIND/NAME, one or more.")]
+Reason = Annotated[str, typer.Option(help="Why, for the audit and for who asks what became of the job.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+
+
+def hold(
+    jobs: Jobs,
+    *,
+    namespace: Namespace = None,
+    reason: Reason = "",
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Hold jobs until they are released, whatever they say themselves. What runs goes on."""
+    _many("hold", jobs, namespace, {"reason": reason}, yes=yes, output=output)
+
+
+def release(
+    jobs: Jobs,
+    *,
+    namespace: Namespace = None,
+    reason: Reason = "",
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let jobs go that are on hold."""
+    _many("release", jobs, namespace, {"reason": reason}, yes=yes, output=output)
+
+
+def evict(
+    jobs: Jobs,
+    *,
+    namespace: Namespace = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Hold them once they are back in their queues.")
+    ] = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Send running jobs back to their queues, whole. For who administers the queue."""
+    body = {"reason": reason, "hold": hold}
+    _many("evict", jobs, namespace, body, yes=yes, output=output, then=" and hold" if hold else "")
+
+
+def prioritise(
+    jobs: Jobs,
+    *,
+    priority: Annotated[
+        str, typer.Option("--priority", help="A number, a PriorityClass, or `own`: what the job says itself.")
+    ],
+    namespace: Namespace = None,
+    reason: Reason = "",
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Give jobs another priority than they say themselves. Only who administers the queue raises it."""
+    number = re.fullmatch(r"-?[0-9]{1,10}", priority)
+    value = None if priority == "own" else int(priority) if number else priority
+    body = {"reason": reason, "priority": value}
+    _many("prioritise", jobs, namespace, body, yes=yes, output=output, then=f" to {priority}")
+
+
+def _many(
+    verb: str,
+    jobs: Sequence[str],
+    namespace: str | None,
+    body: Mapping[str, Any],
+    *,
+    yes: bool,
+    output: Format,
+    then: str = "",
+) -> None:
+    with Client.from_env() as client:
+        meant = _meant(client, jobs, namespace)
+        for job in meant:
+            say(f"{verb}{then}: {_named(job)}, {job['state']} in {job['queue']}")
+        confirm("do it?", yes=yes)
+        items = _send(client, f"/workloads:{verb}", {**body, "uids": [job["uid"] for job in meant]})["items"]
+    _tell(meant, items, output)
+
+
+def _meant(client: Client, jobs: Sequence[str], namespace: str | None) -> list[Mapping[str, Any]]:
+    found = [find(client, job, namespace) for job in jobs]
+    return list({job["uid"]: job for job in found}.values())
+
+
+def _send(client: Client, path: str, body: Mapping[str, Any]) -> Any:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+    content = json.dumps(body).encode()
+    return client.request("POST", path, params={"wait": _WAIT}, content=content, headers=headers)
+
+
+def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]], output: Format) -> None:
+    """What became of each; the exit code is that of the first that was not done."""
+    if output is not Format.TABLE:
+        emit({"items": items}, output)
+    codes, names = [], {job["uid"]: _named(job) for job in meant}
+    for item in items:
+        told, code = _ended(item)
+        codes.append(code)
+        if output is Format.TABLE:
+            console().print(styled(f"{names[item['uid']]}: {told}"), soft_wrap=True)
+    failed = [code for code in codes if code is not Exit.OK]
+    if failed:
+        raise typer.Exit(failed[0])
+
+
+def _ended(item: Mapping[str, Any]) -> tuple[str, Exit]:
+    if item["refused"]:
+        return item["refused"]["detail"], _EXIT_BY_CODE.get(item["refused"]["code"], Exit.FAILURE)
+    command = item["command"]
+    if command["outcome"] is None:
+        return (
+            f"not answered within {_WAIT}; it stands as command {command['id']} for 10 minutes",
+            Exit.TIMEOUT,
+        )
+    said = command["message"]
+    done = command["outcome"] == "done"
+    return said if done else f"{command['outcome']}: {said}", _EXIT_BY_OUTCOME[command["outcome"]]
+
+
+def _named(job: Mapping[str, Any]) -> str:
+    return f"{job['kind'].lower()}/{job['name']} -n {job['namespace']}"

@@ -1,0 +1,181 @@
+"""What each command does to a workload, as a pure function of the workload, its job and the rules.
+
+What an administrator of the queue has overridden, only an administrator changes. Who does not administer it may hold,
+release and lower; never raise above what the job says itself, and never evict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.intake.checks import highest_priority
+from queuer.controller.landing.settle import evicting
+from queuer.controller.landing.writes import resting
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.state import Rules
+from queuer.domain.errors import InvalidInput
+from queuer.domain.fields import nearest
+from queuer.domain.override import Override, overridden
+from queuer.domain.queue import SYSTEM_CLASSES
+from queuer.domain.reasons import LONGEST, Token, simple
+from queuer.domain.workload import State, Workload
+from queuer.store.commands import Command
+from queuer.store.cycles import NewEviction
+from queuer.store.tables import CommandOutcome, CommandVerb
+
+CAUSE = "command"
+"""Cause of an eviction by command."""
+REST = 60.0
+"""Seconds for which an evicted gang is not offered: it was sent away to make room."""
+_EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A command, and what it is about. `live`, `job`: None = there is none."""
+
+    command: Command
+    live: Live | None
+    job: JobView | None
+    rules: Rules
+    jobs: ClusterJobs
+    now: float
+
+    @property
+    def administered(self) -> bool:
+        """Whether who asks administers the queue in which the workload is now."""
+        return self.live is not None and self.command.administers == self.live.workload.queue
+
+    def own(self, live: Live) -> Workload:
+        """What the job says itself; what was read of it last where its object is not there."""
+        if self.job is None:
+            return live.workload
+        try:
+            return self.jobs.workload(self.job)
+        except InvalidInput:
+            return self.jobs.bare_workload(self.job)
+
+    def stamped(self, live: Live) -> Override:
+        """What is overridden until now, as the work of who asks."""
+        before = live.override
+        return Override(
+            hold=before.hold if before is not None else None,
+            priority=before.priority if before is not None else None,
+            by=self.command.actor,
+            at=self.now,
+            reason=self.command.reason,
+            administered=self.administered,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a command ended. `live`: the workload after it, None = as before."""
+
+    outcome: CommandOutcome
+    message: str
+    live: Live | None = None
+    eviction: NewEviction | None = None
+
+
+def refuse(message: str) -> Done:
+    """Nothing is done."""
+    return Done(outcome=CommandOutcome.REFUSED, message=message)
+
+
+def run(case: Case) -> Done:
+    """Carry a command out."""
+    live = case.live
+    if live is None or live.state.ended or live.deleted:
+        return Done(outcome=CommandOutcome.GONE, message="the job has ended or is gone")
+    override = live.override
+    if override is not None and override.administered and not case.administered:
+        return refuse(
+            f"{override.by} has overridden this job as administrator; only an administrator changes that"
+        )
+    return _VERBS[case.command.verb](case, live)
+
+
+def _hold(case: Case, live: Live) -> Done:
+    waits = live.state.waiting
+    text = "held" if waits else "it runs on; the hold counts once it is back in its queue"
+    return _override(case, live, replace(case.stamped(live), hold=True), text)
+
+
+def _release(case: Case, live: Live) -> Done:
+    """Where the job itself holds, that is overridden; else nothing is."""
+    own, held = case.own(live).hold, live.override is not None and live.override.hold is not None
+    if not own and not held:
+        return Done(outcome=CommandOutcome.DONE, message="it was not on hold")
+    return _override(case, live, replace(case.stamped(live), hold=False if own else None), "released")
+
+
+def _evict(case: Case, live: Live) -> Done:
+    if not case.administered:
+        return refuse(f"only who administers {live.workload.queue} evicts there")
+    if live.state not in _EVICTABLE or case.job is None:
+        return refuse("it is on its way out" if live.state is State.EVICTING else "it does not run")
+    command, hold = case.command, bool(case.command.arguments.get("hold"))
+    note = f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
+    after = replace(
+        evicting(live, now=case.now),
+        override=replace(case.stamped(live), hold=True) if hold else live.override,
+        displaced_by=frozenset(),
+        failures=0,
+        rest=None if hold else case.now + REST,
+    )
+    held = simple(Token.PENDING_EVALUATION, f"{note}; held until it is released")
+    told = held if hold else resting(after, note)
+    return Done(
+        outcome=CommandOutcome.DONE,
+        message=told.primary.text,
+        live=replace(after, explanation=told),
+        eviction=NewEviction(uid=live.uid, cause=CAUSE, patch=case.jobs.evict(live), note=note),
+    )
+
+
+def _prioritise(case: Case, live: Live) -> Done:
+    own, queue = case.own(live), live.workload.queue
+    value = case.command.arguments.get("priority")
+    if value is None:
+        text = f"priority {live.workload.priority} -> {own.priority}, as the job says"
+        return _override(case, live, replace(case.stamped(live), priority=None), text)
+    if case.job is None:
+        return refuse("its object cannot be read")
+    facts = case.jobs.facts(case.job)
+    if isinstance(value, str):
+        classes = {n: v for n, v in facts.priorities.items() if not n.startswith(SYSTEM_CLASSES)}
+        if value not in classes:
+            return refuse(f"no PriorityClass {value} orders jobs; {nearest(value, classes)}")
+        value = classes[value]
+    if value > own.priority and not case.administered:
+        return refuse(
+            f"{value} is above the job's own {own.priority}: only who administers {queue} raises it"
+        )
+    highest = highest_priority(queue, case.rules.tree, facts)
+    if highest is not None and value > highest:
+        return refuse(f"{value} is above {highest}, the most that queue {queue} allows")
+    text = f"priority {live.workload.priority} -> {value}"
+    return _override(case, live, replace(case.stamped(live), priority=value), text)
+
+
+def _override(case: Case, live: Live, override: Override, message: str) -> Done:
+    """Work that waits is read again with it. Of work that runs the priority counts at once: for who may displace it."""
+    after = replace(live, override=None if override.empty else override)
+    if not live.state.waiting:
+        priority = overridden(case.own(live), override).priority
+        after = replace(after, workload=replace(live.workload, priority=priority))
+    return Done(outcome=CommandOutcome.DONE, message=message, live=after)
+
+
+_VERBS: Mapping[CommandVerb, Callable[[Case, Live], Done]] = MappingProxyType(
+    {
+        CommandVerb.HOLD: _hold,
+        CommandVerb.RELEASE: _release,
+        CommandVerb.EVICT: _evict,
+        CommandVerb.PRIORITISE: _prioritise,
+    }
+)

@@ -1,0 +1,231 @@
+"""What people ask the leader to do to a workload: rows that are put here with an audit row, taken up, and answered.
+
+A command is carried out and answered in one transaction, so a crash between the two is a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.errors import NotFound
+from queuer.domain.override import Override
+from queuer.domain.workload import State
+from queuer.store.codec import execute_rows, seconds
+from queuer.store.events import Event, append
+from queuer.store.leader import check_epoch
+from queuer.store.tables import CommandOutcome, CommandVerb
+
+EXPIRES = 600.0
+"""Seconds from when a command is due until it is refused because no controller has taken it up."""
+_SLACK = 30.0
+"""Seconds more until readers say so: a transaction that carries it out may be under way."""
+
+_ADD = text("""
+    WITH put AS (
+        INSERT INTO command (due, actor, source, verb, uid, administers, arguments, reason)
+        SELECT now() + make_interval(secs => r.delay), :actor, :source, r.verb, r.uid, r.administers, r.arguments,
+            :reason
+        FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb))
+            AS (verb text, uid text, administers text, arguments jsonb, delay double precision)) WITH ORDINALITY
+            AS r(verb, uid, administers, arguments, delay, number)
+        ORDER BY r.number
+        RETURNING *
+    ), told AS (
+        INSERT INTO audit (actor, source, action, reason, detail)
+        SELECT put.actor, put.source, 'workload.' || put.verb, put.reason, jsonb_build_object('command', put.id,
+            'uid', put.uid, 'namespace', w.namespace, 'kind', w.kind, 'name', w.name, 'queue', w.queue,
+            'arguments', put.arguments)
+        FROM put JOIN workload w USING (uid) ORDER BY put.id
+    )
+    SELECT *, false AS expired FROM put ORDER BY id
+""")
+_EXPIRED = "done_at IS NULL AND due + make_interval(secs => :expires) < now() AS expired"
+_ONE = text(f"SELECT *, {_EXPIRED} FROM command WHERE id = :id")
+_SOME = text(f"SELECT *, {_EXPIRED} FROM command WHERE id = ANY(:ids) ORDER BY id")
+_ANY = text("SELECT EXISTS (SELECT FROM command WHERE done_at IS NULL AND due <= now())")
+_UNDONE = text(f"""
+    SELECT *, {_EXPIRED} FROM command WHERE done_at IS NULL AND due <= now() ORDER BY id LIMIT :count
+""")
+_ANSWER = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id bigint, outcome text, message text)
+    ), done AS (
+        UPDATE command c SET done_at = to_timestamp(:at), outcome = r.outcome, message = r.message
+        FROM r WHERE c.id = r.id AND c.done_at IS NULL
+        RETURNING c.*
+    )
+    SELECT done.*, w.queue FROM done JOIN workload w USING (uid) ORDER BY done.id
+""")
+_OVERRIDE = text("""
+    UPDATE workload w SET override = r.override, priority = r.priority
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, override jsonb, priority int)
+    WHERE w.uid = r.uid
+""")
+_TARGETS = text("""
+    SELECT uid, kind, namespace, name, queue, state, deleted_at IS NOT NULL AS deleted FROM workload
+    WHERE uid = ANY(:uids)
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCommand:
+    """What is asked. `administers`: the workload's queue, where the actor administers it; `delay`: seconds until it is
+    due. `arguments`: of evict `hold`, of prioritise `priority` (a number, a class, None = the job's own).
+    """
+
+    verb: CommandVerb
+    uid: str
+    administers: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command as it is stored. Times in seconds. `expired`: no controller took it up in time."""
+
+    id: int
+    at: float
+    due: float
+    actor: str
+    source: str
+    verb: CommandVerb
+    uid: str
+    administers: str | None
+    arguments: Mapping[str, Any]
+    reason: str
+    done_at: float | None
+    outcome: CommandOutcome | None
+    message: str | None
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a command ended, in a sentence."""
+
+    id: int
+    uid: str
+    outcome: CommandOutcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOverride:
+    """What counts of a workload instead of its own words (None = nothing), and the priority that it has by that."""
+
+    uid: str
+    override: Override | None
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A workload that somebody wants to command."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    ended: bool
+
+
+async def add(
+    connection: AsyncConnection, rows: Sequence[NewCommand], *, actor: str, source: str, reason: str
+) -> list[Command]:
+    """Put commands, with an audit row each; answers them in the order given."""
+    if not rows:
+        return []
+    found = await execute_rows(connection, _ADD, rows, actor=actor, source=source, reason=reason)
+    return [_command(row) for row in found]
+
+
+async def one(connection: AsyncConnection, id: int) -> Command:
+    """A command by its number. Raises NotFound."""
+    row = (await connection.execute(_ONE, {"id": id, "expires": EXPIRES + _SLACK})).one_or_none()
+    if row is None:
+        raise no_command(id)
+    return _command(row)
+
+
+def no_command(id: int) -> NotFound:
+    """There is no such command."""
+    return NotFound(f"there is no command {id}", hint="commands are kept for 30 days after their end")
+
+
+async def some(connection: AsyncConnection, ids: Iterable[int]) -> list[Command]:
+    """Those of these commands that there are, by number."""
+    found = await connection.execute(_SOME, {"ids": list(ids), "expires": EXPIRES + _SLACK})
+    return [_command(row) for row in found]
+
+
+async def waiting(connection: AsyncConnection) -> bool:
+    """Whether a command is due."""
+    return bool((await connection.execute(_ANY)).scalar_one())
+
+
+async def undone(connection: AsyncConnection, *, count: int) -> list[Command]:
+    """The commands that are due, oldest first."""
+    found = await connection.execute(_UNDONE, {"count": count, "expires": EXPIRES})
+    return [_command(row) for row in found]
+
+
+async def answer(connection: AsyncConnection, epoch: int, answers: Sequence[Answer], *, at: float) -> None:
+    """Say how these ended; one that was answered keeps its answer. Raises LeadershipLost."""
+    if not answers:
+        return
+    await check_epoch(connection, epoch)
+    append(
+        connection, [_event(row, at=at) for row in await execute_rows(connection, _ANSWER, answers, at=at)]
+    )
+
+
+async def put_overrides(connection: AsyncConnection, epoch: int, rows: Sequence[NewOverride]) -> None:
+    """Let these count. Raises LeadershipLost."""
+    if not rows:
+        return
+    await check_epoch(connection, epoch)
+    await execute_rows(connection, _OVERRIDE, rows)
+
+
+async def targets(connection: AsyncConnection, uids: Iterable[str]) -> dict[str, Target]:
+    """The workloads of these uids; those that are not known are absent."""
+    return {
+        row.uid: Target(
+            uid=row.uid, kind=row.kind, namespace=row.namespace, name=row.name, queue=row.queue,
+            ended=row.deleted or State(row.state).ended,
+        )
+        for row in await connection.execute(_TARGETS, {"uids": list(uids)})
+    }  # fmt: skip
+
+
+def _command(row: Row[Any]) -> Command:
+    return Command(
+        id=row.id,
+        at=row.at.timestamp(),
+        due=row.due.timestamp(),
+        actor=row.actor,
+        source=row.source,
+        verb=CommandVerb(row.verb),
+        uid=row.uid,
+        administers=row.administers,
+        arguments=row.arguments,
+        reason=row.reason,
+        done_at=seconds(row.done_at),
+        outcome=None if row.outcome is None else CommandOutcome(row.outcome),
+        message=row.message,
+        expired=row.expired,
+    )
+
+
+def _event(row: Row[Any], *, at: float) -> Event:
+    data = {"command": row.id, "verb": row.verb, "by": row.actor, "reason": row.reason,
+            "outcome": row.outcome, "message": row.message}  # fmt: skip
+    return Event(at=at, type="workload.command", uid=row.uid, queue=row.queue, data=data)

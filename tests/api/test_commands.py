@@ -1,0 +1,222 @@
+"""Commands over REST: who may ask for what, that each is audited, and how the controller's answer is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.identity.rights import Resource, Right, Verb
+from queuer.api.settings import ApiSettings
+from queuer.domain.override import Override
+from queuer.domain.workload import State
+from queuer.store import commands
+from queuer.store.commands import Answer, NewOverride
+from queuer.store.engine import begin
+from queuer.store.tables import CommandOutcome
+from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.problems import problem_of
+from tests.api.rows import Author
+from tests.store.support import NOW, workload
+
+PATH = "/api/v1/workloads"
+UPDATES = Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace="team-a")
+USERS = Table(
+    {
+        "alice": frozenset({reads("team-a"), UPDATES}),
+        "guest": frozenset({reads("team-a")}),
+        "lead": frozenset({administers("root.research")}),
+        "bob": frozenset({reads("team-b")}),
+        "root": frozenset({EVERYTHING}),
+    }
+)
+VERBS = [("POST", ":hold"), ("POST", ":release"), ("POST", ":evict"), ("PATCH", "")]
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with users, and a job in each of two namespaces, beside one that has ended."""
+    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    await author.tree()
+    await author.submit(
+        workload("a1", queue="root.research.team-a", namespace="team-a"),
+        workload("a2", queue="root.research.team-a", namespace="team-a"),
+        workload("b1", queue="root.research.team-b", namespace="team-b"),
+    )
+    await author.step("a2", State.FAILED)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def _ask(
+    client: httpx2.AsyncClient, user: str, verb: str, tail: str, *, uid: str = "a1", **rest: Any
+) -> httpx2.Response:
+    body = rest.pop("json", {"reason": "maintenance", **({"priority": 5} if verb == "PATCH" else {})})
+    return await client.request(verb, f"{PATH}/{uid}{tail}", headers={"user": user}, json=body, **rest)
+
+
+@pytest.mark.parametrize(("verb", "tail"), VERBS)
+async def test_a_command_is_put_with_its_audit_row(
+    shared: httpx2.AsyncClient, engine: AsyncEngine, verb: str, tail: str
+) -> None:
+    found = await _ask(shared, "lead", verb, tail)
+    assert found.status_code == 202, found.text
+    made = found.json()
+    assert (made["uid"], made["by"], made["outcome"], made["reason"]) == ("a1", "lead", None, "maintenance")
+    assert found.headers["location"] == f"/api/v1/commands/{made['id']}"
+    read = await shared.get(found.headers["location"], headers={"user": "alice"})
+    assert read.json() == made
+    async with begin(engine) as connection:
+        [row] = (await connection.execute(text("SELECT * FROM audit WHERE action LIKE 'workload.%'"))).all()
+    assert (row.actor, row.source, row.action) == ("lead", "api", f"workload.{made['verb']}")
+    assert row.detail["queue"] == "root.research.team-a"
+
+
+@pytest.mark.parametrize(("verb", "tail"), VERBS)
+async def test_who_may_not_is_told_so_and_who_may_not_see_it_nothing(
+    shared: httpx2.AsyncClient, engine: AsyncEngine, verb: str, tail: str
+) -> None:
+    guest = problem_of(await _ask(shared, "guest", verb, tail), status=403, code="forbidden")
+    right = (
+        "queues.queuer.dev root.research.team-a" if tail == ":evict" else "workloads.queuer.dev in namespace"
+    )
+    assert f"may not update {right}" in guest["detail"]
+    foreign, absent = [
+        problem_of(await _ask(shared, "bob", verb, tail, uid=uid), status=404, code="not_found")
+        for uid in ("a1", "zz")
+    ]
+    assert foreign["detail"].replace("a1", "zz") == absent["detail"]
+    async with begin(engine) as connection:
+        assert not await commands.waiting(connection)
+
+
+async def test_a_user_holds_releases_and_lowers_but_does_not_evict(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    for verb, tail in VERBS:
+        found = await _ask(shared, "alice", verb, tail)
+        assert found.status_code == (403 if tail == ":evict" else 202), found.text
+    await _ask(shared, "lead", "POST", ":hold")
+    async with begin(engine) as connection:
+        rights = [found.administers for found in await commands.undone(connection, count=9)]
+    assert rights == [None, None, None, "root.research.team-a"], (
+        "what it may beyond that is for the controller"
+    )
+
+
+async def test_what_has_ended_takes_no_command(shared: httpx2.AsyncClient) -> None:
+    said = problem_of(await _ask(shared, "root", "POST", ":hold", uid="a2"), status=409, code="conflict")
+    assert said["detail"] == "team-a/a2 has ended or is gone"
+
+
+async def test_with_wait_the_answer_of_the_controller_is_waited_for(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    asked = asyncio.create_task(_ask(shared, "alice", "POST", ":hold", params={"wait": "10s"}))
+    await _answer_next(author, CommandOutcome.DONE, "held")
+    found = await asked
+    assert found.status_code == 200
+    assert (found.json()["outcome"], found.json()["message"]) == ("done", "held")
+    late = await _ask(shared, "alice", "POST", ":release", params={"wait": "1s"})
+    assert (late.status_code, late.json()["outcome"]) == (202, None)
+    told = (await shared.get(f"{PATH}/a1", headers={"user": "alice"})).json()
+    assert "hold by alice (maintenance), done: held" in [moment["text"] for moment in told["timeline"]]
+
+
+@pytest.mark.parametrize("wait", ["11s", "1h", "x", ""])
+async def test_the_wait_is_bounded(shared: httpx2.AsyncClient, wait: str) -> None:
+    said = await _ask(shared, "alice", "POST", ":hold", params={"wait": wait})
+    assert problem_of(said, status=422, code="invalid_input")["errors"][0]["field"] == "wait"
+
+
+async def _answer_next(author: Author, outcome: CommandOutcome, message: str) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            async with begin(author.engine) as connection:
+                for found in await commands.undone(connection, count=1):
+                    told = Answer(id=found.id, uid=found.uid, outcome=outcome, message=message)
+                    return await commands.answer(connection, author.epoch, [told], at=NOW + 500)
+            await asyncio.sleep(0.02)
+
+
+async def test_many_are_asked_at_once_each_for_itself(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    body = {"uids": ["a1", "a2", "b1", "zz", "a1"], "reason": "incident"}
+    found = await shared.post(f"{PATH}:hold", json=body, headers={"user": "alice"})
+    assert found.status_code == 202
+    items = {item["uid"]: item for item in found.json()["items"]}
+    assert list(items) == ["a1", "a2", "b1", "zz"]
+    assert items["a1"]["command"]["verb"] == "hold"
+    assert {uid: items[uid]["refused"]["code"] for uid in ("a2", "b1", "zz")} == {
+        "a2": "conflict", "b1": "not_found", "zz": "not_found",
+    }  # fmt: skip
+    async with begin(engine) as connection:
+        assert len(await commands.undone(connection, count=9)) == 1
+    many = {"uids": [f"u{n}" for n in range(501)]}
+    problem_of(
+        await shared.post(f"{PATH}:evict", json=many, headers={"user": "root"}),
+        status=422, code="invalid_input",
+    )  # fmt: skip
+
+
+async def test_the_same_request_under_one_key_is_one_command(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    headers = {"user": "alice", "Idempotency-Key": "k1"}
+    first, second = [await shared.post(f"{PATH}/a1:hold", headers=headers) for _ in range(2)]
+    assert first.json() == second.json()
+    async with begin(engine) as connection:
+        assert len(await commands.undone(connection, count=9)) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"priority": 2**31}, {"priority": "High!"}, {"priority": 1.5}, {"priority": True}]
+)
+async def test_a_priority_that_is_none_is_refused_with_the_field(
+    shared: httpx2.AsyncClient, body: dict[str, Any]
+) -> None:
+    said = problem_of(await _ask(shared, "root", "PATCH", "", json=body), status=422, code="invalid_input")
+    assert "priority" in said["errors"][0]["field"]
+
+
+async def test_an_override_is_shown_on_the_row_and_in_full(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    made = Override(hold=True, by="root", at=NOW, reason="node maintenance", administered=True)
+    async with begin(author.engine) as connection:
+        row = NewOverride(uid="a1", override=made, priority=0)
+        await commands.put_overrides(connection, author.epoch, [row])
+    wanted = {
+        "hold": True, "priority": None, "by": "root", "at": "2025-11-21T04:40:00Z", "reason": "node maintenance",
+    }  # fmt: skip
+    page = (await shared.get(PATH, headers={"user": "alice"})).json()
+    assert {item["uid"]: item["override"] for item in page["items"]} == {"a1": wanted, "a2": None}
+    assert (await shared.get(f"{PATH}/a1", headers={"user": "alice"})).json()["override"] == wanted
+
+
+async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    made = (await _ask(shared, "alice", "POST", ":hold")).json()
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE command SET due = due - interval '11 min'"))
+    found = (await shared.get(f"/api/v1/commands/{made['id']}", headers={"user": "alice"})).json()
+    assert (found["outcome"], found["message"]) == ("refused", "no controller took it up")
+    for user, id in (("bob", made["id"]), ("alice", 10**6)):
+        problem_of(
+            await shared.get(f"/api/v1/commands/{id}", headers={"user": user}), status=404, code="not_found"
+        )
+
+
+async def test_an_address_of_a_command_is_no_objects(shared: httpx2.AsyncClient) -> None:
+    said = await shared.get(f"{PATH}/a1:hold", headers={"user": "alice"})
+    problem_of(said, status=405, code="method_not_allowed")

@@ -1,0 +1,87 @@
+"""Commands over REST act on real jobs, survive a restart of the controller, and beat what the job says meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.store.engine import make_engine
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import Scene
+from tests.e2e.support import kubectl, wait_until
+
+HOLD = "queuer.dev/hold"
+
+
+def test_a_hold_over_rest_survives_a_restart_and_the_jobs_own_words(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    process = scene.start()
+    scene.job("mine", pods=2, gpus=8, annotations={HOLD: "true"})
+    scene.wait_state("mine", "Held")
+    assert _command(scene, "mine", ":hold")["message"] == "held"
+    _annotate(scene, "mine", f"{HOLD}-")
+    _wait_told(scene, "mine", "held by unauthenticated: node maintenance")
+    assert scene.state("mine") == "Held"
+
+    process.kill()
+    process.start().wait_leading()
+    scene.job("other", pods=1, gpus=8)
+    scene.wait_state("other", "Running")
+    assert scene.state("mine") == "Held", "it would fit"
+
+    assert _command(scene, "mine", ":release")["message"] == "released"
+    scene.wait_state("mine", "Running")
+    assert scene.database.workload("mine", scene.namespace)["override"] is None
+
+
+def test_an_evicted_gang_is_back_in_its_queue_whole_and_held_where_that_was_asked(scene: Scene) -> None:
+    quota = {"team_a": {"quota": [{"resource": GPU, "guaranteed": 16}]}}
+    scene.database.apply(tree(scene.namespace, **quota))
+    scene.start()
+    scene.job("mine", pods=2, gpus=8, annotations={"queuer.dev/preemptible": "false"})
+    scene.wait_state("mine", "Running")
+    assert _command(scene, "mine", ":evict", hold=True)["message"].endswith("; held until it is released")
+    scene.wait_state("mine", "Held")
+    assert scene.pods("mine") == []
+    assert scene.database.used() == 0
+    ended = scene.database.rows("SELECT end_cause FROM admission WHERE ended_at IS NOT NULL")
+    assert [row["end_cause"] for row in ended] == ["command"]
+    assert scene.wait_event("mine", "Evicted").startswith("evicted by unauthenticated: node maintenance")
+    _annotate(scene, "mine", f"{HOLD}=false")
+    _command(scene, "mine", ":release")
+    scene.wait_state("mine", "Running")
+    assert scene.database.workload("mine", scene.namespace)["attempt"] == 2
+
+
+def _annotate(scene: Scene, name: str, note: str) -> None:
+    kubectl(scene.cluster, "alice", "annotate", "job", name, "-n", scene.namespace, note, "--overwrite")
+
+
+def _wait_told(scene: Scene, name: str, text: str) -> None:
+    wait_until(
+        lambda: str(scene.reason(name).get("text", "")).startswith(text), timeout=15,
+        describe=lambda: scene.story(name),
+    )  # fmt: skip
+
+
+def _command(scene: Scene, name: str, verb: str, **body: Any) -> dict[str, Any]:
+    """The controller's answer."""
+    uid = scene.database.workload(name, scene.namespace)["uid"]
+    return asyncio.run(_post(scene.database.url, f"/api/v1/workloads/{uid}{verb}", body))
+
+
+async def _post(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    engine = make_engine(url, name="test")
+    try:
+        transport = httpx2.ASGITransport(app=create_app(engine, ApiSettings(database_url=url)))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+            sent = {"reason": "node maintenance", **body}
+            found = await client.post(path, json=sent, params={"wait": "10s"})
+            assert found.status_code == 200, found.text
+            return dict(found.json())
+    finally:
+        await engine.dispose()

@@ -1,0 +1,105 @@
+"""Commands are put with an audit row, read in order while they are due, and answered once."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.domain.errors import NotFound
+from queuer.domain.override import Override
+from queuer.store import commands, events, reads, workloads
+from queuer.store.commands import Answer, Command, NewCommand, NewOverride
+from queuer.store.engine import begin
+from queuer.store.leader import LeadershipLost
+from queuer.store.tables import CommandOutcome, CommandVerb
+from tests.store.support import NOW, intake_of, workload
+
+
+@pytest.fixture
+async def jobs(engine: AsyncEngine, epoch: int) -> AsyncEngine:
+    """Two jobs that wait."""
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)
+    return engine
+
+
+async def _put(connection: AsyncConnection, *rows: NewCommand) -> list[Command]:
+    return await commands.add(connection, rows, actor="alice", source="cli", reason="node maintenance")
+
+
+async def test_a_command_is_read_until_it_is_answered_and_told_as_an_event(
+    jobs: AsyncEngine, epoch: int
+) -> None:
+    async with begin(jobs) as connection:
+        assert not await commands.waiting(connection)
+        await _put(
+            connection,
+            NewCommand(verb=CommandVerb.EVICT, uid="b", administers="root.a", arguments={"hold": True}),
+            NewCommand(verb=CommandVerb.HOLD, uid="a"),
+        )
+    async with begin(jobs) as connection:
+        assert await commands.waiting(connection)
+        first, second = await commands.undone(connection, count=9)
+        assert (first.verb, first.uid, first.arguments) == (CommandVerb.EVICT, "b", {"hold": True})
+        assert (first.administers, second.administers) == ("root.a", None)
+        told = Answer(id=second.id, uid="a", outcome=CommandOutcome.DONE, message="held")
+        await commands.answer(connection, epoch, [told], at=NOW)
+    async with begin(jobs) as connection:
+        again = Answer(id=second.id, uid="a", outcome=CommandOutcome.REFUSED, message="too late")
+        await commands.answer(connection, epoch, [again], at=NOW)
+        assert [found.id for found in await commands.undone(connection, count=9)] == [first.id]
+        kept = await commands.one(connection, second.id)
+        assert (kept.outcome, kept.message, kept.done_at) == (CommandOutcome.DONE, "held", NOW)
+        audit = (await connection.execute(text("SELECT actor, action, reason, detail FROM audit"))).all()
+        assert [(row.actor, row.action, row.detail["uid"]) for row in audit] == [
+            ("alice", "workload.evict", "b"), ("alice", "workload.hold", "a"),
+        ]  # fmt: skip
+        happened = [e for _, e in await events.read(connection, after=0) if e.type == "workload.command"]
+    assert [(e.uid, e.queue, e.data["by"], e.data["outcome"]) for e in happened] == [
+        ("a", "root.a", "alice", "done")
+    ]
+
+
+async def test_what_is_due_later_waits_and_what_nobody_took_up_expires(jobs: AsyncEngine) -> None:
+    async with begin(jobs) as connection:
+        later, old = await _put(
+            connection,
+            NewCommand(verb=CommandVerb.EVICT, uid="a", delay=600.0),
+            NewCommand(verb=CommandVerb.HOLD, uid="b"),
+        )
+        assert later.due == pytest.approx(later.at + 600.0)
+        assert [found.id for found in await commands.undone(connection, count=9)] == [old.id]
+        await connection.execute(text("UPDATE command SET due = due - interval '601 s'"))
+        taken = {found.id: found.expired for found in await commands.undone(connection, count=9)}
+        assert taken == {later.id: False, old.id: True}
+        assert not (await commands.one(connection, old.id)).expired, "a leader may be at it this moment"
+        await connection.execute(text("UPDATE command SET due = due - interval '30 s'"))
+        assert (await commands.one(connection, old.id)).expired
+
+
+async def test_only_the_leader_answers(jobs: AsyncEngine, epoch: int) -> None:
+    async with begin(jobs) as connection:
+        [put] = await _put(connection, NewCommand(verb=CommandVerb.HOLD, uid="a"))
+    told = Answer(id=put.id, uid="a", outcome=CommandOutcome.DONE, message="held")
+    with pytest.raises(LeadershipLost):
+        async with begin(jobs) as connection:
+            await commands.answer(connection, epoch - 1, [told], at=NOW)
+    with pytest.raises(NotFound):
+        async with begin(jobs) as connection:
+            await commands.one(connection, 10**9)
+
+
+async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngine, epoch: int) -> None:
+    made = Override(hold=True, by="alice", at=NOW, reason="why")
+    async with begin(jobs) as connection:
+        await commands.put_overrides(connection, epoch, [NewOverride(uid="a", override=made, priority=7)])
+        edited = intake_of(workload("a", priority=9))
+        await workloads.intake(connection, epoch, [edited], at=NOW)
+        stored = await reads.workload(connection, "a")
+        assert (stored.override, stored.workload.priority) == (made, 9)
+        await workloads.forget(connection, epoch, ["a"], NOW)
+        await workloads.intake(connection, epoch, [edited], at=NOW)
+        assert (await reads.workload(connection, "a")).override is None
+        await commands.put_overrides(connection, epoch, [NewOverride(uid="b", override=None, priority=1)])
+        assert (await reads.workload(connection, "b")).override is None

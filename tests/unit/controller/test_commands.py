@@ -1,0 +1,247 @@
+"""What each command does to a workload: who may, what counts from then on, and what the job's own words still mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.commands.take_up import carry_out
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.intake.read import take_in
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.kube.kinds import JOB
+from queuer.kube.objects import Meta, PriorityClass
+from queuer.solver.records import Assignment
+from queuer.store.commands import Command
+from queuer.store.tables import CommandOutcome, CommandVerb
+
+QUEUE = "root.a"
+CLASSES = {"low": 10, "high": 1000, "top": 5000, "system-node-critical": 2_000_001_000}
+
+
+class Desk:
+    """One job `j` of priority 10 in a queue that allows up to `high`, and commands on it by number."""
+
+    def __init__(self, *, hold: bool = False) -> None:
+        self.state, self.number = ClusterState(), 0
+        queue = Queue(path=QUEUE, namespaces=("ns",), access=Access(max_priority="high"))
+        self.state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
+        classes = {
+            name: PriorityClass(metadata=Meta(name=name), value=value) for name, value in CLASSES.items()
+        }
+        self.jobs = ClusterJobs(None, self.state, Facts(priority_classes=classes))  # type: ignore[arg-type]
+        self.says(hold=hold)
+        self.round()
+
+    def says(self, *, hold: bool = False) -> None:
+        """The job is created, or edited by its owner."""
+        found: dict[str, Any] = {
+            "metadata": {
+                "name": "j", "namespace": "ns", "uid": "j",
+                "labels": {"queuer.dev/queue": QUEUE, "queuer.dev/priority-class": "low"},
+                "annotations": {"queuer.dev/hold": "true"} if hold else {},
+            },
+            "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "main"}]}}},
+        }  # fmt: skip
+        self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
+
+    def runs(self) -> None:
+        """It was admitted and runs."""
+        where = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+        placement = Placement(id="a1", epoch=1, cycle=1, at=0.0, assignments=where)
+        self.state.put(replace(self.live, state=State.RUNNING, placement=placement, explanation=None))
+
+    @property
+    def live(self) -> Live:
+        """The workload."""
+        return self.state.live["j"]
+
+    def round(self, *asked: Command) -> Batch:
+        """A round that carries these out and reads what changed; memory follows as after its commit."""
+        batch = Batch(now=100.0)
+        changed = carry_out(batch, asked, state=self.state, jobs=self.jobs, metrics=Metrics())
+        take_in(batch, [*changed, *self.state.take_unread(9)], state=self.state, jobs=self.jobs)
+        assert not batch.failed
+        for live in batch.after.values():
+            assert live is not None
+            self.state.put(live)
+        return batch
+
+    def does(self, verb: CommandVerb, *, admin: bool = False, by: str = "alice", **arguments: Any) -> str:
+        """Carry out one command; its outcome and sentence."""
+        self.number += 1
+        command = Command(
+            id=self.number, at=0.0, due=0.0, actor=by, source="cli", verb=verb, uid="j", reason="maintenance",
+            administers=QUEUE if admin else None, arguments=arguments, done_at=None, outcome=None, message=None,
+        )  # fmt: skip
+        [told] = self.round(command).answers
+        return f"{told.outcome}: {told.message}"
+
+
+def test_a_hold_keeps_it_back_and_says_by_whom_until_it_is_released() -> None:
+    desk = Desk()
+    assert desk.does(CommandVerb.HOLD) == "done: held"
+    assert desk.live.state is State.HELD
+    why = desk.live.explanation
+    assert why is not None
+    assert why.primary.token is Token.ON_HOLD
+    assert why.primary.text.startswith("held by alice: maintenance")
+    assert desk.does(CommandVerb.RELEASE) == "done: released"
+    assert (desk.live.state, desk.live.override) == (State.QUEUED, None)
+    assert desk.does(CommandVerb.RELEASE) == "done: it was not on hold"
+
+
+def _state(desk: Desk) -> State:
+    return desk.live.state
+
+
+def test_what_the_job_says_afterwards_does_not_beat_the_override() -> None:
+    desk = Desk(hold=True)
+    assert _state(desk) is State.HELD
+    desk.does(CommandVerb.RELEASE)
+    assert _state(desk) is State.QUEUED, "a release beats the job's own hold"
+    desk.says(hold=True)
+    desk.round()
+    assert _state(desk) is State.QUEUED
+    desk.does(CommandVerb.HOLD)
+    desk.says(hold=False)
+    desk.round()
+    assert _state(desk) is State.HELD, "taking off the annotation does not end a hold over REST"
+    job = desk.state.jobs["j"]
+    assert desk.jobs.as_decided(job), "it asks for what memory holds of it"
+
+
+def test_a_hold_of_what_runs_counts_when_it_is_back_in_its_queue() -> None:
+    desk = Desk()
+    desk.runs()
+    assert "once it is back" in desk.does(CommandVerb.HOLD)
+    assert _state(desk) is State.RUNNING
+    desk.state.put(replace(desk.live, state=State.QUEUED, placement=None, attempt=2))
+    desk.state.read_again(["j"])
+    desk.round()
+    assert _state(desk) is State.HELD
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hold: bool) -> None:
+    desk = Desk()
+    desk.runs()
+    desk.state.put(replace(desk.live, workload=replace(desk.live.workload, preemptible=False)))
+    batch = desk.round(_evict(hold=hold))
+    [eviction], [told] = batch.evictions, batch.answers
+    assert (eviction.uid, eviction.cause, eviction.beneficiary) == ("j", "command", None)
+    assert eviction.note == "evicted by root: maintenance"
+    assert told.outcome is CommandOutcome.DONE
+    assert _state(desk) is State.EVICTING
+    assert desk.live.placement is not None
+    assert desk.live.placement.unconfirmed
+    assert (desk.live.rest, desk.live.override is not None) == ((None, True) if hold else (160.0, False))
+    [again] = desk.round(_evict(hold=hold)).answers
+    assert (again.outcome, again.message) == (CommandOutcome.REFUSED, "it is on its way out")
+
+
+def _evict(*, hold: bool) -> Command:
+    return Command(
+        id=7, at=0.0, due=0.0, actor="root", source="api", verb=CommandVerb.EVICT, uid="j", reason="maintenance",
+        administers=QUEUE, arguments={"hold": hold}, done_at=None, outcome=None, message=None,
+    )  # fmt: skip
+
+
+def test_only_who_administers_the_queue_evicts_raises_and_changes_what_an_administrator_set() -> None:
+    desk = Desk()
+    desk.runs()
+    assert desk.does(CommandVerb.EVICT).startswith("refused: only who administers root.a")
+    assert desk.does(CommandVerb.PRIORITISE, priority=11).startswith("refused: 11 is above the job's own 10")
+    assert desk.does(CommandVerb.PRIORITISE, priority="high").startswith("refused: 1000 is above")
+    assert desk.does(CommandVerb.PRIORITISE, priority=5) == "done: priority 10 -> 5"
+    assert desk.does(CommandVerb.PRIORITISE, priority=10) == "done: priority 5 -> 10"
+    assert desk.does(CommandVerb.HOLD, admin=True, by="root").startswith("done")
+    assert desk.does(CommandVerb.RELEASE).startswith("refused: root has overridden this job")
+    assert desk.does(CommandVerb.PRIORITISE, priority=None).startswith("refused: root has")
+    assert desk.does(CommandVerb.RELEASE, admin=True, by="other") == "done: released"
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING])
+def test_a_priority_counts_at_once_and_is_given_back(state: State) -> None:
+    desk = Desk()
+    if state is State.RUNNING:
+        desk.runs()
+    assert desk.does(CommandVerb.PRIORITISE, admin=True, priority="high") == "done: priority 10 -> 1000"
+    assert (desk.live.workload.priority, desk.live.state) == (1000, state)
+    assert desk.does(CommandVerb.PRIORITISE, admin=True, priority=None).endswith(
+        "1000 -> 10, as the job says"
+    )
+    assert (desk.live.workload.priority, desk.live.override) == (10, None)
+
+
+@pytest.mark.parametrize(
+    ("priority", "said"),
+    [
+        ("top", "5000 is above 1000, the most that queue root.a allows"),
+        (1001, "1001 is above 1000"),
+        ("hihg", "did you mean high"),
+        ("system-node-critical", "no PriorityClass system-node-critical orders jobs"),
+    ],
+)
+def test_a_priority_that_the_queue_does_not_allow_is_refused_with_the_bound(
+    priority: int | str, said: str
+) -> None:
+    desk = Desk()
+    answer = desk.does(CommandVerb.PRIORITISE, admin=True, priority=priority)
+    assert answer.startswith("refused")
+    assert said in answer
+    assert desk.live.override is None
+
+
+def test_what_ended_is_gone_and_what_was_not_taken_up_in_time_is_not_done() -> None:
+    desk = Desk()
+    late = replace(_evict(hold=True), verb=CommandVerb.HOLD, expired=True)
+    [told] = desk.round(late).answers
+    assert (told.outcome, told.message) == (
+        CommandOutcome.REFUSED, "no controller took it up within 10 minutes",
+    )  # fmt: skip
+    assert desk.live.override is None
+    desk.state.drop("j")
+    desk.state.job_gone("j")
+    assert desk.does(CommandVerb.HOLD) == "gone: the job has ended or is gone"
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(2, 0), (1, 1), (0, 2)])
+def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_known(
+    limit: int, gone: int
+) -> None:
+    desk = Desk()
+    desk.runs()
+    own = desk.live.workload
+    sets = (replace(own.pod_sets[0], requests={"gpu": 1}),)
+    for uid in ("j", "k"):
+        workload = replace(own, uid=uid, name=uid, pod_sets=sets)
+        desk.state.put(replace(desk.live, workload=workload))
+        desk.state.jobs[uid] = replace(desk.state.jobs["j"], uid=uid)
+    asked = [
+        replace(_evict(hold=False), id=n, uid=uid, arguments={"revision": 2}) for n, uid in enumerate("jk")
+    ]
+    assert desk.round(*asked).answers == [], "the tree of revision 2 is not in memory yet"
+    rows = (QuotaRow(resource="gpu", limit=limit),)
+    queue = Queue(path=QUEUE, namespaces=("ns",), quota=rows)
+    desk.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
+    batch = desk.round(*asked)
+    assert [row.uid for row in batch.evictions] == ["j", "k"][:gone]
+    refused = [row.message for row in batch.answers if row.outcome is CommandOutcome.REFUSED]
+    assert refused == ["it stays: the limits hold without its eviction"] * (2 - gone)
+
+
+def test_who_is_set_aside_is_commanded_when_it_is_tried_again() -> None:
+    desk = Desk()
+    desk.state.set_aside("j", ValueError("odd"), now=100.0)
+    batch = desk.round(replace(_evict(hold=True), verb=CommandVerb.HOLD))
+    assert batch.answers == []
