@@ -202,15 +202,13 @@ def test_why_says_what_is_reserved_for_it() -> None:
         assert f"  reserved      {said}" in [str(line) for line in explain(job)]
 
 
-def test_why_says_what_is_overridden_and_how_a_hold_over_rest_ends() -> None:
+def test_why_says_what_is_overridden_by_whom_and_why() -> None:
     job = workload()
     job["override"] = {
         "hold": True, "priority": 500, "by": "root", "at": "2026-11-21T10:05:00Z", "reason": "maintenance",
     }  # fmt: skip
-    job["explanation"]["verdict"] = "HELD"
-    lines = [str(line) for line in explain(job)]
-    assert "  override      held, priority 500 by root at 10:05:00: maintenance" in lines
-    assert lines[-1] == "  next          queuer release pytorchjob/llama -n team-a"
+    said = "  override      held, priority 500 by root at 10:05:00: maintenance"
+    assert said in [str(line) for line in explain(job)]
 
 
 def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
