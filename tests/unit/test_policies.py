@@ -15,10 +15,10 @@ def copies(pattern: str) -> list[str]:
 
 
 def test_break_glass_is_one_right_everywhere() -> None:
-    """A copy that differs is a way around the guard, or no way out of it."""
+    """A copy that differs is a way around the guard, or no way out of it. On deletion the object is the old one."""
     found = copies(r"- name: no-break-glass\n(.*?allowed\(\)\)+)")
     assert len(found) >= 5
-    assert len(set(found)) == 1
+    assert len({text.replace("oldObject", "object") for text in found}) == 1
     assert len(found) == len(copies("check\\('break-glass'\\)")), "no right is asked for in other words"
 
 
