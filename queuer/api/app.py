@@ -27,7 +27,8 @@ from queuer.api.identity import denied
 from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
-from queuer.api.live import health, overview
+from queuer.api.live import audit, events, health, overview, stream
+from queuer.api.live.feed import Feed
 from queuer.api.pages import login, page
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
@@ -69,6 +70,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.newest = Newest()
     app.state.simulator = Simulator()
     app.state.standing = LastStanding(app.state.newest)
+    app.state.feed = Feed(engine, metrics)
     app.state.identity = identity or Anyone()
     problems.install(app)
     denied.install(app, engine)
@@ -76,6 +78,9 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         identity_routes,
         queues,
         overview,
+        events,
+        audit,
+        stream,
         tree,
         changesets,
         workloads,

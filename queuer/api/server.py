@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -19,6 +20,7 @@ from queuer.api.identity.browsers import Browsers
 from queuer.api.identity.kubernetes import Kubernetes
 from queuer.api.identity.oidc import Provider
 from queuer.api.identity.rights import Identity
+from queuer.api.live.feed import Feed
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import Client
@@ -75,11 +77,20 @@ async def _serve(app: FastAPI, settings: ApiSettings) -> None:
             lifespan="off",
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        await _Server(config).serve(sockets=[listener])
+        await _Server(config, app.state.feed).serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
     """Ends with exit code 0 on SIGTERM and SIGINT: uvicorn's own raises the signal again when it has shut down."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Streams would never end by themselves."""
+        self._feed.close()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -7,13 +7,13 @@ meanwhile; therefore `append` only collects, and `begin` writes what was collect
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import slices
@@ -38,6 +38,43 @@ _READ = text("""
     SELECT id, at, type, uid, queue, data FROM event
     WHERE id > :after ORDER BY id LIMIT :count
 """)
+_LAST = 2**63 - 1
+_NEWEST = text("SELECT coalesce(max(id), 0) FROM event")
+SCAN = 10_000
+"""Rows that one page looks at, at most: a reader to whom few of them are shown gets short pages, not a slow one."""
+
+
+def _page(order: str, uid: str) -> TextClause:
+    """Rows before or after an id. Of a job only who reads its namespace is told, and who it had to go for likewise.
+
+    The job of an event may be pruned already; then only who reads everything is told of it.
+    """
+    sign, last = (">", "max") if order == "ASC" else ("<", "min")
+    return text(f"""
+        WITH seen AS MATERIALIZED (
+            SELECT * FROM event WHERE id {sign} :id {uid} ORDER BY id {order} LIMIT :scan
+        ), told AS (
+            SELECT s.id, s.at, s.type, s.uid, s.queue, CASE
+                WHEN CAST(:namespaces AS text[]) IS NULL OR s.data->>'beneficiary' IS NULL THEN s.data
+                WHEN EXISTS (SELECT FROM workload b WHERE b.uid = s.data->>'beneficiary'
+                    AND b.namespace = ANY(:namespaces)) THEN s.data
+                ELSE s.data - 'beneficiary' - 'note' END AS data
+            FROM seen s
+            WHERE (CAST(:namespaces AS text[]) IS NULL OR s.uid IS NULL
+                    OR EXISTS (SELECT FROM workload w WHERE w.uid = s.uid AND w.namespace = ANY(:namespaces)))
+              AND (CAST(:type AS text) IS NULL OR s.type = :type OR starts_with(s.type, :type || '.'))
+              AND (CAST(:queue AS text) IS NULL OR s.queue = :queue OR starts_with(s.queue, :queue || '.'))
+            ORDER BY s.id {order} LIMIT :count
+        ), looked AS (SELECT count(*) AS rows, {last}(id) AS last FROM seen)
+        SELECT looked.rows, looked.last, told.* FROM looked LEFT JOIN told ON true ORDER BY told.id {order}
+    """)
+
+
+_PAGES = {
+    (forward, one): _page("ASC" if forward else "DESC", "AND uid = :uid" if one else "")
+    for forward in (True, False)
+    for one in (True, False)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +110,55 @@ async def written_last(connection: AsyncConnection) -> AsyncIterator[None]:
 async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> list[tuple[int, Event]]:
     """Up to `count` events with ids above `after`, oldest first, each with its id."""
     found = await connection.execute(_READ, {"after": after, "count": count})
-    return [
-        (
-            row.id,
-            Event(at=row.at.timestamp(), type=row.type, uid=row.uid, queue=row.queue, data=row.data),
-        )
-        for row in found
-    ]
+    return [(row.id, _event(row)) for row in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """Events with their ids. `next`: the id to go on from; None = there is nothing more."""
+
+    rows: tuple[tuple[int, Event], ...]
+    next: int | None
+
+
+async def newest(connection: AsyncConnection) -> int:
+    """The id of the newest event, 0 before the first."""
+    return int((await connection.execute(_NEWEST)).scalar_one())
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    type: str | None = None,
+    queue: str | None = None,
+    uid: str | None = None,
+    namespaces: Collection[str] | None = None,
+    count: int = 100,
+) -> EventPage:
+    """After an id the oldest first, else the newest first. `namespaces`: whose jobs are shown, None = all.
+
+    `type`, `queue`: this one and all below it. A page may be short although `next` says that there is more.
+    """
+    edge = after if after is not None else _LAST if before is None else before
+    narrow = type is not None or queue is not None or namespaces is not None
+    values = {
+        "id": min(edge, _LAST),
+        "uid": uid,
+        "type": type,
+        "queue": queue,
+        "namespaces": None if namespaces is None else sorted(namespaces),
+        "scan": max(SCAN, count + 1) if narrow else count + 1,
+        "count": count + 1,
+    }
+    found = (await connection.execute(_PAGES[after is not None, uid is not None], values)).all()
+    rows = [(row.id, _event(row)) for row in found if row.id is not None]
+    if len(rows) > count:
+        return EventPage(rows=tuple(rows[:count]), next=rows[count - 1][0])
+    exhausted = found[0].rows < values["scan"]
+    return EventPage(rows=tuple(rows), next=None if exhausted else found[0].last)
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(at=row.at.timestamp(), type=row.type, uid=row.uid, queue=row.queue, data=row.data)

@@ -141,3 +141,23 @@ def test_the_server_keeps_to_the_schema_that_it_publishes(server: str, tmp_path:
         env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def test_a_stream_does_not_hold_up_the_end(database_url: str) -> None:
+    """The server ends at once, and its streams as if they were over."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queuer", "serve", "api"],
+        env=environment(QUEUER_DATABASE_URL=database_url, QUEUER_PORT="0"), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    with process:
+        line = next(line for line in process.stderr if "serving" in line)
+        url = json.loads(line)["url"]
+        with httpx2.stream("GET", f"{url}/api/v1/stream", timeout=20, trust_env=False) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("id: ")
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            list(lines)
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 4

@@ -29,6 +29,12 @@ class ApiMetrics:
             registry=self.registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
         )
+        self.streams = Gauge("queuer_stream_clients", "Live views that are open.", registry=self.registry)
+        self.stream_lag = Gauge(
+            "queuer_stream_lag_seconds",
+            "Age of the oldest event when it was last told to live views.",
+            registry=self.registry,
+        )
         build = Gauge(
             "queuer_build_info", "Always 1; the version is in the label.", ["version"], registry=self.registry
         )

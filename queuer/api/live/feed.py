@@ -1,0 +1,255 @@
+"""One reader of the database for all live views of an app: it looks when the doorbell rings, at most once a second.
+
+What it finds goes to each follower as one shared batch. A short past is kept, so that who comes back misses nothing.
+The reader is there while somebody follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import psycopg
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.api.deps import one_view
+from queuer.api.http.metrics import ApiMetrics
+from queuer.api.words import instant
+from queuer.domain.errors import QueuerError, Unavailable
+from queuer.domain.quantity import format_quantity
+from queuer.store import lookup, news, summary
+from queuer.store.engine import DatabaseUnavailable
+from queuer.store.news import Mark, Moved
+from queuer.store.usage import Amounts, tree_view
+
+log = structlog.get_logger(part="api")
+PAUSE, POLL, TREE_EVERY, START = 1.0, 1.0, 2.0, 10.0
+"""Seconds: between two looks at least; until a look without a bell; between two looks at amounts; until the first."""
+PAST, BEHIND = 120, 150
+"""Batches that are kept for who comes back, and that a follower may be behind before it is dropped."""
+MOST, A_CALLER = 300, 8
+"""Followers in all, and of one caller."""
+SEED = 500
+"""Events of the time before the first follower that it may have missed."""
+JOBS, QUEUES = 5000, 100
+"""Rows of one batch; where more have changed the followers are told to read anew."""
+
+
+class TooMany(QueuerError):
+    """The caller has as many streams as one may have."""
+
+    code = "too_many"
+
+
+class Topic(StrEnum):
+    """What may be followed."""
+
+    QUEUES = "queues"
+    OVERVIEW = "overview"
+    WORKLOADS = "workloads"
+    CYCLE = "cycle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What changed up to event `id`. `told`: what everybody may see, by topic; `anew`: topics with too many changes."""
+
+    id: int
+    told: Mapping[Topic, Any]
+    jobs: tuple[Moved, ...]
+    anew: frozenset[Topic]
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """One live view. `starts`: the event from which it is told, None = from its own on.
+
+    `too_old`: its own is not known here any more. `ended`: why it gets no more, "" = it does.
+    """
+
+    batches: deque[Batch] = field(default_factory=deque)
+    starts: int | None = None
+    too_old: bool = False
+    ended: str = ""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, batch: Batch) -> None:
+        """Give it a batch, or up on it."""
+        if len(self.batches) >= BEHIND:
+            self.end("slow")
+        elif not self.ended:
+            self.batches.append(batch)
+            self._wake.set()
+
+    def end(self, why: str) -> None:
+        """It gets no more."""
+        self.ended = self.ended or why
+        self.batches.clear()
+        self._wake.set()
+
+    async def next(self, seconds: float) -> Batch | None:
+        """The next batch; None: nothing came for so long, or it has ended."""
+        if not self.batches and not self.ended:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        return self.batches.popleft() if self.batches else None
+
+
+class Feed:
+    """Of one app."""
+
+    def __init__(self, engine: AsyncEngine, metrics: ApiMetrics) -> None:
+        self._engine, self._metrics = engine, metrics
+        self._followers: dict[int, Follower] = {}
+        self._callers: Counter[str] = Counter()
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
+        self._forget()
+
+    @asynccontextmanager
+    async def followed(self, caller: str, *, after: int | None) -> AsyncIterator[Follower]:
+        """A follower from event `after` on, None = from now. Raises TooMany, Unavailable."""
+        if self._closed or len(self._followers) >= MOST:
+            raise Unavailable("no more streams here for now", hint="try again, or read the lists")
+        if self._callers[caller] >= A_CALLER:
+            raise TooMany(f"{caller} has {A_CALLER} streams", hint="close one; one follows all topics")
+        follower = Follower()
+        self._callers[caller] += 1
+        self._followers[id(follower)] = follower
+        self._metrics.streams.set(len(self._followers))
+        try:
+            await self._begun()
+            self._resume(follower, after)
+            yield follower
+        finally:
+            self._callers -= Counter([caller])
+            del self._followers[id(follower)]
+            self._metrics.streams.set(len(self._followers))
+            if not self._followers and self._reader is not None:
+                self._reader.cancel()
+                self._reader = None
+
+    def close(self) -> None:
+        """End all streams: the server stops."""
+        self._closed = True
+        for follower in self._followers.values():
+            follower.end("closing")
+
+    def _resume(self, follower: Follower, after: int | None) -> None:
+        follower.batches.clear()
+        follower.too_old = after is not None and after < self._oldest
+        if after is None or follower.too_old:
+            follower.starts = self._mark.event
+        else:
+            follower.batches.extend(batch for batch in self._past if batch.id >= after)
+
+    # The reader
+
+    def _forget(self) -> None:
+        self._mark = Mark(event=0, reason=0, cycle=0)
+        self._oldest = 0
+        self._past: deque[Batch] = deque()
+        self._amounts: Mapping[str, Any] = {}
+        self._counts: Mapping[Any, int] = {}
+        self._looked, self._stale = 0.0, True
+        self._first = asyncio.Event()
+
+    async def _begun(self) -> None:
+        if self._reader is None:
+            self._forget()
+            self._reader = asyncio.create_task(self._read(self._first))
+            self._tasks.add(self._reader)
+            self._reader.add_done_callback(self._tasks.discard)
+        try:
+            async with asyncio.timeout(START):
+                await self._first.wait()
+        except TimeoutError:
+            raise Unavailable("the database does not answer") from None
+
+    async def _read(self, first: asyncio.Event) -> None:
+        while True:
+            try:
+                async with news.doorbell(self._engine) as rung:
+                    while True:
+                        await self._look(begins=not first.is_set())
+                        first.set()
+                        await asyncio.sleep(PAUSE)
+                        await rung(POLL)
+            except (DatabaseUnavailable, SQLAlchemyError, psycopg.Error) as error:
+                log.warning("the stream cannot read", error=str(error).splitlines()[0])
+                await asyncio.sleep(POLL)
+
+    async def _look(self, *, begins: bool) -> None:
+        async with one_view(self._engine) as connection:
+            now = await news.mark(connection)
+            since = now.back(SEED) if begins else self._mark
+            if now == since and not self._stale:
+                return
+            batch = await self._batch(connection, since, now)
+            self._metrics.stream_lag.set(0 if begins else await news.lag(connection, since))
+        if begins:
+            self._oldest = since.event
+        self._mark = now
+        self._past.append(batch)
+        while len(self._past) > PAST:
+            self._oldest = self._past.popleft().id + 1
+        for follower in self._followers.values():
+            follower.put(batch)
+
+    async def _batch(self, connection: AsyncConnection, since: Mark, now: Mark) -> Batch:
+        told, anew = dict[Topic, Any](), set[Topic]()
+        jobs = await news.moved(connection, since, count=JOBS + 1)
+        if len(jobs) > JOBS:
+            jobs = []
+            anew.add(Topic.WORKLOADS)
+        if now.cycle != since.cycle and (cycle := await lookup.newest_cycle(connection)) is not None:
+            told[Topic.CYCLE] = {"id": cycle.id, "at": instant(cycle.finished_at), "status": cycle.status}
+        self._stale = True
+        if time.monotonic() - self._looked >= TREE_EVERY:
+            counts = await summary.states(connection)
+            if counts != self._counts:
+                told[Topic.OVERVIEW] = {"counts": counts}
+            amounts = await _amounts(connection)
+            changed = [row for path, row in amounts.items() if row != self._amounts.get(path)]
+            gone = [path for path in self._amounts if path not in amounts]
+            if len(changed) + len(gone) > QUEUES:
+                anew.add(Topic.QUEUES)
+            elif changed or gone:
+                told[Topic.QUEUES] = {"queues": changed, "gone": gone}
+            self._counts, self._amounts = counts, amounts
+            self._looked, self._stale = time.monotonic(), False
+        return Batch(id=now.event, told=told, jobs=tuple(jobs), anew=frozenset(anew))
+
+
+async def _amounts(connection: AsyncConnection) -> dict[str, Any]:
+    view = await tree_view(connection)
+    return {
+        path: {"path": path, "waiting": queue.waiting, "amounts": _told(queue.amounts)}
+        for path, queue in view.queues.items()
+    }
+
+
+def _told(accounts: Collection[Amounts]) -> list[dict[str, Any]]:
+    """Accounts over all flavors: what moves in a list of queues."""
+    return [
+        {
+            "resource": each.resource,
+            "used": format_quantity(each.used, resource=each.resource),
+            "pending": format_quantity(each.pending, resource=each.resource),
+        }
+        for each in accounts
+        if each.flavor is None
+    ]

@@ -1,0 +1,129 @@
+"""`/stream`: what changes, as it changes, in ids and small figures. Who needs more reads it from the lists.
+
+Rights are looked at anew twice a minute: a token that has ended, or a right that was taken, ends what it showed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from queuer.api.deps import PREFIX, Asking, asking
+from queuer.api.identity.rights import Asker, Unauthenticated
+from queuer.api.live.feed import Batch, Feed, Follower, Topic
+from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.fields import nearest
+
+router = APIRouter(prefix=PREFIX, tags=["live"])
+AGAIN = 30.0
+"""Seconds between two looks at rights. Identities keep answers for up to as long again."""
+ROWS = 100
+"""Jobs of one message."""
+
+
+class Viewer:
+    """What one caller may see, until it is asked anew."""
+
+    def __init__(self, request: Request, asker: Asker) -> None:
+        self._request, self._asker = request, asker
+        self._known: dict[str, bool] = {}
+        self._asked = time.monotonic()
+
+    @property
+    def due(self) -> float:
+        """Seconds until the caller is asked for anew."""
+        return max(0.0, self._asked + AGAIN - time.monotonic())
+
+    async def again(self) -> None:
+        """Who asks, and nothing of what it may is known any more. Raises Unauthenticated, Unavailable."""
+        self._asker = await asking(self._request)
+        self._known.clear()
+        self._asked = time.monotonic()
+
+    async def jobs(self, batch: Batch) -> list[dict[str, Any]]:
+        """The jobs of namespaces that the caller reads."""
+        fresh = {job.namespace for job in batch.jobs} - set(self._known)
+        if fresh:
+            seen = await self._asker.readable(fresh)
+            self._known |= {space: space in seen for space in fresh}
+        return [
+            {"uid": job.uid, "state": job.state, "reason": job.token, "gone": job.gone}
+            for job in batch.jobs
+            if self._known[job.namespace]
+        ]
+
+
+def _topics(
+    topics: Annotated[str, Query(max_length=100, description="Comma-separated topics.")] = ",".join(Topic),
+) -> frozenset[Topic]:
+    words = [part for part in topics.split(",") if part]
+    wrong = [word for word in words if word not in set(Topic)]
+    if wrong or not words:
+        problem = f"{wrong[0]!r} is not one of the topics" if wrong else "no topic is named"
+        hint = nearest(wrong[0] if wrong else "", Topic)
+        raise InvalidInput(FieldProblem(field="topics", message=problem, hint=hint))
+    return frozenset(map(Topic, words))
+
+
+async def _follower(
+    request: Request,
+    asker: Asking,
+    _topics: Annotated[frozenset[Topic], Depends(_topics)],
+    *,
+    after: Annotated[int | None, Query(ge=0, description="The `seq` of a list.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0)] = None,
+) -> AsyncIterator[Follower]:
+    feed = cast(Feed, request.app.state.feed)
+    since = after if last_event_id is None else last_event_id
+    async with feed.followed(asker.caller.name, after=since) as follower:
+        yield follower
+
+
+@router.get("/stream", response_class=EventSourceResponse)
+async def get_stream(
+    request: Request,
+    asker: Asking,
+    topics: Annotated[frozenset[Topic], Depends(_topics)],
+    follower: Annotated[Follower, Depends(_follower)],
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events of the topics, from `Last-Event-ID` or `after` on. `reset`: read these topics anew."""
+    viewer = Viewer(request, asker)
+    if follower.too_old:
+        yield _reset(topics, "too old")
+    if follower.starts is not None:
+        yield ServerSentEvent(id=str(follower.starts))
+    try:
+        while not follower.ended:
+            batch = await follower.next(viewer.due)
+            if not viewer.due:
+                await viewer.again()
+            if batch is not None:
+                for message in await _messages(batch, topics, viewer):
+                    yield message
+    except (Unauthenticated, Unavailable) as error:
+        yield ServerSentEvent(event="end", data={"why": error.message})
+        return
+    if follower.ended == "slow":
+        yield _reset(topics, "slow")
+
+
+async def _messages(batch: Batch, topics: frozenset[Topic], viewer: Viewer) -> list[ServerSentEvent]:
+    """What the caller is told of a batch. The id comes last: who breaks off in the middle gets all of it again."""
+    found = [ServerSentEvent(event=topic, data=data) for topic, data in batch.told.items() if topic in topics]
+    anew = batch.anew & topics
+    if Topic.WORKLOADS in topics and (jobs := await viewer.jobs(batch)):
+        if len(jobs) > ROWS:
+            anew |= {Topic.WORKLOADS}
+        else:
+            found.append(ServerSentEvent(event=Topic.WORKLOADS, data={"workloads": jobs}))
+    if anew:
+        found.append(_reset(anew, "many changes"))
+    return [*found, ServerSentEvent(id=str(batch.id))]
+
+
+def _reset(topics: frozenset[Topic], why: str) -> ServerSentEvent:
+    return ServerSentEvent(event="reset", data={"topics": sorted(topics), "why": why})

@@ -1,0 +1,104 @@
+"""Who did what and why: pages of the audit, newest first. Whoever writes there has an insert of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+SCAN = 10_000
+"""Rows that one page looks at, at most."""
+_LAST = 2**63 - 1
+
+# An entry is about the queues that its changeset changes, or about the one that its detail names. Who administers
+# queues sees the entries about these alone: flavors, repairs and refusals are for who may read the whole audit.
+_PAGE = text("""
+    WITH seen AS MATERIALIZED (
+        SELECT a.*, c.changes FROM audit a LEFT JOIN changeset c USING (revision)
+        WHERE a.id < :before AND (CAST(:actor AS text) IS NULL OR a.actor = :actor)
+        ORDER BY a.id DESC LIMIT :scan
+    ), told AS (
+        SELECT id, s.at, s.actor, s.source, s.action, s.reason, s.revision, s.detail, about.queues
+        FROM seen s CROSS JOIN LATERAL (
+            SELECT coalesce(array_agg(name) FILTER (WHERE queue), '{}') AS queues,
+                   bool_and(queue AND EXISTS (SELECT FROM unnest(CAST(:paths AS text[])) AS p
+                       WHERE name = p OR starts_with(name, p || '.'))) AS own
+            FROM (SELECT ch->>'name' AS name, ch->>'kind' = 'queue' AS queue
+                      FROM jsonb_array_elements(coalesce(s.changes, '[]')) AS ch
+                  UNION ALL SELECT s.detail->>'queue', true WHERE s.detail ? 'queue') AS object
+        ) AS about
+        WHERE (CAST(:paths AS text[]) IS NULL OR about.own)
+          AND (CAST(:target AS text) IS NULL OR s.detail->>'uid' = :target
+              OR EXISTS (SELECT FROM unnest(about.queues) AS q WHERE q = :target OR starts_with(q, :target || '.')))
+        ORDER BY id DESC LIMIT :count
+    ), looked AS (SELECT count(*) AS rows, min(id) AS last FROM seen)
+    SELECT looked.rows, looked.last, told.* FROM looked LEFT JOIN told ON true ORDER BY told.id DESC
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One deed. `queues`: those it is about; `revision`: the configuration that it made; `detail`: JSON values."""
+
+    id: int
+    at: float
+    actor: str
+    source: str
+    action: str
+    reason: str
+    revision: int | None
+    queues: tuple[str, ...]
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPage:
+    """Entries, newest first. `next`: the id to go on before; None = there is nothing more."""
+
+    rows: tuple[Entry, ...]
+    next: int | None
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    before: int | None = None,
+    target: str | None = None,
+    actor: str | None = None,
+    paths: Collection[str] | None = None,
+    count: int = 100,
+) -> AuditPage:
+    """`target`: a queue with all below it, or the uid of a job; `paths`: entries about these queues and those below
+    them alone, None = all. A page may be short although `next` says that there is more.
+    """
+    values = {
+        "before": _LAST if before is None else min(before, _LAST),
+        "target": target,
+        "actor": actor,
+        "paths": None if paths is None else sorted(paths),
+        "scan": max(SCAN, count + 1) if paths is not None or target is not None else count + 1,
+        "count": count + 1,
+    }
+    found = (await connection.execute(_PAGE, values)).all()
+    rows = [
+        Entry(
+            id=row.id,
+            at=row.at.timestamp(),
+            actor=row.actor,
+            source=row.source,
+            action=row.action,
+            reason=row.reason,
+            revision=row.revision,
+            queues=tuple(sorted(row.queues)),
+            detail=row.detail,
+        )
+        for row in found
+        if row.id is not None
+    ]
+    if len(rows) > count:
+        return AuditPage(rows=tuple(rows[:count]), next=rows[count - 1].id)
+    exhausted = found[0].rows < values["scan"]
+    return AuditPage(rows=tuple(rows), next=None if exhausted else found[0].last)

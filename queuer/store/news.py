@@ -1,0 +1,100 @@
+"""What a live view is told: which jobs have moved since it looked last, and how far the tables have come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.store.events import CHANNEL
+
+_LISTEN = text(f"LISTEN {CHANNEL}")
+_MARK = text("""
+    SELECT coalesce((SELECT max(id) FROM event), 0) AS event,
+           coalesce((SELECT max(id) FROM reason_transition), 0) AS reason,
+           coalesce((SELECT max(id) FROM cycle), 0) AS cycle
+""")
+_MOVED = text("""
+    SELECT uid, namespace, state, token, deleted_at IS NOT NULL AS gone FROM (
+        SELECT uid FROM event WHERE id > :event AND uid IS NOT NULL
+        UNION SELECT uid FROM reason_transition WHERE id > :reason
+    ) AS moved JOIN workload USING (uid) ORDER BY uid LIMIT :count
+""")
+_LAG = text("""
+    SELECT coalesce(max(extract(epoch FROM now() - at))::float8, 0) FROM (
+        SELECT at FROM event WHERE id > :event ORDER BY id LIMIT 1) AS first
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far the tables have come: the newest event, change of a reason and cycle; 0 = none."""
+
+    event: int
+    reason: int
+    cycle: int
+
+    def back(self, steps: int) -> Mark:
+        """So many events and reasons before."""
+        return Mark(event=max(0, self.event - steps), reason=max(0, self.reason - steps), cycle=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A job as it is now. `token`: why it waits; `gone`: its object was deleted."""
+
+    uid: str
+    namespace: str
+    state: State
+    token: Token | None
+    gone: bool
+
+
+async def mark(connection: AsyncConnection) -> Mark:
+    """How far it is now."""
+    row = (await connection.execute(_MARK)).one()
+    return Mark(event=row.event, reason=row.reason, cycle=row.cycle)
+
+
+async def moved(connection: AsyncConnection, since: Mark, *, count: int) -> list[Moved]:
+    """Up to `count` jobs that took a step or got another reason."""
+    found = await connection.execute(_MOVED, {"event": since.event, "reason": since.reason, "count": count})
+    return [
+        Moved(
+            uid=row.uid,
+            namespace=row.namespace,
+            state=State(row.state),
+            token=None if row.token is None else Token(row.token),
+            gone=row.gone,
+        )
+        for row in found
+    ]
+
+
+async def lag(connection: AsyncConnection, since: Mark) -> float:
+    """The age in seconds of the first event after a mark, 0 = there is none."""
+    return max(0.0, float((await connection.execute(_LAG, {"event": since.event})).scalar_one()))
+
+
+@asynccontextmanager
+async def doorbell(engine: AsyncEngine) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
+    """What waits until events were written, for so many seconds at most. It holds a connection of its own."""
+    async with engine.connect() as connection:
+        connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await connection.execute(_LISTEN)
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+
+        async def rung(seconds: float) -> None:
+            async for _ in driver.notifies(timeout=seconds, stop_after=1):
+                pass
+
+        try:
+            yield rung
+        finally:
+            await connection.invalidate()  # nobody else of the pool is to listen

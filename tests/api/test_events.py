@@ -1,0 +1,153 @@
+"""Events and audit in pages: nothing twice, nothing left out, and of foreign jobs nothing at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.identity.rights import Resource, Right, Verb
+from queuer.api.settings import ApiSettings
+from queuer.store import events
+from queuer.store.cycles import NewEviction
+from queuer.store.engine import begin
+from queuer.store.events import Event
+from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.problems import problem_of
+from tests.api.rows import NOW, TREE, Author
+from tests.store.support import workload
+
+USERS = Table(
+    {
+        "alice": frozenset({reads("team-a"), administers("root.research.team-a")}),
+        "lead": frozenset({administers("root.research")}),
+        "auditor": frozenset({Right(verb=Verb.GET, resource=Resource.AUDIT)}),
+        "eve": frozenset(),
+        "root": frozenset({EVERYTHING}),
+    }
+)
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+    """Jobs of two teams; that of team-a had to go for the one of team-b."""
+    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    await author.tree()
+    one = workload("a1", queue="root.research.team-a", namespace="team-a")
+    await author.submit(one, workload("b1", queue="root.research.team-b", namespace="team-b"))
+    await author.cycle(admit=[one])
+    await author.evict(
+        NewEviction(uid="a1", cause="reclaimed", patch={}, beneficiary="b1", note="for team-b/b1")
+    )
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def get(client: httpx2.AsyncClient, path: str, user: str = "root") -> dict[str, Any]:
+    found = await client.get(f"/api/v1/{path}", headers={"user": user})
+    assert found.status_code == 200, found.text
+    body: dict[str, Any] = found.json()
+    return body
+
+
+async def test_events_of_foreign_jobs_are_not_told(shared: httpx2.AsyncClient) -> None:
+    def uids(body: dict[str, Any]) -> set[str | None]:
+        return {item["uid"] for item in body["items"]}
+
+    assert uids(await get(shared, "events")) == {None, "a1", "b1"}
+    assert uids(await get(shared, "events", "alice")) == {None, "a1"}
+    assert uids(await get(shared, "events", "eve")) == {None}
+    assert uids(await get(shared, "events?uid=b1", "alice")) == set()
+
+
+async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: httpx2.AsyncClient) -> None:
+    seen = [(await get(shared, "events?uid=a1", user))["items"][0]["data"] for user in ("root", "alice")]
+    assert [data["to"] for data in seen] == ["Evicting", "Evicting"]
+    assert seen[0]["beneficiary"] == "b1"
+    assert "b1" not in json.dumps(seen[1])
+
+
+@pytest.mark.parametrize(
+    ("query", "types"),
+    [
+        ("type=workload.submitted", {"workload.submitted"}),
+        ("type=queue", {"queue.created", "queue.updated"}),
+        ("queue=root.research.team-b", {"queue.created", "workload.submitted"}),
+    ],
+)
+async def test_filters(shared: httpx2.AsyncClient, query: str, types: set[str]) -> None:
+    assert {item["type"] for item in (await get(shared, f"events?{query}"))["items"]} == types
+
+
+@pytest.mark.parametrize("user", ["root", "alice", "eve"])
+async def test_pages_hold_every_event_once_while_more_come(
+    shared: httpx2.AsyncClient, engine: AsyncEngine, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SCAN", 3)
+    up, whole, after = list[int](), list[int](), 0
+    while True:
+        async with begin(engine) as connection:
+            if len(up) < 4:
+                events.append(connection, [Event(at=NOW, type="queue.changed", queue="root")])
+        page = await get(shared, f"events?after={after}&limit=2", user)
+        up += [item["id"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    before: int | None = page["seq"] + 1
+    while before is not None:
+        page = await get(shared, f"events?before={before}&limit=2", user)
+        whole += [item["id"] for item in page["items"]]
+        before = page["next"]
+    assert up == whole[::-1] == sorted(set(up))
+
+
+async def test_one_direction_at_a_time(shared: httpx2.AsyncClient) -> None:
+    found = await shared.get("/api/v1/events?after=1&before=9", headers={"user": "root"})
+    problem_of(found, status=422, code="invalid_input")
+
+
+@pytest.mark.parametrize("path", ["events", "audit"])
+async def test_lines_for_export(shared: httpx2.AsyncClient, path: str) -> None:
+    headers = {"user": "root", "accept": "application/jsonl"}
+    found = await shared.get(f"/api/v1/{path}?limit=1", headers=headers)
+    assert found.headers["content-type"].startswith("application/jsonl")
+    rows = [json.loads(line) for line in found.text.splitlines()]
+    assert rows == (await get(shared, f"{path}?limit=1"))["items"]
+    if path == "events":
+        assert 'rel="next"' in found.headers["link"]
+
+
+async def test_who_administers_queues_sees_the_audit_of_these(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """The first changeset touches more than theirs; the second is of team-a alone."""
+    await author.tree(
+        {**TREE, "queues": {"root.research.team-a": {**TREE["queues"]["root.research.team-a"], "weight": 2}}}
+    )
+
+    def seen(body: dict[str, Any]) -> list[tuple[int, int]]:
+        return [(item["revision"], len(item["queues"])) for item in body["items"]]
+
+    assert seen(await get(shared, "audit", "auditor")) == [(2, 1), (1, 4)]
+    assert seen(await get(shared, "audit", "alice")) == [(2, 1)]
+    assert seen(await get(shared, "audit", "lead")) == [(2, 1)]
+    assert seen(await get(shared, "audit?target=root.research.team-b", "auditor")) == [(1, 4)]
+    assert seen(await get(shared, "audit?target=root.research.team-b", "alice")) == []
+    assert seen(await get(shared, "audit?actor=nobody", "auditor")) == []
+    first = await get(shared, "audit?limit=1", "auditor")
+    assert seen(await get(shared, f"audit?after={first['next']}", "auditor")) == [(1, 4)]
+
+
+async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: httpx2.AsyncClient) -> None:
+    found = await shared.get("/api/v1/audit", headers={"user": "eve"})
+    assert "get audit.queuer.dev" in problem_of(found, status=403, code="forbidden")["detail"]
+    assert (await get(shared, "audit", "auditor"))["items"][0]["action"] == "denied"
+    assert "denied" not in json.dumps(await get(shared, "audit", "alice"))

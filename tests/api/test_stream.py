@@ -1,0 +1,213 @@
+"""Live views over real sockets: told soon, of nobody's foreign jobs, able to go on where they broke off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+import uvicorn
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.identity.rights import Right
+from queuer.api.live import feed as feeds
+from queuer.api.live import stream as streams
+from queuer.api.settings import ApiSettings
+from queuer.store.engine import begin
+from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.problems import problem_of
+from tests.api.rows import Author, waits
+from tests.store.support import workload
+
+Rights = dict[str, frozenset[Right | str]]
+
+
+@pytest.fixture
+def users() -> Rights:
+    """Who may what; a test takes some of it away."""
+    return {"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})}
+
+
+@pytest_asyncio.fixture
+async def server(
+    engine: AsyncEngine, database_url: str, author: Author, users: Rights
+) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(engine, ApiSettings(database_url=database_url), Table(users))
+    await author.tree()
+    running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+    running.config.load()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(running._serve())
+        while not running.started:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        port = running.servers[0].sockets[0].getsockname()[1]
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=20) as client:
+            yield client
+        app.state.feed.close()
+        running.should_exit = True
+
+
+@dataclass
+class Told:
+    """What one stream has said: each message with its event, and the id that a browser would keep."""
+
+    response: httpx2.Response
+    lines: AsyncIterator[str]
+    id: str = ""
+
+    async def next(self) -> tuple[str, Any]:
+        event, data = "", ""
+        async for line in self.lines:
+            name, _, value = line.partition(": ")
+            if name == "id":
+                self.id = value
+            elif name == "event":
+                event = value
+            elif name == "data":
+                data = value
+            elif not line and data:
+                return event, json.loads(data)
+        return "", None
+
+    async def until(self, event: str) -> Any:
+        async with asyncio.timeout(15):
+            while True:
+                found, data = await self.next()
+                if found in (event, ""):
+                    return data if found else None
+
+    async def start(self) -> str:
+        """The id from which it is told."""
+        async with asyncio.timeout(15):
+            async for line in self.lines:
+                if line.startswith("id: "):
+                    return line.removeprefix("id: ")
+        raise AssertionError("the stream has ended")
+
+
+@asynccontextmanager
+async def followed(
+    client: httpx2.AsyncClient, user: str, query: str = "", **headers: str
+) -> AsyncIterator[Told]:
+    async with client.stream("GET", f"/stream{query}", headers={"user": user, **headers}) as response:
+        assert response.status_code == 200
+        yield Told(response, response.aiter_lines())
+
+
+async def test_a_step_and_a_reason_are_told_to_who_reads_the_namespace(
+    server: httpx2.AsyncClient, author: Author
+) -> None:
+    async with followed(server, "alice", "?topics=workloads,cycle") as told:
+        assert told.response.headers["content-type"].startswith("text/event-stream")
+        assert told.response.headers["x-accel-buffering"] == "no"
+        await told.start()
+        await author.submit(
+            workload("b1", queue="root.research.team-b", namespace="team-b"),
+            workload("a1", queue="root.research.team-a", namespace="team-a"),
+        )
+        (row,) = (await told.until("workloads"))["workloads"]
+        assert row == {"uid": "a1", "state": "Queued", "reason": None, "gone": False}
+        await author.cycle(explain={"a1": waits(), "b1": waits()})
+        assert (await told.until("cycle"))["id"] == 1
+        (row,) = (await told.until("workloads"))["workloads"]
+        assert (row["uid"], row["reason"]) == ("a1", "TopologyPlacementFailed")
+
+
+async def test_amounts_and_counts_are_for_all(server: httpx2.AsyncClient, author: Author) -> None:
+    async with followed(server, "alice", "?topics=queues,overview") as told:
+        await told.start()
+        await author.submit(workload("b1", queue="root.research.team-b", namespace="team-b", gpus=8))
+        assert (await told.until("overview"))["counts"] == {"Queued": 1}
+        changed = {row["path"]: row for row in (await told.until("queues"))["queues"]}
+        assert set(changed) == {"root", "root.research", "root.research.team-b"}
+        amounts = {row["resource"]: row for row in changed["root"]["amounts"]}
+        assert amounts["nvidia.com/gpu"]["pending"] == "8"
+
+
+async def test_who_comes_back_misses_nothing(server: httpx2.AsyncClient, author: Author) -> None:
+    """By `Last-Event-ID`, also where nobody followed meanwhile, and by the `seq` of a list."""
+    async with followed(server, "root", "?topics=workloads") as told:
+        last = await told.start()
+    for number in range(3):
+        await author.submit(workload(f"w{number}", queue="root.research.team-a"))
+    for query, headers in (("", {"last-event-id": last}), (f"&after={last}", {})):
+        seen = set[str]()
+        async with followed(server, "root", f"?topics=workloads{query}", **headers) as told:
+            while len(seen) < 3:
+                seen |= {row["uid"] for row in (await told.until("workloads"))["workloads"]}
+
+
+async def test_an_id_that_is_too_old_resets(
+    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "SEED", 1)
+    await author.submit(*(workload(f"w{n}", queue="root.research.team-a") for n in range(5)))
+    async with followed(server, "root", "?topics=workloads", **{"last-event-id": "1"}) as told:
+        assert await told.until("reset") == {"topics": ["workloads"], "why": "too old"}
+        assert int(await told.start()) > 5
+
+
+async def test_more_changes_than_a_message_holds_reset_the_topic(
+    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ROWS", 3)
+    async with followed(server, "root", "?topics=workloads") as told:
+        await told.start()
+        await author.submit(*(workload(f"w{n}", queue="root.research.team-a") for n in range(5)))
+        assert (await told.until("reset"))["topics"] == ["workloads"]
+
+
+async def test_a_token_that_ends_ends_the_stream_and_a_right_that_goes_what_it_showed(
+    server: httpx2.AsyncClient, author: Author, users: Rights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "AGAIN", 0.2)
+    async with followed(server, "alice", "?topics=workloads,overview") as told:
+        await told.start()
+        users["alice"] = frozenset()
+        await asyncio.sleep(0.5)
+        await author.submit(workload("a1", queue="root.research.team-a", namespace="team-a"))
+        assert (await told.next())[0] == "overview"
+        del users["alice"]
+        assert await told.until("end") == {"why": "no user is named"}
+        assert await told.next() == ("", None)
+
+
+async def test_one_connection_listens_for_all_and_goes_with_the_last(
+    server: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    async def listeners() -> int:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+        async with begin(engine) as connection:
+            return int((await connection.execute(text(sql))).scalar_one())
+
+    async with AsyncExitStack() as stack:
+        told = [await stack.enter_async_context(followed(server, "root")) for _ in range(feeds.A_CALLER)]
+        for each in told:
+            await each.start()
+        assert await listeners() == 1
+        refused = await server.get("/stream", headers={"user": "root"})
+        problem_of(refused, status=429, code="too_many")
+    async with asyncio.timeout(15):
+        while await listeners():  # noqa: ASYNC110 - PostgreSQL has no event
+            await asyncio.sleep(0.05)
+
+
+async def test_a_follower_that_does_not_read_is_given_up() -> None:
+    follower = feeds.Follower()
+    for number in range(feeds.BEHIND + 1):
+        follower.put(feeds.Batch(id=number, told={}, jobs=(), anew=frozenset()))
+    assert (follower.ended, len(follower.batches)) == ("slow", 0)
+    assert await follower.next(1) is None
+
+
+async def test_topics_are_words(server: httpx2.AsyncClient) -> None:
+    found = await server.get("/stream?topics=queue", headers={"user": "root"})
+    assert "queues" in problem_of(found, status=422, code="invalid_input")["detail"]
