@@ -38,7 +38,7 @@ class Reviewer:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.status: dict[str, Any] = {"authenticated": True, "user": ALICE, "audiences": ["queuer"]}
-        self.failure: web.Response | None = None
+        self.failure: tuple[int, str] | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -47,7 +47,8 @@ class Reviewer:
         self.asked.append(body["spec"])
         await self.gate.wait()
         if self.failure is not None:
-            return self.failure
+            status, said = self.failure
+            return web.Response(status=status, text=said)
         return web.json_response({**body, "status": self.status}, status=201)
 
 
@@ -180,7 +181,7 @@ async def test_an_api_server_that_fails_allows_nothing_is_asked_again_and_betray
     reviewer = Reviewer()
     async with asking(reviewer, Clock()) as identity:
         for body in (SECRET, json.dumps({"message": f"bad token {SECRET}"}), "[]"):
-            reviewer.failure = web.Response(status=201 if body == "[]" else 500, text=body)
+            reviewer.failure = (201 if body == "[]" else 500, body)
             with capture_logs() as logs, pytest.raises(Unavailable) as raised:
                 await identity.whose(SECRET)
             assert SECRET not in f"{raised.value} {logs}"
