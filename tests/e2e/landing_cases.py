@@ -114,7 +114,11 @@ def landing_case(seed: int, *, scheduler: str) -> LandingCase:
 
 
 def _workload(kind: Kind, job: Manifest) -> Workload:
-    return workload_of(kind, msgspec.convert(job, kind.type), facts=NamespaceFacts())
+    return workload_of(
+        kind,
+        msgspec.convert(job, kind.type),
+        facts=NamespaceFacts(schedulers=frozenset({"default-scheduler", "plain-scheduler"})),
+    )
 
 
 def _unlanded(workload: Workload, rows: Rows, *, since: float) -> Admitted:
