@@ -27,13 +27,28 @@ from tests.api.problems import problem_of
 from tests.api.rows import Author, waits
 from tests.store.support import workload
 
-Rights = dict[str, frozenset[Right | str]]
+
+class Rights(dict[str, frozenset[Right | str]]):
+    """Rights by user name. `looks`: how often it was asked whether somebody is known."""
+
+    looks = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.looks += 1
+        return super().__contains__(name)
+
+    async def asked_anew(self) -> None:
+        """Wait until a look that began after this has ended: the one after it has begun."""
+        until = self.looks + 2
+        async with asyncio.timeout(15):
+            while self.looks < until:  # noqa: ASYNC110 - a dict has no event
+                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 def users() -> Rights:
     """Who may what; a test takes some of it away."""
-    return {"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})}
+    return Rights({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
 
 
 @pytest_asyncio.fixture
@@ -172,7 +187,7 @@ async def test_a_token_that_ends_ends_the_stream_and_a_right_that_goes_what_it_s
     async with followed(server, "alice", "?topics=workloads,overview") as told:
         await told.start()
         users["alice"] = frozenset()
-        await asyncio.sleep(0.5)
+        await users.asked_anew()
         await author.submit(workload("a1", queue="root.research.team-a", namespace="team-a"))
         assert (await told.next())[0] == "overview"
         del users["alice"]

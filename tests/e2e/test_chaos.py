@@ -37,7 +37,6 @@ def test_after_a_storm_all_is_remembered_as_it_is(cluster: Cluster, record_prope
     """Events lost and doubled, streams cut, 410, no database: nobody tells what was missed, and it is found."""
     told = blow(cluster, seed=1, scale=SHORT, drift=False)
     record_property("figures", str(told))
-    print(told)  # noqa: T201 (shown with -s)
     assert told.wrong == ()
     assert all(told.counts[what] for what in ("dropped", "doubled", "cut", "gone"))
 

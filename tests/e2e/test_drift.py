@@ -19,5 +19,4 @@ def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> No
     edited, removed = (job["metadata"]["uid"] for job in jobs)
     told = put_right(process, scene.database, edited=edited, removed=removed, queue=TEAM_A)
     record_property("figures", str(told))
-    print(told)  # noqa: T201 (shown with -s)
     assert told.repaired <= 2 * 2

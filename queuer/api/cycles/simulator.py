@@ -19,6 +19,7 @@ from typing import IO, cast
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.cycles.worker import Answer, read
+from queuer.api.http.problems import TooMany
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.solver.process import wire
 from queuer.solver.simulate import Question, Simulated
@@ -32,12 +33,6 @@ LINE = 8
 A_MINUTE, AT_ONCE = 30.0, 10.0
 """Questions of one caller."""
 _CALLERS = 10_000
-
-
-class TooMany(QueuerError):
-    """The caller asks too often."""
-
-    code = "too_many"
 
 
 class Simulator:

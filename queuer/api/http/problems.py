@@ -126,6 +126,12 @@ class TooLarge(QueuerError):
     code = "too_large"
 
 
+class TooMany(QueuerError):
+    """The caller asks too often, or has open as much as one may have."""
+
+    code = "too_many"
+
+
 class UnsupportedMediaType(QueuerError):
     """A body that is neither JSON nor YAML."""
 

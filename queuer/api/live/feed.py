@@ -22,8 +22,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.deps import one_view
 from queuer.api.http.metrics import ApiMetrics
+from queuer.api.http.problems import TooMany
 from queuer.api.words import instant
-from queuer.domain.errors import QueuerError, Unavailable
+from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
 from queuer.store import lookup, news, summary
 from queuer.store.engine import DatabaseUnavailable
@@ -41,12 +42,6 @@ SEED = 500
 """Events of the time before the first follower that it may have missed."""
 JOBS, QUEUES = 5000, 100
 """Rows of one batch; where more have changed the followers are told to read anew."""
-
-
-class TooMany(QueuerError):
-    """The caller has as many streams as one may have."""
-
-    code = "too_many"
 
 
 class Topic(StrEnum):
