@@ -1,0 +1,63 @@
+/** Addresses of the screens. What a reader has chosen lives in them, so that a link shows the same elsewhere. */
+
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  parseSearchWith,
+  stringifySearchWith,
+} from "@tanstack/react-router";
+import { Jobs } from "../screens/Jobs";
+import { Overview } from "../screens/Overview";
+import { Queue } from "../screens/Queue";
+import { Queues } from "../screens/Queues";
+import { Shell } from "./Shell";
+
+/** Parameters of an address are plain words. */
+export type Search<Name extends string> = Partial<Record<Name, string>>;
+
+/** Only the named parameters, and only those that say something. */
+function only<Name extends string>(...names: Name[]) {
+  return (raw: Record<string, unknown>): Search<Name> =>
+    Object.fromEntries(
+      names.filter((name) => raw[name] !== undefined && raw[name] !== "").map((name) => [name, String(raw[name])]),
+    ) as Search<Name>;
+}
+
+const root = createRootRoute({ component: Shell });
+
+const routes = [
+  createRoute({ getParentRoute: () => root, path: "/", component: Overview, validateSearch: only("resource") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queues",
+    component: Queues,
+    validateSearch: only("resource", "closed", "find", "only", "scale"),
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queues/$path",
+    component: Queue,
+    validateSearch: only("resource", "tab"),
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/jobs",
+    component: Jobs,
+    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
+  }),
+] as const;
+
+export const router = createRouter({
+  routeTree: root.addChildren(routes),
+  defaultPreload: false,
+  scrollRestoration: true,
+  parseSearch: parseSearchWith((text) => text),
+  stringifySearch: stringifySearchWith(String),
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

@@ -1,0 +1,1 @@
+export function Queue() { return null; }
