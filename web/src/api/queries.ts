@@ -5,6 +5,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, body } from "./client";
+import type { AuditList, EventList } from "./schema";
 
 export interface JobFilter {
   queue?: string;
@@ -14,6 +15,9 @@ export interface JobFilter {
   reason?: string;
   deleted?: boolean;
 }
+
+/** Of answers that also come as JSON lines: the form that is asked for here. */
+type Json<T> = Promise<{ data?: T; error?: unknown; response: Response }>;
 
 export const overview = () =>
   queryOptions({
@@ -104,14 +108,17 @@ export const timeline = (uid: string) =>
 export const jobEvents = (uid: string) =>
   queryOptions({
     queryKey: ["workloads", uid, "events"],
-    queryFn: ({ signal }) => body(api.GET("/api/v1/events", { params: { query: { uid, limit: 200 } }, signal })),
+    queryFn: ({ signal }) =>
+      body<EventList>(api.GET("/api/v1/events", { params: { query: { uid, limit: 200 } }, signal }) as Json<EventList>),
   });
 
 export const audit = (target?: string) =>
   queryOptions({
     queryKey: ["settled", "audit", target],
     queryFn: ({ signal }) =>
-      body(api.GET("/api/v1/audit", { params: { query: { limit: 100, ...(target && { target }) } }, signal })),
+      body<AuditList>(
+        api.GET("/api/v1/audit", { params: { query: { limit: 100, ...(target && { target }) } }, signal }) as Json<AuditList>,
+      ),
   });
 
 export const me = () =>

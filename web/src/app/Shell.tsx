@@ -13,6 +13,7 @@ import { setPreferences, usePreferences } from "./preferences";
 export const SCREENS = [
   { path: "/", title: "Overview", key: "o" },
   { path: "/queues", title: "Queues", key: "q" },
+  { path: "/jobs", title: "Jobs", key: "j" },
 ] as const;
 
 export function Shell() {

@@ -8,6 +8,7 @@ import {
   stringifySearchWith,
 } from "@tanstack/react-router";
 import { Jobs } from "../screens/Jobs";
+import { Job } from "../screens/job/Job";
 import { Overview } from "../screens/Overview";
 import { Queue } from "../screens/Queue";
 import { Queues } from "../screens/Queues";
@@ -38,7 +39,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/queues/$path",
     component: Queue,
-    validateSearch: only("resource", "tab"),
+    validateSearch: only("resource", "tab", "range"),
   }),
   createRoute({
     getParentRoute: () => root,
@@ -46,6 +47,7 @@ const routes = [
     component: Jobs,
     validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
   }),
+  createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
 ] as const;
 
 export const router = createRouter({
