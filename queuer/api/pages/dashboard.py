@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from queuer.api.deps import Settings
-from queuer.api.identity.rights import Asker
 from queuer.api.pages.login import login_page
 from queuer.api.pages.page import visitor
 from queuer.domain.errors import NotFound
@@ -23,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 PLAIN = "/plain"
 SCREENS = (
     "/queues", "/queues/{path}", "/jobs", "/jobs/{uid}", "/topology", "/cycles", "/cycles/{id}", "/fair-share",
-    "/edit", "/events", "/audit", "/me",
+    "/edit", "/edit/{id}", "/events", "/audit", "/me",
 )  # fmt: skip
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; "
@@ -38,31 +35,21 @@ def _built() -> Traversable:
     return resources.files("queuer.api.pages").joinpath("web")
 
 
-@router.get("/")
-async def overview(
-    who: Annotated[Asker | None, Depends(visitor)], request: Request, settings: Settings
-) -> Response:
-    """The dashboard, or the plain page where it was not built."""
-    if who is not None and not _built().joinpath("index.html").is_file():
-        return RedirectResponse(PLAIN, 303)
-    return await screen(who, request, settings)
-
-
-async def screen(
-    who: Annotated[Asker | None, Depends(visitor)], request: Request, settings: Settings
-) -> Response:
-    """The document of every screen."""
-    if who is None:
-        address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return login_page(settings, goes_to=address, status=401)
+async def screen(request: Request) -> Response:
+    """The document of every screen. A plain route: the parameters of its address are for the script."""
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if await visitor(request) is None:
+        return login_page(request.app.state.settings, goes_to=address, status=401)
     document = _built().joinpath("index.html")
-    if not document.is_file():
-        raise NotFound("the dashboard is not built here", hint=f"make web, or see the plain page at {PLAIN}")
-    return HTMLResponse(document.read_bytes(), headers={"Content-Security-Policy": _POLICY})
+    if document.is_file():
+        return HTMLResponse(document.read_bytes(), headers={"Content-Security-Policy": _POLICY})
+    if request.url.path == "/":
+        return RedirectResponse(PLAIN, 303)
+    raise NotFound("the dashboard is not built here", hint=f"make web, or see the plain page at {PLAIN}")
 
 
-for _path in SCREENS:
-    router.add_api_route(_path, screen, methods=["GET"])
+for _path in ("/", *SCREENS):
+    router.add_route(_path, screen, methods=["GET"], include_in_schema=False)
 
 
 @router.get("/assets/{name}")

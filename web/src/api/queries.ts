@@ -134,3 +134,83 @@ export const meta = () =>
     queryFn: ({ signal }) => body(api.GET("/api/v1/meta", { signal })),
     staleTime: Infinity,
   });
+
+export const cycles = () =>
+  infiniteQueryOptions({
+    queryKey: ["cycle", "list"],
+    queryFn: ({ signal, pageParam }) =>
+      body(
+        api.GET("/api/v1/cycles", {
+          params: { query: { limit: 200, ...(pageParam && { cursor: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+  });
+
+export const cycle = (id: number) =>
+  queryOptions({
+    queryKey: ["settled", "cycle", id],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/cycles/{id}", { params: { path: { id } }, signal })),
+  });
+
+export const topology = (level: string | undefined, resource: string | undefined) =>
+  queryOptions({
+    queryKey: ["cycle", "topology", level, resource],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/topology", {
+          params: { query: { limit: 500, ...(level && { level }), ...(resource && { resource }) } },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
+export const slots = (shape: string) =>
+  queryOptions({
+    queryKey: ["cycle", "slots", shape],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export interface EventFilter {
+  type?: string;
+  queue?: string;
+  uid?: string;
+}
+
+export const events = (filter: EventFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["workloads", "events", filter],
+    queryFn: ({ signal, pageParam }) =>
+      body<EventList>(
+        api.GET("/api/v1/events", {
+          params: { query: { limit: 200, ...filter, ...(pageParam && { before: pageParam }) } },
+          signal,
+        }) as Json<EventList>,
+      ),
+    initialPageParam: 0,
+    getNextPageParam: (page) => page.next,
+  });
+
+export const auditOf = (filter: { target?: string; actor?: string }) =>
+  queryOptions({
+    queryKey: ["settled", "audit", filter],
+    queryFn: ({ signal }) =>
+      body<AuditList>(api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal }) as Json<AuditList>),
+  });
+
+export const queueTree = (root: string) =>
+  queryOptions({
+    queryKey: ["settled", "tree", root],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal }) as Json<unknown>),
+    staleTime: Infinity,
+  });
+
+export const changeset = (id: string) =>
+  queryOptions({
+    queryKey: ["settled", "changeset", id],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/changesets/{id}", { params: { path: { id } }, signal })),
+  });

@@ -14,6 +14,12 @@ export const SCREENS = [
   { path: "/", title: "Overview", key: "o" },
   { path: "/queues", title: "Queues", key: "q" },
   { path: "/jobs", title: "Jobs", key: "j" },
+  { path: "/topology", title: "Topology", key: "t" },
+  { path: "/cycles", title: "Cycles", key: "c" },
+  { path: "/fair-share", title: "Fair share", key: "s" },
+  { path: "/edit", title: "Edit quotas", key: "e" },
+  { path: "/events", title: "Events", key: "v" },
+  { path: "/audit", title: "Audit", key: "a" },
 ] as const;
 
 export function Shell() {
@@ -75,7 +81,9 @@ function Who() {
   const open = server?.authentication.length === 0;
   return (
     <span className="who">
-      <span title={data.groups.join(", ")}>{data.name}</span>
+      <Link to="/me" title={data.groups.join(", ")}>
+        {data.name}
+      </Link>
       {!open && (
         <form method="post" action="/logout">
           <button type="submit" className="quiet">

@@ -7,11 +7,18 @@ import {
   parseSearchWith,
   stringifySearchWith,
 } from "@tanstack/react-router";
+import { CycleDetail, Cycles } from "../screens/Cycles";
+import { Editor } from "../screens/edit/Editor";
+import { Plan } from "../screens/edit/Plan";
+import { FairShare } from "../screens/FairShare";
 import { Jobs } from "../screens/Jobs";
 import { Job } from "../screens/job/Job";
+import { Audit, Events } from "../screens/Log";
+import { Me } from "../screens/Me";
 import { Overview } from "../screens/Overview";
 import { Queue } from "../screens/Queue";
 import { Queues } from "../screens/Queues";
+import { Topology } from "../screens/Topology";
 import { Shell } from "./Shell";
 
 /** Parameters of an address are plain words. */
@@ -48,6 +55,25 @@ const routes = [
     validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
   }),
   createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/topology",
+    component: Topology,
+    validateSearch: only("level", "resource", "shape", "find"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/cycles", component: Cycles }),
+  createRoute({ getParentRoute: () => root, path: "/cycles/$id", component: CycleDetail }),
+  createRoute({ getParentRoute: () => root, path: "/fair-share", component: FairShare, validateSearch: only("root") }),
+  createRoute({ getParentRoute: () => root, path: "/edit", component: Editor, validateSearch: only("root", "as") }),
+  createRoute({ getParentRoute: () => root, path: "/edit/$id", component: Plan }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/events",
+    component: Events,
+    validateSearch: only("type", "queue", "uid"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/audit", component: Audit, validateSearch: only("target", "actor") }),
+  createRoute({ getParentRoute: () => root, path: "/me", component: Me }),
 ] as const;
 
 export const router = createRouter({

@@ -12,6 +12,7 @@ import { Answer, Empty, Panel } from "../kit/Panel";
 import { BarLegend, QuotaBar } from "../kit/QuotaBar";
 import { Series } from "../kit/Series";
 import { Tabs } from "../kit/Tabs";
+import { Entries } from "./Log";
 import { amount, demand, grouped, short } from "../text/quantity";
 import { span } from "../text/time";
 
@@ -69,6 +70,9 @@ function Head({ queue }: { queue: Row }) {
         {queue.managedBy && `, managed by ${queue.managedBy}`}
       </span>
       <span className="spring" />
+      <Link to="/edit" search={{ root: queue.path }}>
+        Edit quota
+      </Link>
       <CopyAs queuer={`queue show ${queue.path}`} curl={`/api/v1/queues/${queue.path}`} />
     </header>
   );
@@ -351,20 +355,7 @@ function Changes({ path }: { path: string }) {
         data.items.length === 0 ? (
           <Empty>No change of this queue that you may see.</Empty>
         ) : (
-          <table className="plain">
-            <tbody>
-              {data.items.map((entry) => (
-                <tr key={entry.id}>
-                  <td>{new Date(entry.at).toLocaleString()}</td>
-                  <th scope="row">{entry.actor}</th>
-                  <td>
-                    {entry.action} <small>{entry.source}</small>
-                  </td>
-                  <td>{entry.reason}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Entries items={data.items} />
         )
       }
     </Answer>

@@ -10,6 +10,7 @@ import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
 import { demand, grouped } from "../../text/quantity";
+import { said } from "../Log";
 import { Commands } from "./Commands";
 import { Estimate } from "./Estimate";
 import { Placement } from "./Placement";
@@ -288,11 +289,4 @@ function History({ uid }: { uid: string }) {
       }
     </Panel>
   );
-}
-
-function said(data: Record<string, unknown>): string {
-  return Object.entries(data)
-    .filter(([, value]) => value !== null && typeof value !== "object")
-    .map(([name, value]) => `${name} ${String(value)}`)
-    .join(", ");
 }
