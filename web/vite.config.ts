@@ -11,5 +11,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
-  server: { host: "127.0.0.1", proxy: { "/api": "http://127.0.0.1:8787", "/healthz": "http://127.0.0.1:8787", "/login": "http://127.0.0.1:8787" } },
+  server: {
+    host: "127.0.0.1",
+    proxy: { "/api": "http://127.0.0.1:8787", "/healthz": "http://127.0.0.1:8787", "/login": "http://127.0.0.1:8787" },
+  },
 });

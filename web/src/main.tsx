@@ -19,7 +19,8 @@ const queries = new QueryClient({
     queries: {
       staleTime: 2000,
       // What the server has refused is not asked for again by itself.
-      retry: (count, error) => count < RETRIES && (!(error instanceof Failure) || error.status === 0 || error.status >= 500),
+      retry: (count, error) =>
+        count < RETRIES && (!(error instanceof Failure) || error.status === 0 || error.status >= 500),
       refetchOnWindowFocus: false,
       networkMode: "always",
     },

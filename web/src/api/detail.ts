@@ -2,7 +2,11 @@
 
 export interface Detail {
   need?: { podset: string; count: number; per: Record<string, string>; level?: string }[];
-  available?: { flavor: string; free: Record<string, string>; headroom: ({ queue: string } & Record<string, string>)[] }[];
+  available?: {
+    flavor: string;
+    free: Record<string, string>;
+    headroom: ({ queue: string } & Record<string, string>)[];
+  }[];
   excluded?: {
     nodes: number;
     of: number;
@@ -12,7 +16,14 @@ export interface Detail {
   holders?: { queue?: string; resource?: string; amount?: string; namespace?: string; name?: string; uid?: string }[];
   reservation?: { start: number; expires: number; hosts: string[] };
   ahead?: { gangs: number; of: number };
-  estimate?: { from: number; likely: number | null; to: number | null; basis?: string; hitRate?: number | null; n?: number };
+  estimate?: {
+    from: number;
+    likely: number | null;
+    to: number | null;
+    basis?: string;
+    hitRate?: number | null;
+    n?: number;
+  };
   evicted?: { at: number; cause: string; note?: string; reclaimAt?: string };
 }
 

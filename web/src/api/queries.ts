@@ -117,7 +117,10 @@ export const audit = (target?: string) =>
     queryKey: ["settled", "audit", target],
     queryFn: ({ signal }) =>
       body<AuditList>(
-        api.GET("/api/v1/audit", { params: { query: { limit: 100, ...(target && { target }) } }, signal }) as Json<AuditList>,
+        api.GET("/api/v1/audit", {
+          params: { query: { limit: 100, ...(target && { target }) } },
+          signal,
+        }) as Json<AuditList>,
       ),
   });
 
@@ -199,13 +202,16 @@ export const auditOf = (filter: { target?: string; actor?: string }) =>
   queryOptions({
     queryKey: ["settled", "audit", filter],
     queryFn: ({ signal }) =>
-      body<AuditList>(api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal }) as Json<AuditList>),
+      body<AuditList>(
+        api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal }) as Json<AuditList>,
+      ),
   });
 
 export const queueTree = (root: string) =>
   queryOptions({
     queryKey: ["settled", "tree", root],
-    queryFn: ({ signal }) => body(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal }) as Json<unknown>),
+    queryFn: ({ signal }) =>
+      body(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal }) as Json<unknown>),
     staleTime: Infinity,
   });
 

@@ -24,7 +24,8 @@ export function Banner() {
       )}
       {link === "lost" && lost > LOST_SECONDS && (
         <p className="banner banner-wait">
-          Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)}; retrying.
+          Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)};
+          retrying.
         </p>
       )}
       {stale && <p className="banner banner-bad">{data.controller.text}</p>}

@@ -68,7 +68,12 @@ function Theme() {
   const { theme } = usePreferences();
   const next = ({ system: "light", light: "dark", dark: "system" } as const)[theme];
   return (
-    <button type="button" className="quiet" onClick={() => setPreferences({ theme: next })} aria-label={`Colours: ${theme}`}>
+    <button
+      type="button"
+      className="quiet"
+      onClick={() => setPreferences({ theme: next })}
+      aria-label={`Colours: ${theme}`}
+    >
       {{ system: "◐ system", light: "○ light", dark: "● dark" }[theme]}
     </button>
   );

@@ -32,7 +32,10 @@ class Follower {
 
   begin(queries: QueryClient): () => void {
     this.queries = queries;
-    const stop = follow({ changed: (topics) => topics.forEach((topic) => this.changed(topic)), link: (link) => this.link(link) });
+    const stop = follow({
+      changed: (topics) => topics.forEach((topic) => this.changed(topic)),
+      link: (link) => this.link(link),
+    });
     return () => {
       stop();
       this.due.forEach(clearTimeout);

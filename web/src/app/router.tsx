@@ -72,7 +72,12 @@ const routes = [
     component: Events,
     validateSearch: only("type", "queue", "uid"),
   }),
-  createRoute({ getParentRoute: () => root, path: "/audit", component: Audit, validateSearch: only("target", "actor") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/audit",
+    component: Audit,
+    validateSearch: only("target", "actor"),
+  }),
   createRoute({ getParentRoute: () => root, path: "/me", component: Me }),
 ] as const;
 

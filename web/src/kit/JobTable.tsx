@@ -14,7 +14,12 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
     width: "minmax(22ch, 3fr)",
     cell: (job) => (
       <>
-        <Link to="/jobs/$uid" params={{ uid: job.uid }} tabIndex={-1} title={`${job.kind} ${job.namespace}/${job.name}`}>
+        <Link
+          to="/jobs/$uid"
+          params={{ uid: job.uid }}
+          tabIndex={-1}
+          title={`${job.kind} ${job.namespace}/${job.name}`}
+        >
           {job.name}
         </Link>{" "}
         <small>{job.namespace}</small>
@@ -43,9 +48,20 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
       </Link>
     ),
   },
-  { id: "demand", title: "asks for", width: "18ch", cell: (job) => <span title={demand(job.demand)}>{demand(job.demand)}</span> },
+  {
+    id: "demand",
+    title: "asks for",
+    width: "18ch",
+    cell: (job) => <span title={demand(job.demand)}>{demand(job.demand)}</span>,
+  },
   { id: "user", title: "user", width: "minmax(8ch, 1fr)", cell: (job) => job.user },
-  { id: "priority", title: "priority", width: "8ch", number: true, cell: (job) => job.override?.priority ?? job.priority },
+  {
+    id: "priority",
+    title: "priority",
+    width: "8ch",
+    number: true,
+    cell: (job) => job.override?.priority ?? job.priority,
+  },
   { id: "age", title: "submitted", width: "10ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
 ];
 

@@ -27,7 +27,11 @@ export function Series({ label, at, lines, seconds = 0, height = 160 }: Props) {
   const [asTable, setAsTable] = useState(false);
   return (
     <figure className="series">
-      {asTable ? <Figures at={at} lines={lines} /> : <Chart label={label} at={at} lines={lines} seconds={seconds} height={height} />}
+      {asTable ? (
+        <Figures at={at} lines={lines} />
+      ) : (
+        <Chart label={label} at={at} lines={lines} seconds={seconds} height={height} />
+      )}
       <figcaption>
         <button type="button" className="quiet" aria-pressed={asTable} onClick={() => setAsTable(!asTable)}>
           {asTable ? "as a picture" : "as a table"}
@@ -54,7 +58,10 @@ function Chart({ label, at, lines, seconds, height }: Required<Props>) {
           x: { range: (_plot, least, most) => [seconds ? most - seconds : least, most] },
           y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.05)] },
         },
-        axes: [{ ...axis, values: (_plot, values) => values.map(hour) }, { ...axis, size: 56, values: (_plot, values) => values.map((value) => grouped(value)) }],
+        axes: [
+          { ...axis, values: (_plot, values) => values.map(hour) },
+          { ...axis, size: 56, values: (_plot, values) => values.map((value) => grouped(value)) },
+        ],
         series: [
           {},
           ...lines.map((line) => ({

@@ -58,7 +58,11 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
     if (step) go(active + step);
     else if (event.key === "Home") go(0);
     else if (event.key === "End") go(shown.length - 1);
-    else if (event.key === "Enter" && open && event.target === event.currentTarget.querySelector(`[data-index="${active}"]`)) {
+    else if (
+      event.key === "Enter" &&
+      open &&
+      event.target === event.currentTarget.querySelector(`[data-index="${active}"]`)
+    ) {
       const row = shown[active];
       if (row !== undefined) open(row);
     } else return;
@@ -100,7 +104,11 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
                 tabIndex={item.index === active ? 0 : -1}
                 onFocus={() => setActive(item.index)}
                 onDoubleClick={() => open?.(row)}
-                style={{ gridTemplateColumns: template, transform: `translateY(${item.start}px)`, position: "absolute" }}
+                style={{
+                  gridTemplateColumns: template,
+                  transform: `translateY(${item.start}px)`,
+                  position: "absolute",
+                }}
               >
                 {columns.map((column) => (
                   <span key={column.id} role="gridcell" className={column.number ? "number" : undefined}>

@@ -57,7 +57,11 @@ export function Cycles() {
   return (
     <>
       <h1 className="visually-hidden">Cycles</h1>
-      <Panel title="Cycles" query={{ ...query, data: items } as never} tools={<CopyAs queuer="cycles" curl="/api/v1/cycles" />}>
+      <Panel
+        title="Cycles"
+        query={{ ...query, data: items } as never}
+        tools={<CopyAs queuer="cycles" curl="/api/v1/cycles" />}
+      >
         {() =>
           items?.length ? (
             <>
@@ -85,7 +89,11 @@ function Strip({ cycles }: { cycles: readonly Cycle[] }) {
   const shown = cycles.slice(0, STRIP).toReversed();
   const longest = Math.max(...shown.map(seconds), 0.001);
   return (
-    <div className="strip-plot" role="img" aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}>
+    <div
+      className="strip-plot"
+      role="img"
+      aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}
+    >
       {shown.map((cycle) => (
         <Link
           key={cycle.id}
@@ -143,17 +151,17 @@ function Shown({ cycle }: { cycle: Cycle }) {
         </div>
       </div>
       <p>
-        {grouped(cycle.admitted)} admitted, {grouped(cycle.evicted)} evicted, {grouped(cycle.waiting)} left waiting; begun{" "}
-        {new Date(cycle.started).toLocaleString()}.
+        {grouped(cycle.admitted)} admitted, {grouped(cycle.evicted)} evicted, {grouped(cycle.waiting)} left waiting;
+        begun {new Date(cycle.started).toLocaleString()}.
       </p>
       <div className="phases" aria-hidden="true">
         {Object.entries(phases).map(([name, value]) => (
-          <i key={name} style={{ flexGrow: value }} title={`${name} ${took(value)}`}>
+          <i key={name} style={{ flexGrow: value * 1000 }} title={`${name} ${took(value)}`}>
             {name}
           </i>
         ))}
       </div>
-      <table className="plain">
+      <table className="plain facts">
         <tbody>
           {Object.entries(phases).map(([name, value]) => (
             <tr key={name}>

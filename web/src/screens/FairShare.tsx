@@ -22,7 +22,12 @@ export function FairShare() {
         query={query}
         tools={
           <>
-            <Filter label="below queue" search value={root} set={(value) => void navigate({ search: { root: value }, replace: true })} />
+            <Filter
+              label="below queue"
+              search
+              value={root}
+              set={(value) => void navigate({ search: { root: value }, replace: true })}
+            />
             <CopyAs queuer={`share ${root}`} curl={`/api/v1/fair-share?root=${root}`} />
           </>
         }
@@ -70,8 +75,8 @@ export function FairShare() {
         {(data) => (
           <>
             <p className="soft">
-              Share = above its guarantee / capacity / weight, of the resource where that is most; score = share + past use.
-              The lower score goes first; whoever is within a guarantee goes before all scores.
+              Share = above its guarantee / capacity / weight, of the resource where that is most; score = share + past
+              use. The lower score goes first; whoever is within a guarantee goes before all scores.
             </p>
             <table className="plain">
               <thead>

@@ -10,7 +10,16 @@ import { Filter } from "../kit/Filter";
 import { JobTable } from "../kit/JobTable";
 import { Empty, Panel } from "../kit/Panel";
 
-const STATES: readonly State[] = ["Queued", "Held", "Admitted", "Placing", "Running", "Evicting", "Succeeded", "Failed"];
+const STATES: readonly State[] = [
+  "Queued",
+  "Held",
+  "Admitted",
+  "Placing",
+  "Running",
+  "Evicting",
+  "Succeeded",
+  "Failed",
+];
 const NARROWS = ["queue", "namespace", "name", "reason"] as const;
 
 export function Jobs() {
@@ -40,13 +49,24 @@ export function Jobs() {
       <Panel
         title="Jobs"
         query={{ ...query, data: jobs } as never}
-        tools={<CopyAs queuer={command} curl={`/api/v1/workloads?${new URLSearchParams(search as Record<string, string>)}`} />}
+        tools={
+          <CopyAs
+            queuer={command}
+            curl={`/api/v1/workloads?${new URLSearchParams(search as Record<string, string>)}`}
+          />
+        }
       >
         {() => (
           <>
             <div className="row filters">
               {NARROWS.map((name, index) => (
-                <Filter key={name} label={name} value={search[name] ?? ""} set={(value) => set({ [name]: value })} search={index === 0} />
+                <Filter
+                  key={name}
+                  label={name}
+                  value={search[name] ?? ""}
+                  set={(value) => set({ [name]: value })}
+                  search={index === 0}
+                />
               ))}
               <span className="choice" role="group" aria-label="States">
                 {STATES.map((state) => (

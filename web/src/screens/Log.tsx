@@ -50,7 +50,8 @@ export function said(data: Record<string, unknown>): string {
 export function Events() {
   const search = useSearch({ from: "/events" });
   const navigate = useNavigate({ from: "/events" });
-  const set = (change: Partial<typeof search>) => void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
   const query = useInfiniteQuery(queries.events(search));
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
@@ -64,7 +65,10 @@ export function Events() {
             <Filter label="type" search value={search.type ?? ""} set={(type) => set({ type })} />
             <Filter label="queue" value={search.queue ?? ""} set={(queue) => set({ queue })} />
             <Link to="/audit">Audit</Link>
-            <CopyAs queuer="events -w" curl={`/api/v1/events?${new URLSearchParams(search as Record<string, string>)}`} />
+            <CopyAs
+              queuer="events -w"
+              curl={`/api/v1/events?${new URLSearchParams(search as Record<string, string>)}`}
+            />
           </>
         }
       >
@@ -89,7 +93,8 @@ export function Events() {
 export function Audit() {
   const search = useSearch({ from: "/audit" });
   const navigate = useNavigate({ from: "/audit" });
-  const set = (change: Partial<typeof search>) => void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
   const query = useQuery(queries.auditOf(search));
   return (
     <>

@@ -16,7 +16,7 @@ export function Me() {
       <h1 className="visually-hidden">Me</h1>
       <Panel title="Who you are here" query={query} tools={<CopyAs queuer="whoami" curl="/api/v1/me" />}>
         {(me) => (
-          <table className="plain">
+          <table className="plain facts">
             <tbody>
               <tr>
                 <th scope="row">name</th>
@@ -28,7 +28,11 @@ export function Me() {
               </tr>
               <tr>
                 <th scope="row">reads the jobs of</th>
-                <td>{me.readsEverything ? "all namespaces" : me.namespaces.join(", ") || "no namespace; ask its admin for the role view"}</td>
+                <td>
+                  {me.readsEverything
+                    ? "all namespaces"
+                    : me.namespaces.join(", ") || "no namespace; ask its admin for the role view"}
+                </td>
               </tr>
               <tr>
                 <th scope="row">may change</th>
@@ -64,20 +68,32 @@ export function Me() {
           </label>
           <label>
             rows{" "}
-            <select value={density} onChange={(event) => setPreferences({ density: event.target.value as typeof density })}>
+            <select
+              value={density}
+              onChange={(event) => setPreferences({ density: event.target.value as typeof density })}
+            >
               <option value="compact">compact</option>
               <option value="comfortable">comfortable</option>
             </select>
           </label>
           <label>
-            <input type="checkbox" checked={keys} onChange={(event) => setPreferences({ keys: event.target.checked })} /> single-key
-            shortcuts
+            <input
+              type="checkbox"
+              checked={keys}
+              onChange={(event) => setPreferences({ keys: event.target.checked })}
+            />{" "}
+            single-key shortcuts
           </label>
           <a href="/plain">the page without script</a>
         </div>
       </section>
       <Panel title="The server" query={server}>
-        {(meta) => <p>Queuer {meta.version}, {meta.authentication.length ? `logs in by ${meta.authentication.join(", ")}` : "without login"}.</p>}
+        {(meta) => (
+          <p>
+            Queuer {meta.version},{" "}
+            {meta.authentication.length ? `logs in by ${meta.authentication.join(", ")}` : "without login"}.
+          </p>
+        )}
       </Panel>
     </>
   );

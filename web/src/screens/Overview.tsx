@@ -116,7 +116,11 @@ function AttentionList({ data, resource }: { data: Answer; resource: string }) {
       </ul>
       {data.attentionTotal > data.attention.length && (
         <p className="soft">
-          {data.attentionTotal - data.attention.length} more; <Link to="/queues" search={{ only: "attention" }}>see the queues</Link>.
+          {data.attentionTotal - data.attention.length} more;{" "}
+          <Link to="/queues" search={{ only: "attention" }}>
+            see the queues
+          </Link>
+          .
         </p>
       )}
     </>
@@ -152,10 +156,12 @@ function FirstSteps({ data }: { data: Answer }) {
         {!seen && <Command text="kubectl get nodes" />}
       </li>
       <li>
-        Say who may use the queue root, or make queues below it: <Command text="queuer export > tree.yaml && queuer apply -f tree.yaml" />
+        Say who may use the queue root, or make queues below it:{" "}
+        <Command text="queuer export > tree.yaml && queuer apply -f tree.yaml" />
       </li>
       <li>
-        Let a namespace take part, and label a job: <Command text="kubectl label namespace default queuer.dev/managed=true queuer.dev/default-queue=root" />
+        Let a namespace take part, and label a job:{" "}
+        <Command text="kubectl label namespace default queuer.dev/managed=true queuer.dev/default-queue=root" />
       </li>
     </ol>
   );
@@ -227,7 +233,10 @@ function Shares({ resource }: { resource: string }) {
         <>
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
-            Width is what is {by}; hatched queues borrow. <Link to="/queues" search={{ resource }}>As a table</Link>
+            Width is what is {by}; hatched queues borrow.{" "}
+            <Link to="/queues" search={{ resource }}>
+              As a table
+            </Link>
           </p>
         </>
       )}
@@ -248,7 +257,8 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
         : [],
     [series],
   );
-  if (!series || data.at.length === 0) return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
+  if (!series || data.at.length === 0)
+    return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
   return (
     <Series
       label={`${short(resource)} used, guaranteed and pending over the last day`}
@@ -258,4 +268,3 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
     />
   );
 }
-

@@ -35,7 +35,12 @@ export function Queue() {
             <Accounts accounts={queue.accounts} />
             <BarLegend />
           </section>
-          <Tabs label="Parts" names={TABS} chosen={tab} choose={(name) => void navigate({ search: (old) => ({ ...old, tab: name }), replace: true })}>
+          <Tabs
+            label="Parts"
+            names={TABS}
+            chosen={tab}
+            choose={(name) => void navigate({ search: (old) => ({ ...old, tab: name }), replace: true })}
+          >
             <Part tab={tab} queue={queue} />
           </Tabs>
         </>
@@ -126,7 +131,10 @@ function Room({ path }: { path: string }) {
   );
 }
 
-function Accounts({ accounts }: { accounts: readonly Account[] }) {
+function Accounts({ accounts: all }: { accounts: readonly Account[] }) {
+  // Of one flavor alone the figures by flavor would only say the same again.
+  const flavors = new Set(all.map((account) => account.flavor).filter((flavor) => flavor !== null));
+  const accounts = flavors.size > 1 ? all : all.filter((account) => account.flavor === null);
   if (accounts.length === 0) return <Empty>No quota row names this queue, and nothing runs in it.</Empty>;
   return (
     <table className="plain accounts">
@@ -147,13 +155,20 @@ function Accounts({ accounts }: { accounts: readonly Account[] }) {
         {accounts.map((account) => (
           <tr key={account.resource + account.flavor}>
             <th scope="row">
-              {short(account.resource)} <small>{account.flavor ?? "all flavors"}</small>{" "}
+              {short(account.resource)} {flavors.size > 1 && <small>{account.flavor ?? "all flavors"}</small>}{" "}
               {account.starved && <Chip word="starved" />}
             </th>
             <td>
               <QuotaBar account={account} />
             </td>
-            {[account.used, account.guaranteed, account.limit ?? "–", account.borrowed, account.lent, account.pending].map((value, index) => (
+            {[
+              account.used,
+              account.guaranteed,
+              account.limit ?? "–",
+              account.borrowed,
+              account.lent,
+              account.pending,
+            ].map((value, index) => (
               <td key={index} className="number">
                 {value}
               </td>
@@ -190,7 +205,13 @@ function Line({ path }: { path: string }) {
           <>
             <p className="soft">In the order of the last cycle.</p>
             <ol className="list">
-              {items.map((item) => ("gangs" in item ? <Strangers key={`o${item.first}`} of={item} /> : <Known key={item.workload.uid} of={item} />))}
+              {items.map((item) =>
+                "gangs" in item ? (
+                  <Strangers key={`o${item.first}`} of={item} />
+                ) : (
+                  <Known key={item.workload.uid} of={item} />
+                ),
+              )}
             </ol>
             {query.hasNextPage && (
               <button type="button" onClick={() => void query.fetchNextPage()}>
@@ -265,14 +286,22 @@ function Past({ path }: { path: string }) {
   const range = search.range && search.range in RANGES ? (search.range as keyof typeof RANGES) : "1 d";
   const [seconds, step] = RANGES[range];
   // To the minute, so that the question stays the same while one looks.
-  const since = useMemo(() => new Date(Math.floor(Date.now() / 60_000) * 60_000 - seconds * 1000).toISOString(), [seconds]);
+  const since = useMemo(
+    () => new Date(Math.floor(Date.now() / 60_000) * 60_000 - seconds * 1000).toISOString(),
+    [seconds],
+  );
   const query = useQuery(queries.history(path, since, step));
   const chosen = search.resource;
   return (
     <>
       <span className="choice" role="group" aria-label="Time">
         {(Object.keys(RANGES) as (keyof typeof RANGES)[]).map((name) => (
-          <button key={name} type="button" aria-pressed={name === range} onClick={() => void navigate({ search: (old) => ({ ...old, range: name }), replace: true })}>
+          <button
+            key={name}
+            type="button"
+            aria-pressed={name === range}
+            onClick={() => void navigate({ search: (old) => ({ ...old, range: name }), replace: true })}
+          >
             {name}
           </button>
         ))}
@@ -302,7 +331,9 @@ type Points = Awaited<ReturnType<NonNullable<ReturnType<typeof queries.history>[
 
 function Graph({ points, resource, seconds }: { points: Points; resource: string; seconds: number }) {
   const { at, lines } = useMemo(() => {
-    const rows = points.map((point) => point.accounts.find((each) => each.resource === resource && each.flavor === null));
+    const rows = points.map((point) =>
+      point.accounts.find((each) => each.resource === resource && each.flavor === null),
+    );
     return {
       at: points.map((point) => point.at),
       lines: [
@@ -320,7 +351,9 @@ function Policy({ queue }: { queue: Row }) {
   return (
     <>
       <p>
-        {queue.namespaces.length ? `For namespaces ${queue.namespaces.join(", ")}.` : "It names no namespace: those of the queue above may use it."}
+        {queue.namespaces.length
+          ? `For namespaces ${queue.namespaces.join(", ")}.`
+          : "It names no namespace: those of the queue above may use it."}
       </p>
       <table className="plain">
         <tbody>

@@ -198,9 +198,7 @@ function Cells({ row: { queue, level, open, parts }, account, scale, toggle }: C
           <Chip word="CHANGE" label={`${queue.misconfiguredWorkloads} can never start`} />
         )}
       </span>
-      <span role="gridcell">
-        {account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}
-      </span>
+      <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
       <span role="gridcell" className="number">
         {account ? `${account.used} / ${account.guaranteed}` : "–"}
       </span>

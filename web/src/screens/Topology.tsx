@@ -13,7 +13,8 @@ import { amount, grouped, short, told } from "../text/quantity";
 export function Topology() {
   const search = useSearch({ from: "/topology" });
   const navigate = useNavigate({ from: "/topology" });
-  const set = (change: Partial<typeof search>) => void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
   const query = useQuery(queries.topology(search.level, search.resource));
   return (
     <>
@@ -65,7 +66,13 @@ function Slots({ shape, set }: { shape: string; set: (shape: string) => void }) 
             }}
           >
             <label>
-              shape <input value={typed} onChange={(event) => setTyped(event.target.value)} size={14} aria-describedby="shape-help" />
+              shape{" "}
+              <input
+                value={typed}
+                onChange={(event) => setTyped(event.target.value)}
+                size={14}
+                aria-describedby="shape-help"
+              />
             </label>
             <button type="submit">Ask</button>
             <small id="shape-help">8xgpu:8 is 8 pods of 8 gpu each</small>

@@ -30,5 +30,8 @@ export function clock(at: string | Date, now: Date): string {
 
 /** For titles: the moment in full, with its zone. */
 export function exact(at: string | Date): string {
-  return new Date(at).toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
+  return new Date(at)
+    .toISOString()
+    .replace("T", " ")
+    .replace(/\.\d+Z$/, " UTC");
 }

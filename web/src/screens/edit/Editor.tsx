@@ -83,7 +83,9 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
       setDraft({ base: theirs, mine: together.document });
       setClashes(together.clashes);
       if (together.clashes.length) return null;
-      return body<Changeset>(api.POST("/api/v1/changesets", { body: changed(theirs, together.document) as never }) as never);
+      return body<Changeset>(
+        api.POST("/api/v1/changesets", { body: changed(theirs, together.document) as never }) as never,
+      );
     },
     onSuccess: (planned) => {
       if (planned?.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });
@@ -103,7 +105,9 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
           Start over
         </button>
         <span className="soft">
-          {none ? "Nothing is changed yet." : `Changed: ${Object.keys(changed(base, mine).queues).join(", ") || "flavors or topology"}.`}
+          {none
+            ? "Nothing is changed yet."
+            : `Changed: ${Object.keys(changed(base, mine).queues).join(", ") || "flavors or topology"}.`}
         </span>
       </p>
     </>
@@ -114,7 +118,8 @@ function Clashes({ clashes }: { clashes: readonly Clash[] }) {
   return (
     <div className="trouble" role="alert">
       <p>
-        <strong>Somebody has changed the same meanwhile.</strong> Theirs is shown above; write yours again where it should hold.
+        <strong>Somebody has changed the same meanwhile.</strong> Theirs is shown above; write yours again where it
+        should hold.
       </p>
       <ul>
         {clashes.map((clash) => (
@@ -173,7 +178,9 @@ function Grid({ base, document, edit }: FormProps & { base: Document }) {
                     className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
                     onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
                   />
-                  {String(was ?? "") !== String(is ?? "") && <small> was {was === undefined ? "none" : String(was)}</small>}
+                  {String(was ?? "") !== String(is ?? "") && (
+                    <small> was {was === undefined ? "none" : String(was)}</small>
+                  )}
                 </td>
               );
             })}
@@ -195,7 +202,8 @@ function Text({ document, edit }: FormProps) {
     void import("yaml").then((yaml) => {
       try {
         const read: unknown = yaml.parse(written);
-        if (typeof read !== "object" || read === null || !("queues" in read)) throw new Error("the document names no queues");
+        if (typeof read !== "object" || read === null || !("queues" in read))
+          throw new Error("the document names no queues");
         edit(read as Document);
         setWrong("");
       } catch (error) {

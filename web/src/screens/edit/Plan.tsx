@@ -69,7 +69,8 @@ function Shown({ of }: { of: Changeset }) {
 
 function Consequences({ of }: { of: Changeset }) {
   const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
-  const quiet = !warnings.length && !overLimit.length && !reclaimable.length && !impact?.starts.count && !impact?.never.count;
+  const quiet =
+    !warnings.length && !overLimit.length && !reclaimable.length && !impact?.starts.count && !impact?.never.count;
   return (
     <section className="panel" aria-label="What it means">
       <header className="panel-head">
@@ -87,15 +88,15 @@ function Consequences({ of }: { of: Changeset }) {
         ))}
         {overLimit.map((each) => (
           <li key={each.queue + each.resource}>
-            <Chip word="warning" label="over limit" /> {each.queue} uses {each.used} {short(each.resource)}, {each.over} more than its
-            new limit {each.limit}.{" "}
+            <Chip word="warning" label="over limit" /> {each.queue} uses {each.used} {short(each.resource)}, {each.over}{" "}
+            more than its new limit {each.limit}.{" "}
             {of.effect === "drain" && "Running jobs are kept; nothing new starts there until enough have ended."}
           </li>
         ))}
         {reclaimable.map((each) => (
           <li key={`r${each.queue}${each.resource}`}>
-            <Chip word="info" label="reclaimable" /> {each.amount} {short(each.resource)} of running work of {each.queue} could be
-            taken back in addition.
+            <Chip word="info" label="reclaimable" /> {each.amount} {short(each.resource)} of running work of{" "}
+            {each.queue} could be taken back in addition.
           </li>
         ))}
         {impact && impact.starts.count > 0 && <Several of={impact.starts} words="would start now" />}
@@ -151,7 +152,8 @@ function Decide({ of }: { of: Changeset }) {
     onSuccess: (applied) => {
       sessionStorage.removeItem(`queuer-draft-${of.root}`);
       void client.invalidateQueries();
-      if (applied.revision != null) void navigate({ to: "/edit/$id", params: { id: String(applied.revision) }, replace: true });
+      if (applied.revision != null)
+        void navigate({ to: "/edit/$id", params: { id: String(applied.revision) }, replace: true });
     },
   });
   const discard = useMutation({
@@ -209,7 +211,8 @@ function Decide({ of }: { of: Changeset }) {
 function Revert({ of }: { of: Changeset }) {
   const navigate = useNavigate();
   const plan = useMutation({
-    mutationFn: () => body<Changeset>(api.POST("/api/v1/changesets", { body: { revert: of.revision } as never } as never) as never),
+    mutationFn: () =>
+      body<Changeset>(api.POST("/api/v1/changesets", { body: { revert: of.revision } as never } as never) as never),
     onSuccess: (planned) => {
       if (planned.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });
     },

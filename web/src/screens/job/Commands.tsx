@@ -11,7 +11,10 @@ const WAIT = "5s";
 const WORDS: Record<Verb, { title: string; means: string }> = {
   hold: { title: "Hold", means: "It will not start until it is released. What runs goes on running." },
   release: { title: "Release", means: "It may start again as soon as there is room." },
-  evict: { title: "Evict", means: "All its pods are stopped, and it goes back to its queue with its first submit time." },
+  evict: {
+    title: "Evict",
+    means: "All its pods are stopped, and it goes back to its queue with its first submit time.",
+  },
 };
 
 export function Commands({ job }: { job: WorkloadDetail }) {

@@ -98,11 +98,7 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       )}
       <Estimate detail={detail} waits={primary !== null} />
       <p className="row soft">
-        {next && (
-          <>
-            next <Command text={next} />
-          </>
-        )}
+        {next && <>next {next.includes(", ") ? <code>{next}</code> : <Command text={next} />}</>}
         {cycle !== null && (
           <small>
             as of cycle {cycle}
@@ -200,7 +196,8 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
                 {detail.excluded.by.map((each) => `${each.nodes} ${each.why}`).join(", ")}
                 {detail.excluded.domains && (
                   <>
-                    ; {detail.excluded.domains.short} of {detail.excluded.domains.of} {detail.excluded.domains.level}s are too small
+                    ; {detail.excluded.domains.short} of {detail.excluded.domains.of} {detail.excluded.domains.level}s
+                    are too small
                   </>
                 )}
               </td>
@@ -256,7 +253,8 @@ function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: D
       )}
       {detail.reservation && (
         <p>
-          {detail.reservation.hosts.length} nodes are held for it from {new Date(detail.reservation.start * 1000).toLocaleTimeString()}.
+          {detail.reservation.hosts.length} nodes are held for it from{" "}
+          {new Date(detail.reservation.start * 1000).toLocaleTimeString()}.
         </p>
       )}
       <p className="soft">Tried with the decision itself on the newest cycle; no reservation.</p>

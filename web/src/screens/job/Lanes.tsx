@@ -56,7 +56,12 @@ function Drawn({ of }: { of: Timeline }) {
       <span>why</span>
       <div className="lane">
         {of.reasons.map((each) => (
-          <i key={each.from + each.token} className="span span-reason" style={place(each.from, each.to)} title={`${each.token} ${span(each.seconds)}: ${each.text}`}>
+          <i
+            key={each.from + each.token}
+            className="span span-reason"
+            style={place(each.from, each.to)}
+            title={`${each.token} ${span(each.seconds)}: ${each.text}`}
+          >
             {each.token}
           </i>
         ))}
@@ -64,7 +69,11 @@ function Drawn({ of }: { of: Timeline }) {
       <span>cycles</span>
       <div className="lane lane-ticks">
         {of.ticks.map((tick) => (
-          <b key={tick.cycle} style={{ left: place(tick.at, tick.at).left }} title={`cycle ${tick.cycle}: ${tick.decision}`} />
+          <b
+            key={tick.cycle}
+            style={{ left: place(tick.at, tick.at).left }}
+            title={`cycle ${tick.cycle}: ${tick.decision}`}
+          />
         ))}
       </div>
       <span />

@@ -11,7 +11,9 @@ export function Placement({ job }: { job: WorkloadDetail }) {
       </header>
       {job.admission.placements.map((place) => {
         const bound = place.hosts && Object.keys(place.hosts).length > 0;
-        const hosts = Object.entries(bound ? place.hosts! : place.nodes).sort(([one], [other]) => one.localeCompare(other));
+        const hosts = Object.entries(bound ? place.hosts! : place.nodes).sort(([one], [other]) =>
+          one.localeCompare(other),
+        );
         return (
           <div key={place.podSet + place.flavor}>
             <p>

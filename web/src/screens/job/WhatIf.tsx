@@ -42,7 +42,8 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
   });
   const field = (name: keyof typeof gang, label: string, size: number) => (
     <label>
-      {label} <input value={gang[name]} size={size} onChange={(event) => setGang({ ...gang, [name]: event.target.value })} />
+      {label}{" "}
+      <input value={gang[name]} size={size} onChange={(event) => setGang({ ...gang, [name]: event.target.value })} />
     </label>
   );
   return (
@@ -50,7 +51,9 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
       <header className="panel-head">
         <h2>What if</h2>
         <div className="panel-tools">
-          <CopyAs queuer={`sim shape ${gang.each}x${short(device)}:${gang.count} -q ${gang.queue} -n ${job.namespace}`} />
+          <CopyAs
+            queuer={`sim shape ${gang.each}x${short(device)}:${gang.count} -q ${gang.queue} -n ${job.namespace}`}
+          />
         </div>
       </header>
       <form
