@@ -30,7 +30,7 @@ export function Copy({ label, text }: { label: string; text: string }) {
     });
   };
   return (
-    <button type="button" className="quiet" title={text} onClick={copy} aria-label={`Copy as ${label}: ${text}`}>
+    <button type="button" className="quiet" title={text} onClick={copy} aria-description={text}>
       {copied ? "copied" : `copy ${label}`}
     </button>
   );
