@@ -9,6 +9,8 @@ export default defineConfig({
     emptyOutDir: true,
     // Inlined files would be data: addresses, which the page's policy refuses.
     assetsInlineLimit: 0,
+    // Measured compressed by the tests: at most 250 kB.
+    chunkSizeWarningLimit: 800,
     modulePreload: { polyfill: false },
   },
   server: {

@@ -49,13 +49,15 @@ function Chart({ label, at, lines, seconds, height }: Required<Props>) {
     const style = getComputedStyle(element);
     const colour = (name: string) => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const times = at.map((moment) => Date.parse(moment) / 1000);
+    const [first = 0, last = 0] = [times[0], times.at(-1)];
     const plot = new uPlot(
       {
         width: element.clientWidth,
         height,
         cursor: { drag: { x: false, y: false } },
         scales: {
-          x: { range: (_plot, least, most) => [seconds ? most - seconds : least, most] },
+          x: { range: () => [seconds ? last - seconds : first, last] },
           y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.05)] },
         },
         axes: [
@@ -74,7 +76,7 @@ function Chart({ label, at, lines, seconds, height }: Required<Props>) {
           })),
         ],
       },
-      [at.map((moment) => Date.parse(moment) / 1000), ...lines.map((line) => [...line.values])],
+      [times, ...lines.map((line) => [...line.values])],
       element,
     );
     const watch = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));

@@ -91,7 +91,7 @@ function Strip({ cycles }: { cycles: readonly Cycle[] }) {
   return (
     <div
       className="strip-plot"
-      role="img"
+      role="group"
       aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}
     >
       {shown.map((cycle) => (
