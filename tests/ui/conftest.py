@@ -51,7 +51,7 @@ def page(chromium: Browser, demo: Site) -> Iterator[Page]:
 
 @contextmanager
 def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
-    """A page of its own, whose errors and whose requests elsewhere fail the test. `options`: of the browser's context."""
+    """A page of its own, whose errors and requests elsewhere fail the test. `options`: of its context."""
     wide = {"width": 1440, "height": 900}
     context = browser.new_context(**{"base_url": url, "viewport": wide, "color_scheme": "light", **options})
     page = context.new_page()

@@ -1,4 +1,4 @@
-"""Every screen, in light and dark: it shows itself, has no accessibility faults that count, and keeps the page small."""
+"""Every screen, in light and dark: it shows itself, axe finds nothing that counts, and the page is small."""
 
 from __future__ import annotations
 

@@ -26,12 +26,16 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
     level: job.required ?? "",
     priority: String(job.override?.priority ?? job.priority),
   });
+  // What else a pod asks for stays as it is.
+  const others = Object.entries(largest?.requests ?? {}).filter(([name]) => name !== device && name !== "pods");
+  const rest = others.map(([name, value]) => `,${name}:${value}`).join("");
+  const shape = `${gang.count}x${device}:${gang.each}${rest}`;
   const ask = useMutation({
     mutationFn: () =>
       body(
         api.POST("/api/v1/simulations", {
           body: {
-            shape: `${gang.each}x${short(device)}:${gang.count}`,
+            shape,
             queue: gang.queue,
             namespace: job.namespace,
             priority: Number(gang.priority),
@@ -51,9 +55,7 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
       <header className="panel-head">
         <h2>What if</h2>
         <div className="panel-tools">
-          <CopyAs
-            queuer={`sim shape ${gang.each}x${short(device)}:${gang.count} -q ${gang.queue} -n ${job.namespace}`}
-          />
+          <CopyAs queuer={`sim shape ${shape} -q ${gang.queue} -n ${job.namespace}`} />
         </div>
       </header>
       <form
@@ -98,7 +100,7 @@ function Said({ of }: { of: Simulation }) {
           {leaving.gangs} {leaving.gangs === 1 ? "job" : "jobs"} of {leaving.queue} would be evicted.
         </p>
       ))}
-      <p className="soft">{of.label}</p>
+      <p className="soft">{of.label}. Nothing is reserved.</p>
     </div>
   );
 }
