@@ -75,11 +75,21 @@ function Head({ queue }: { queue: Row }) {
         {queue.managedBy && `, managed by ${queue.managedBy}`}
       </span>
       <span className="spring" />
-      <Link to="/edit" search={{ root: queue.path }}>
-        Edit quota
-      </Link>
+      <EditLink path={queue.path} />
       <CopyAs queuer={`queue show ${queue.path}`} curl={`/api/v1/queues/${queue.path}`} />
     </header>
+  );
+}
+
+/** For who may change this queue. */
+function EditLink({ path }: { path: string }) {
+  const { data } = useQuery(queries.me());
+  const may = data?.administers.some((above) => `${path}.`.startsWith(`${above}.`));
+  if (!may) return null;
+  return (
+    <Link to="/edit" search={{ root: path }}>
+      Edit quota
+    </Link>
   );
 }
 

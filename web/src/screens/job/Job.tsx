@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
+import { Failure } from "../../api/client";
 import type { Change, Detail } from "../../api/detail";
 import * as queries from "../../api/queries";
 import type { WorkloadDetail } from "../../api/schema";
@@ -20,7 +21,18 @@ import { WhatIf } from "./WhatIf";
 export function Job() {
   const { uid } = useParams({ from: "/jobs/$uid" });
   const query = useQuery(queries.job(uid));
-  return <Answer query={query}>{(job) => <Shown job={job} />}</Answer>;
+  const missing = query.error instanceof Failure && query.error.status === 404;
+  return (
+    <>
+      <Answer query={query}>{(job) => <Shown job={job} />}</Answer>
+      {missing && (
+        <p className="soft">
+          Jobs of namespaces that you may not read are not found either.{" "}
+          <Link to="/jobs">The jobs that you may see</Link>, <Link to="/me">what you may</Link>.
+        </p>
+      )}
+    </>
+  );
 }
 
 function Shown({ job }: { job: WorkloadDetail }) {
