@@ -37,7 +37,7 @@ from queuer.kube.config import Access
 from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
-from queuer.store.outbox import Done, Effect, Entry
+from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("leadership")
@@ -200,20 +200,18 @@ async def inherit(
     Else it is taken back by a write that makes an earlier leader's late PATCH fail.
     """
     send: list[Entry] = []
-    done: list[Done] = []
+    done: list[Result] = []
     withdraw: list[Effect] = []
     for entry in undone:
         live, job = state.live.get(entry.uid), state.jobs.get(entry.uid)
         if live is None or live.placement is None or live.placement.id != entry.admission_id:
-            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
         elif job is None:
-            done.append(Done(seq=entry.seq, outcome=Outcome.GONE, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.GONE))
         elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
-            done.append(
-                Done(seq=entry.seq, outcome=Outcome.APPLIED, at=now, resource_version=job.resource_version)
-            )
+            done.append(Result(entry=entry, outcome=Outcome.APPLIED, resource_version=job.resource_version))
         elif entry.kind is EntryKind.ADMIT and not (jobs.as_decided(job) and _holds(live, state)):
-            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
             withdraw.append(
                 Effect(
                     kind=EntryKind.WITHDRAW,
@@ -224,7 +222,7 @@ async def inherit(
             )
         else:
             send.append(entry)
-    await outbox.done(connection, epoch, done)
+    await outbox.done(connection, epoch, done, at=now)
     return (*send, *await outbox.put(connection, epoch, withdraw, at=now))
 
 

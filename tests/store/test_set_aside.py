@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.leadership import load
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live
@@ -50,7 +49,7 @@ class Scene:
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
             facts=lambda job: NamespaceFacts(),
-            reckoning=lambda: Reckoning(self.state, ()),
+            resource_quotas=lambda: (),
             with_pods_left=nobody,
             admit=lambda *_, **__: {},
             as_decided=lambda job: True,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.landing.settle import Limits, settle
-from queuer.controller.landing.steps import Cause, tally
+from queuer.controller.landing.steps import tally
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.quantity import Resources
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.solver.records import Assignment
 
 DEADLINE = 60.0

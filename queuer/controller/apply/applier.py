@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -22,7 +21,7 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("applier")
@@ -61,16 +60,6 @@ class Answer(StrEnum):
     DONE = "done"
     AGAIN = "again"
     STALE = "stale"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """How an entry ended."""
-
-    entry: Entry
-    outcome: Outcome
-    resource_version: str | None = None
-    message: str | None = None
 
 
 def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:

@@ -5,7 +5,7 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -13,12 +13,11 @@ from typing import Any, Protocol
 import msgspec
 
 from queuer.controller.cycle.forecast import is_hit, with_estimate
-from queuer.controller.cycle.overrun import CAUSE as OVERRUN
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.cycle.whom import for_whom
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
 from queuer.controller.ledger.culprits import about
@@ -26,7 +25,8 @@ from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import Cause, State, Workload
+from queuer.kube.objects import ResourceQuota
 from queuer.solver.records import Admission, Bond, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
@@ -90,7 +90,7 @@ class Patches(Protocol):
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what memory holds of it."""
 
-    def reckoning(self) -> Reckoning:
+    def resource_quotas(self) -> Iterable[ResourceQuota]:
         """The ResourceQuotas of the namespaces as they are now."""
 
 
@@ -117,7 +117,7 @@ def answer(
         if _is_offered(pending.workload.uid, state, now=now)
         and _asks_the_same(state.live[pending.workload.uid].workload, pending.workload)
     }
-    reckoning, refused = patches.reckoning(), dict[str, Explanation]()
+    reckoning, refused = Reckoning(state, patches.resource_quotas()), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
@@ -145,7 +145,7 @@ def answer(
     bound = {bond.uid for bond in bonds}
     reservations = tuple(r for r in plan.reservations if r.uid in standing)
     late = overrun(state, (r for r in reservations if r.uid not in after), now=now)
-    leave = {uid: (beneficiary, OVERRUN) for uid, beneficiary in late.items()}
+    leave = {uid: (beneficiary, Cause.MAX_RUNTIME.value) for uid, beneficiary in late.items()}
     # Whoever is gone or asks for something else needs nobody to go.
     leave |= {e.uid: (e.beneficiary, e.rule.value) for e in plan.evictions if e.beneficiary in bound}
     displaced = dict[str, Explanation]()

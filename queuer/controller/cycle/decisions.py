@@ -16,6 +16,7 @@ from queuer.controller.cycle.answer import Answered, Asked, answer
 from queuer.controller.cycle.commit import remember, write_answer, write_capacity
 from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import offered, take
@@ -114,7 +115,7 @@ class Decisions:
             cycle = self._term.next_cycle()
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
-                    barred = self._term.jobs.reckoning().barred(waiting)
+                    barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
                     snapshot = take(state, now=now, barred=barred)
             except Mishandled as error:
                 self._term.set_aside(error.found)

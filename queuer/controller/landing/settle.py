@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, back_off, next_step
+from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, back_off, next_step
 from queuer.controller.memory.live import JobView, Live
-from queuer.domain.workload import State
+from queuer.domain.workload import Cause, State
 
-DELETED = "deleted"
 _MOST_STEPS = 8
 
 
@@ -166,7 +165,7 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: f
     state = ended or (State.FAILED if vanished and before.charged else None)
     if state is None and after is not None and after.state is not before.state:
         state = after.state
-    cause = next((s.cause.value for s in steps if s.cause is not None), DELETED if vanished else "")
+    cause = next((s.cause.value for s in steps if s.cause is not None), Cause.DELETED if vanished else "")
     landed = before.landed is not None or Move.LANDED in moves
     recharge = {name for step in steps for name in step.requests}
     if after is not None and after.placement is not None and before.placement is not None:

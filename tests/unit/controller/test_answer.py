@@ -10,8 +10,8 @@ import pytest
 from msgspec import convert
 
 from queuer.controller.cycle.answer import Answered, Asked, answer
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
@@ -67,8 +67,8 @@ class Patches:
     def as_decided(self, job: JobView) -> bool:
         return job.uid not in self._edited
 
-    def reckoning(self) -> Reckoning:
-        return Reckoning(self._state, self._quotas)
+    def resource_quotas(self) -> tuple[ResourceQuota, ...]:
+        return self._quotas
 
 
 def world() -> tuple[ClusterState, Asked, Plan]:
@@ -213,7 +213,7 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
     state, asked, plan = world()
     state.bonds = plan.bonds
     state.put(replace(state.live["v"], state=State.EVICTING))
-    assert list(Patches(state, quotas=pods(2, used=1)).reckoning().barred(state.live.values())) == ["a", "v"]
+    assert list(Reckoning(state, pods(2, used=1)).barred(state.live.values())) == ["a", "v"]
     asked = replace(asked, snapshot=replace(asked.snapshot, bonds=plan.bonds))
     there = replace(plan, evictions=())
     assert uids(committed(state, asked, there, quotas=pods(2, used=1))) == ([], [], ["b"])

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from queuer.controller.landing.steps import (
-    Cause,
     Move,
     Step,
     back_off,
@@ -22,7 +21,7 @@ from queuer.controller.landing.steps import (
 )
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.solver.records import Assignment
 
 WORKLOAD = Workload(

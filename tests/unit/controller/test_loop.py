@@ -14,7 +14,6 @@ from queuer.controller.cycle.answer import Answered, Asked
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
@@ -96,7 +95,7 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     state.job_changed(job)
     state.take_unread(99), state.take_touched(99)
 
-    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
+    jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,

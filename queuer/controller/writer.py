@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from queuer.controller.apply.applier import Result
 from queuer.controller.cycle.due import matters
 from queuer.controller.failpoints import Point
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.culprits import culprits
 from queuer.controller.term import Term
 from queuer.store.engine import begin
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 
 
 class Writer:
