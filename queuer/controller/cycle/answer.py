@@ -20,14 +20,15 @@ from queuer.controller.cycle.snapshot import offered
 from queuer.controller.cycle.whom import for_whom
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
-from queuer.controller.ledger.culprits import about
+from queuer.controller.ledger.commit import about
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.objects import ResourceQuota
-from queuer.solver.records import Admission, Bond, Plan, Reservation, Snapshot
+from queuer.solver.records import Admission, Bond, Plan, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -46,36 +47,6 @@ class Asked:
     at: float
     trigger: str
     barred: Mapping[str, Explanation] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """The commit of a plan: rows for the store, and the workloads as they are once it is committed."""
-
-    record: CycleRecord
-    admissions: tuple[NewAdmission, ...]
-    evictions: tuple[NewEviction, ...]
-    explanations: Mapping[str, Explanation]
-    bonds: tuple[Bond, ...]
-    reservations: tuple[Reservation, ...]
-    after: tuple[Live, ...]
-
-    @property
-    def uids(self) -> frozenset[str]:
-        """All workloads that the commit is about."""
-        parts = (self.admissions, self.evictions, self.bonds, self.reservations)
-        return frozenset(row.uid for part in parts for row in part).union(self.explanations)
-
-    def of(self, uid: str) -> Answered:
-        """The commit of what is about one workload."""
-        return replace(
-            self,
-            admissions=tuple(row for row in self.admissions if row.uid == uid),
-            evictions=tuple(row for row in self.evictions if row.uid == uid),
-            bonds=tuple(row for row in self.bonds if row.uid == uid),
-            reservations=tuple(row for row in self.reservations if row.uid == uid),
-            explanations={u: why for u, why in self.explanations.items() if u == uid},
-        )
 
 
 class Patches(Protocol):
@@ -105,7 +76,7 @@ def answer(
     new_id: Callable[[], str],
     retell: float,
     ranges: Mapping[str, StartRange] = MappingProxyType({}),
-) -> Answered:
+) -> NewCycle:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one.
 
     `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons. Raises Mishandled naming a
@@ -172,7 +143,7 @@ def answer(
     explanations = to_write(told, state, after, now=now, every=retell)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation, told=now)
-    return Answered(
+    return NewCycle(
         record=_record(asked, plan, state, now=now),
         admissions=tuple(admissions),
         evictions=tuple(evictions),

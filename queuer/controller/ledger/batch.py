@@ -5,7 +5,7 @@ It can be cut by workload, so that one whose part fails is left out of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -101,9 +101,9 @@ class Batch:
                 self.after[uid] = replace(live, attempt=attempt)
         return lost
 
-    def try_one(self, epoch: int) -> Callable[[AsyncConnection, str], Awaitable[object]]:
-        """Writes the part of one workload."""
-        return lambda connection, uid: self.part(uid.__eq__).write(connection, epoch)
+    def of(self, uid: str) -> Batch:
+        """What is about one workload."""
+        return self.part(uid.__eq__)
 
     def part(self, within: Callable[[str], bool]) -> Batch:
         """What is about the workloads for which `within` says so."""

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from queuer.controller.cycle.answer import Answered, Asked, answer
+from queuer.controller.cycle.answer import Asked, answer
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.reasons import FEW
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
@@ -95,12 +96,12 @@ def world() -> tuple[ClusterState, Asked, Plan]:
 def committed(
     state: ClusterState, asked: Asked, plan: Plan, *,
     edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
-) -> Answered:  # fmt: skip
+) -> NewCycle:  # fmt: skip
     patches = Patches(state, edited, quotas)
     return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
 
 
-def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
+def uids(found: NewCycle) -> tuple[list[str], list[str], list[str]]:
     return (
         [a.uid for a in found.admissions],
         [e.uid for e in found.evictions],

@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.cycle.answer import Answered, Asked
+from queuer.controller.cycle.answer import Asked
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import FIRST
@@ -75,11 +76,11 @@ class Refusing(Decider):
         raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
 
 
-def uncommitted(loop: Loop) -> list[Answered]:
+def uncommitted(loop: Loop) -> list[NewCycle]:
     """What is committed from now on, without a database."""
-    committed = list[Answered]()
+    committed = list[NewCycle]()
 
-    async def commit(asked: Asked, plan: Plan, found: Answered) -> None:
+    async def commit(asked: Asked, plan: Plan, found: NewCycle) -> None:
         loop.term.state.bonds = found.bonds
         committed.append(found)
 
