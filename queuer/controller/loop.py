@@ -35,6 +35,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
 from queuer.controller.writer import Writer
+from queuer.domain.backoff import BackOff
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry, Result
@@ -69,8 +70,7 @@ class Loop:
         self._more = False
         self._limits = Limits(
             landing_deadline=settings.landing_deadline,
-            avoid=settings.avoid,
-            avoid_limit=settings.avoid_limit,
+            avoid=BackOff(first=settings.avoid, longest=settings.avoid_limit),
             lost_node=settings.lost_node,
         )
         applier = Applier(

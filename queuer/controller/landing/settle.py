@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, back_off, next_step
+from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
 from queuer.controller.memory.live import JobView, Live
+from queuer.domain.backoff import BackOff
 from queuer.domain.workload import Cause, State
 
 _MOST_STEPS = 8
@@ -21,8 +22,7 @@ class Limits:
     """The times that landing depends on, see `settings.Settings`."""
 
     landing_deadline: float
-    avoid: float
-    avoid_limit: float
+    avoid: BackOff
     lost_node: float
 
 
@@ -151,7 +151,7 @@ def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Lim
     rests for a growing time: what keeps it is most likely the same everywhere.
     """
     failures = live.failures + 1
-    pause = back_off(failures, base=limits.avoid, limit=limits.avoid_limit)
+    pause = limits.avoid.after(failures)
     avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(refused, now + pause)
     elsewhere = failures == 1 and bool(refused)
     rest = None if elsewhere else now + pause

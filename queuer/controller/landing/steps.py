@@ -311,8 +311,3 @@ def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
             live.short.since + _patience(live, live.short, said, landing_deadline) for said in ("", "some")
         }
     return tuple(sorted(due))
-
-
-def back_off(failures: int, *, base: float, limit: float) -> float:
-    """Seconds of pause after the n-th failure in a row (from 1)."""
-    return min(limit, base * 2.0 ** min(failures - 1, 30))

@@ -11,7 +11,7 @@ import pytest
 
 from queuer.controller.apply.applier import Answer, Applier, judge
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.apply.pause import FIRST, Pause
+from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live, Placement
@@ -212,7 +212,7 @@ async def test_refusals_of_requests_that_were_under_way_together_are_one() -> No
     for _ in range(30):
         pause.begin()
     await pause.over()
-    assert FIRST <= loop.time() - began < 5 * FIRST
+    assert BACK_OFF.first <= loop.time() - began < 5 * BACK_OFF.first
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving, until
 
-LIMITS = Limits(landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0, lost_node=300.0)
+LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
 
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:

@@ -18,7 +18,7 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
-from queuer.controller.memory.quarantine import FIRST
+from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -143,7 +143,7 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
     assert "KeyError: 'strange'" in told.primary.text
     assert loop.term.state.untold == {"a": told}
     assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
-    loop.term.state.try_again(now=clock[0] + FIRST)
+    loop.term.state.try_again(now=clock[0] + BACK_OFF.first)
     assert loop.term.state.take_unread(99) == ["a"]
 
 
