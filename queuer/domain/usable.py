@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import Access, QueueTree, common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
+
+NAMED = 5
+"""How many of those who may use a queue are named."""
 
 
 def misconfigured(text: str, **params: object) -> Explanation:
@@ -41,6 +44,33 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
             queue=path, namespace=workload.namespace, nearest=usable[:3],
         )  # fmt: skip
     return None
+
+
+def check_user(workload: Workload, groups: Collection[str], tree: QueueTree) -> Explanation | None:
+    """Why the workload's user, of these groups, may not use its queue, None if they may. The queue is a leaf that its
+    namespace may use.
+    """
+    path, user, access = workload.queue, workload.user, tree.access(workload.queue)
+    if access.admits(user, groups):
+        return None
+    usable = [leaf for leaf in usable_leaves(workload, tree) if tree.access(leaf).admits(user, groups)]
+    usable.sort(key=lambda leaf: (-common_ancestor(path, leaf).count("."), leaf))
+    who = f"user {user}" if user else "a job without the annotation queuer.dev/user"
+    instead = f"; {user} may use {either(usable[:3])} from here" if user and usable else ""
+    return misconfigured(
+        f"{who} may not use queue {path}: it is for {_named(access)}{instead}",
+        queue=path, user=user, nearest=usable[:3] if user else [],
+    )  # fmt: skip
+
+
+def _named(access: Access) -> str:
+    """Who an access names, the first of each."""
+    parts = []
+    for what, names in (("user", access.users), ("group", access.groups)):
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        if names:
+            parts.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:NAMED])}{more}")
+    return " and ".join(parts)
 
 
 def usable_leaves(workload: Workload, tree: QueueTree) -> list[str]:

@@ -13,10 +13,9 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.access import export_access, parse_access
 from queuer.domain.document import (
-    export_access,
     export_policy,
-    parse_access,
     parse_flavor,
     parse_policy,
     parse_queue,

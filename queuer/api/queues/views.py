@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.live.controller import controller
 from queuer.api.queues import models
 from queuer.api.words import instant, instant_or_none, quantity_or_none
-from queuer.domain.document import export_access, export_policy
+from queuer.domain.access import export_access
+from queuer.domain.document import export_policy
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree

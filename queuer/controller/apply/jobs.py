@@ -43,7 +43,7 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
-from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, workload_of
+from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, groups_of, workload_of
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
@@ -98,6 +98,7 @@ def job_view(kind: Kind, found: Any) -> JobView:
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
+        groups=groups_of(meta),
         object=found,
     )
 
