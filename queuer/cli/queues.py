@@ -92,7 +92,7 @@ def show(
     )
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
     screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
-    screen.print("  access      " + ", ".join(f"{k}: {v}" for k, v in queue["access"].items()))
+    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in queue["access"].items()))
     screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [
@@ -133,6 +133,13 @@ def account_of(queue: Mapping[str, Any], resource: str, flavor: str | None) -> M
     """The account of a queue for a resource, in one flavor or in all together."""
     accounts = (a for a in queue["accounts"] if a["resource"] == resource and a["flavor"] == flavor)
     return next(accounts, None)
+
+
+def access_text(value: object) -> str:
+    """A value of `access` as people write it: lists by comma, mappings as `key value`."""
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key} {access_text(each)}" for key, each in value.items()) + ")"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def quota_text(row: Mapping[str, Any]) -> str:
