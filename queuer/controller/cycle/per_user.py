@@ -15,7 +15,7 @@ from queuer.controller.ledger.culprits import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.quantity import format_quantity
-from queuer.domain.queue import PerUser
+from queuer.domain.queue import PerUser, QueueState
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.waiting import impossible
 from queuer.domain.workload import Workload, demand_of
@@ -85,7 +85,8 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
     """Those of the waiting workloads that are not to be offered, and why. Never who is bound: work was lost for its
     place. Raises Mishandled.
     """
-    per_user = state.rules.tree.per_user
+    tree = state.rules.tree
+    per_user = tree.per_user
     if not per_user:
         return {}
     shares = _Shares({path: tuple((q, _limits(own)) for q, own in rows) for path, rows in per_user.items()})
@@ -94,7 +95,9 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
         with about(live.uid):
             shares.use(live.workload, {**_whole(live.workload), **live.placement.held})
     bound = {bond.uid for bond in state.bonds}
-    limited = (live for live in waiting if live.workload.queue in per_user)
+    # Where nothing starts nobody takes part from jobs elsewhere, and is told by the decision that the queue is closed.
+    open_ = {path for path in per_user if tree.effective_state(path) is QueueState.OPEN}
+    limited = (live for live in waiting if live.workload.queue in open_ or live.uid in bound)
     found, told = dict[str, Explanation](), cache(_explanation)
     for live in sorted(limited, key=lambda live: (live.uid not in bound, *_order(live))):
         with about(live.uid):

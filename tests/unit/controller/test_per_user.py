@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuer.controller.cycle.per_user import beyond
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
-from queuer.domain.queue import Access, PerUser, Queue, QueueTree
+from queuer.domain.queue import Access, PerUser, Queue, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Assignment, Bond
@@ -109,6 +109,14 @@ def test_who_is_bound_is_offered_whatever_the_limit() -> None:
         tree(one=PerUser(max_running=1)), waits(job("first", priority=9)), waits(job("last")), bonds=[bond]
     )
     assert found.keys() == {"first"}
+
+
+def test_jobs_of_a_queue_that_is_held_take_nothing_from_those_of_another() -> None:
+    """They are offered, to be told that it is held."""
+    held = Queue(path=A, state=QueueState.HELD)
+    rules = QueueTree.of([*(q for q in tree(a=PerUser(max_running=1)) if q.path != A), held])
+    assert told(rules, waits(job("x")), waits(job("y", queue=B))) == {}
+    assert told(rules, runs(job("r")), waits(job("x")), waits(job("y", queue=B))).keys() == {"y"}
 
 
 def test_without_a_limit_nobody_is_looked_at() -> None:
