@@ -112,6 +112,35 @@ def show(
     say(f"next: queuer jobs -q {queue['path']}")
 
 
+@queue_app.command("where")
+def where(
+    queue: Annotated[
+        str, typer.Argument(help="What the job's label, or the namespace's default-queue, names.")
+    ] = "root",
+    *,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the job.")],
+    user: Annotated[str | None, typer.Option(help="Who would submit it; default: you.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A group of theirs; default: yours, where nobody is named.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show to which queue a job would go, by which rule, and whether its user may use it."""
+    with Client.from_env() as client:
+        found = client.get("/placement", queue=queue, namespace=namespace, user=user, group=group)
+    if output is not Format.TABLE:
+        emit(found, output)
+        return
+    screen = console()
+    state = f"  [{found['state']}]" if found["state"] not in (None, "open") else ""
+    screen.print(f"{found['queue']}{state}  for {found['user']} in {found['namespace']}")
+    for step in found["steps"]:
+        screen.print(f"  by rule     {access_text(step['rule'])} of {step['queue']}")
+    screen.print("  may use it  " + ("yes" if found["may"] else f"no: {found['reason']}"))
+    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in found["access"].items()))
+    screen.print(f"  usable      {' '.join(found['usable']) or 'none'}")
+
+
 def _queues() -> Any:
     with Client.from_env() as client:
         return client.get("/queues")

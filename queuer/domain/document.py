@@ -23,6 +23,7 @@ from typing import Any
 from queuer.domain.access import export_access, parse_access
 from queuer.domain.fields import Problems, Reader, format_duration, kind_of
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.placement import export_placement, parse_placement
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.domain.queue import (
     ROOT,
@@ -39,7 +40,7 @@ from queuer.domain.queue import (
 API_VERSION = "queuer.dev/v1"
 KIND = "QueueTree"
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
-_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "state")
+_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "placement", "state")
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _POLICY = ("order", "sharing", "preempt", "reclaim", "minRuntime", "maxWait", "halfLife", "reservations")
 _TOLERATION = ("key", "operator", "value", "effect")
@@ -129,6 +130,7 @@ def parse_queue(path: str, body: object) -> Queue:
         policy=parse_policy(reader.values.get("policy"), at=f"{at}.policy", problems=problems),
         access=parse_access(reader.values.get("access"), at=f"{at}.access", problems=problems),
         namespaces=reader.texts("namespaces"),
+        placement=parse_placement(reader),
         state=reader.word("state", QueueState) or QueueState.OPEN,
     )
     problems.settle()
@@ -148,6 +150,8 @@ def export_queue(queue: Queue) -> dict[str, Any]:
         body["access"] = access
     if queue.namespaces:
         body["namespaces"] = list(queue.namespaces)
+    if queue.placement:
+        body["placement"] = export_placement(queue.placement)
     if queue.state is not QueueState.OPEN:
         body["state"] = str(queue.state)
     return body

@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.placement import PlacementRule, placement_problems
 from queuer.domain.quantity import format_quantity
 
 ROOT = "root"
@@ -158,7 +159,10 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One node of the tree. Jobs go to leaves only. `namespaces=()` means: as the nearest ancestor says."""
+    """One node of the tree. Jobs go to leaves only. `namespaces=()` means: as the nearest ancestor says.
+
+    `placement`: where a job goes that names this inner queue.
+    """
 
     path: str
     weight: float = 1.0
@@ -166,6 +170,7 @@ class Queue:
     policy: Policy = field(default_factory=Policy)
     access: Access = field(default_factory=Access)
     namespaces: tuple[str, ...] = ()
+    placement: tuple[PlacementRule, ...] = ()
     state: QueueState = QueueState.OPEN
     managed_by: ManagedBy = ManagedBy.API
     revision: int = 0
@@ -290,6 +295,20 @@ class QueueTree:
         """Namespaces that may use the queue, from the nearest queue on the path that names any; () = nobody."""
         return next((self[p].namespaces for p in self.lineage(path) if self[p].namespaces), ())
 
+    def placed(
+        self, path: str, *, namespace: str, user: str, groups: Collection[str]
+    ) -> tuple[tuple[str, PlacementRule], ...]:
+        """By which rules a job that names this queue goes on, with the queue of each; () = it stays where it is."""
+        steps: list[tuple[str, PlacementRule]] = []
+        while path in self:
+            rules = self[path].placement
+            rule = next((r for r in rules if r.matches(namespace=namespace, user=user, groups=groups)), None)
+            if rule is None:
+                break
+            steps.append((path, rule))
+            path = rule.queue
+        return tuple(steps)
+
     def effective_state(self, path: str) -> QueueState:
         """The strictest state on the path to root."""
         states = {self[p].state for p in self.lineage(path)}
@@ -317,6 +336,7 @@ class QueueTree:
                 )
             if not queue.weight > 0:
                 yield FieldProblem(field=f"{where}.weight", message=f"{queue.weight} is not above 0")
+            yield from placement_problems(queue.path, queue.placement, self.queues)
             yield from self._quota_problems(queue, where=where)
 
     def _quota_problems(self, queue: Queue, *, where: str) -> Iterator[FieldProblem]:

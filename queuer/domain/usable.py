@@ -30,8 +30,11 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
         return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
     if not tree.is_leaf(path):
         leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
+        who = f"namespace {workload.namespace}" + (f" and user {workload.user}" if workload.user else "")
+        ruled = f", and none of its placement rules is for {who}"
         return misconfigured(
-            f"queue {path} has queues below it and takes no jobs itself; choose {either(leaves[:3])}",
+            f"queue {path} has queues below it and takes no jobs itself{ruled if tree[path].placement else ''}; "
+            f"choose {either(leaves[:3])}",
             queue=path, nearest=leaves[:3],
         )  # fmt: skip
     allowed = tree.namespaces(path)

@@ -16,15 +16,16 @@ SHORT = {"queuer.dev/max-runtime": "30m"}
 
 
 def rules(scene: Scene, **access: Any) -> dict[str, Any]:
-    """team-a by this access, team-b for dan alone."""
-    return tree(scene.namespace, team_a={"access": access}, team_b={"access": {"users": ["dan"]}})
+    """team-a by this access, team-b for dan alone, who is placed there."""
+    return tree(
+        scene.namespace, root={"placement": [{"user": "dan", "queue": "root.research.team-b"}]},
+        team_a={"access": access}, team_b={"access": {"users": ["dan"]}},
+    )  # fmt: skip
 
 
 def test_two_users_of_one_namespace(scene: Scene) -> None:
-    def submit(who: tuple[str, ...], name: str, **notes: str) -> None:
-        manifest = job_manifest(
-            name, namespace=scene.namespace, queue="root.research.team-a", annotations=notes
-        )
+    def submit(who: tuple[str, ...], name: str, queue: str = "root.research.team-a", **notes: str) -> None:
+        manifest = job_manifest(name, namespace=scene.namespace, queue=queue, annotations=notes)
         kubectl(scene.cluster, "admin", "create", "-f", "-", *who, input=json.dumps(manifest))
 
     users = ("--user=carol", "--user=dan")
@@ -40,6 +41,9 @@ def test_two_users_of_one_namespace(scene: Scene) -> None:
     submit(CAROL, "second", **SHORT)
     submit(CAROL, "endless")
     submit(DAN, "forged", **SHORT, **FORGED)
+    submit(DAN, "placed", queue="root")
+    scene.wait_state("placed", "Running")
+    assert scene.database.workload("placed", scene.namespace)["queue"] == "root.research.team-b"
 
     waits = scene.wait_reason("second", "WaitingForQuota")
     assert waits["text"] == "user carol has 1 of 1 jobs in root.research.team-a (perUser)."

@@ -54,6 +54,10 @@ FULL_QUEUE: dict[str, Any] = {
         "halfLife": "1.5d",
         "reservations": 2,
     },
+    "placement": [
+        {"namespace": "team-a", "user": "alice", "group": "ml", "queue": "root.research.team-a.x"},
+        {"queue": "root.research.team-a.y"},
+    ],
     "access": {
         "users": ["alice", "oidc:bob"],
         "groups": ["ml"],

@@ -12,6 +12,7 @@ from queuer.domain.document import TreeDocument, export, parse, parse_flavor, pa
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import format_duration, parse_duration
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, Order, PerUser, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
 
 HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
@@ -39,6 +40,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
                     "weight": 0,
                     "state": "opened",
                     "namespaces": "team-a",
+                    "placement": [{"users": ["eve"], "queue": "root.a.b"}, {"user": 1}],
                     "policy": {"order": "fifo", "minRuntime": 300, "reclaim": "yes", "reservations": -1},
                     "access": {
                         "maxPriority": "system-node-critical",
@@ -92,6 +94,9 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "and nvidia.com/gpu is counted in pieces (write 1 or 2)",
         "queues.root.a.access.perUser.maxRunning: a whole number from 1 is needed, got 0",
         "queues.root.a.namespaces: a list is needed, got a text",
+        "queues.root.a.placement[0].users: unknown field (did you mean user?)",
+        "queues.root.a.placement[1].queue: is missing",
+        "queues.root.a.placement[1].user: a text is needed, got 1",
         "queues.root.a.state: 'opened' is not one of the words (did you mean open?)",
         "flavors[0].name: is missing",
         "flavors[0].nodeLabels.gpu: a text is needed, got a number (put it in quotes)",
@@ -172,6 +177,10 @@ accesses = st.builds(
     max_runtime=st.none() | st.integers(1, 10**6).map(float),
     max_pending=st.none() | st.integers(1, 10**6), per_user=st.none() | per_users,
 )  # fmt: skip
+rules = st.builds(
+    PlacementRule, queue=names.map("root.{}".format), namespace=st.none() | names, user=st.none() | names,
+    group=st.none() | names,
+)  # fmt: skip
 trees = st.dictionaries(
     names.map("root.{}".format),
     st.tuples(
@@ -180,6 +189,7 @@ trees = st.dictionaries(
         policies,
         accesses,
         st.lists(names, max_size=2).map(tuple),
+        st.lists(rules, max_size=2).map(tuple),
         st.sampled_from(QueueState),
     ),
     max_size=4,
@@ -214,9 +224,10 @@ def test_round_trip(
             policy=policy,
             access=access,
             namespaces=namespaces,
+            placement=placement,
             state=state,
         )
-        for path, (weight, quota, policy, access, namespaces, state) in sorted(tree.items())
+        for path, (weight, quota, policy, access, namespaces, placement, state) in sorted(tree.items())
     )
     topology = Topology(keys=(*(level for level in levels if level != "host"), HOSTNAME))
     document = TreeDocument(queues=queues, prune=prune, flavors=flavors, topology=topology)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuer.domain.errors import InvalidInput
+from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import (
     DEFAULT_POLICY,
     Access,
@@ -93,6 +94,54 @@ def test_limits_per_user_hold_at_every_queue_that_says_them() -> None:
         "root.a.c": (("root.a", outer),),
     }
     assert tree.access("root.a.c").per_user is None
+
+
+def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_says() -> None:
+    """A rule may lead to an inner queue, whose own rules then count; without a match it stays."""
+    to = PlacementRule
+    tree = QueueTree.of(
+        [
+            Queue(
+                path="root", placement=(to(user="eve", queue="root.b"), to(namespace="ns", queue="root.a"))
+            ),
+            Queue(
+                path="root.a",
+                placement=(to(namespace="ns", group="ml", queue="root.a.one"), to(queue="root.a.two")),
+            ),
+            *(Queue(path=path) for path in ("root.a.one", "root.a.two", "root.b")),
+        ]
+    )
+
+    def lands(named: str, *, namespace: str = "ns", user: str = "bob", groups: tuple[str, ...] = ()) -> str:
+        steps = tree.placed(named, namespace=namespace, user=user, groups=groups)
+        return steps[-1][1].queue if steps else named
+
+    assert lands("root") == "root.a.two"
+    assert lands("root", groups=("x", "ml")) == "root.a.one"
+    assert lands("root", user="eve") == "root.b"
+    assert lands("root", namespace="other") == "root"
+    assert lands("root.a", namespace="other", groups=("ml",)) == "root.a.two"
+    assert lands("root.b") == "root.b"
+    assert lands("root.gone") == "root.gone"
+
+
+def test_a_rule_leads_down_to_a_queue_that_is_there() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        QueueTree.of(
+            [
+                Queue(
+                    path="root.a",
+                    placement=tuple(PlacementRule(queue=q) for q in ("root.a", "root", "root.a.x")),
+                ),
+                Queue(path="root.a.b"),
+            ]
+        )
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"queues.root.a.placement[{n}].queue: {said} (name a queue below it, or take the rule out)"
+        for n, said in enumerate(
+            ("root.a is not below root.a", "root is not below root.a", "root.a.x does not exist")
+        )
+    ]
 
 
 def test_namespaces_and_state_are_inherited() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -114,7 +114,7 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return self._placed(job, workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job)))
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""
@@ -122,7 +122,13 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
-        return bare_workload(BY_NAME[job.kind], job.object)
+        return self._placed(job, bare_workload(BY_NAME[job.kind], job.object))
+
+    def _placed(self, job: JobView, workload: Workload) -> Workload:
+        """In the queue that it goes to by the placement rules of the one that it names."""
+        own, tree = workload, self._state.rules.tree
+        steps = tree.placed(own.queue, namespace=own.namespace, user=own.user, groups=job.groups)
+        return replace(own, queue=steps[-1][1].queue) if steps else own
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""
