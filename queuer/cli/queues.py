@@ -93,6 +93,8 @@ def show(
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
     screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
     screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in queue["access"].items()))
+    for rule in queue["placement"]:
+        screen.print(f"  placement   {access_text(rule)}")
     screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [

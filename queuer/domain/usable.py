@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from queuer.domain.queue import Access, QueueTree, common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
@@ -15,6 +16,12 @@ NAMED = 5
 def misconfigured(text: str, **params: object) -> Explanation:
     """The explanation of a job that only its owner, or a change of the queues, can mend."""
     return simple(Token.MISCONFIGURED, text, **params)
+
+
+def placed(workload: Workload, groups: Collection[str], tree: QueueTree) -> Workload:
+    """The workload in the queue to which the rules of the one that it names hand it. `groups`: of its user."""
+    steps = tree.placed(workload.queue, namespace=workload.namespace, user=workload.user, groups=groups)
+    return replace(workload, queue=steps[-1][1].queue) if steps else workload
 
 
 def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:

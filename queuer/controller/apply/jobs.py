@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
+from queuer.domain.usable import placed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
@@ -114,7 +115,8 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        return self._placed(job, workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job)))
+        found = workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return placed(found, job.groups, self._state.rules.tree)
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""
@@ -122,13 +124,7 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
-        return self._placed(job, bare_workload(BY_NAME[job.kind], job.object))
-
-    def _placed(self, job: JobView, workload: Workload) -> Workload:
-        """In the queue that it goes to by the placement rules of the one that it names."""
-        own, tree = workload, self._state.rules.tree
-        steps = tree.placed(own.queue, namespace=own.namespace, user=own.user, groups=job.groups)
-        return replace(own, queue=steps[-1][1].queue) if steps else own
+        return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""
