@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -92,7 +93,8 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
     shares = _Shares({path: tuple((q, _limits(own)) for q, own in rows) for path, rows in per_user.items()})
     for live in (state.live[uid] for uid in state.holds):
         assert live.placement is not None
-        with about(live.uid):
+        # Who is set aside already is not named again: the decision would never be asked.
+        with suppress(Exception) if live.uid in state.quarantine else about(live.uid):
             shares.use(live.workload, {**_whole(live.workload), **live.placement.held})
     bound = {bond.uid for bond in state.bonds}
     # Where nothing starts nobody takes part from jobs elsewhere, and is told by the decision that the queue is closed.
