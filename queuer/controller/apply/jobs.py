@@ -18,6 +18,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
+from queuer.domain.usable import placed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
@@ -50,7 +51,8 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        found = workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return placed(found, job.groups, self._state.rules.tree)
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""
@@ -58,7 +60,7 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
-        return bare_workload(BY_NAME[job.kind], job.object)
+        return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""

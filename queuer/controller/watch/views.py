@@ -15,6 +15,7 @@ from queuer.kube.kinds import Kind
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.patches import STATUS, admission_of
 from queuer.kube.requests import effective_requests
+from queuer.kube.workloads import groups_of
 
 _EFFECTS = frozenset(TaintEffect)
 
@@ -96,6 +97,7 @@ def job_view(kind: Kind, found: Any) -> JobView:
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
+        groups=groups_of(meta),
         object=found,
     )
 
