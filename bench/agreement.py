@@ -28,9 +28,9 @@ from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueTree
 from queuer.domain.tokens import Token, Verdict
 from queuer.kube.objects import JOBS
-from queuer.kube.workloads import TOPOLOGY_REQUIRED
+from queuer.kube.workloads import PRIORITY_CLASS, TOPOLOGY_REQUIRED
 
-SMALL = Size(nodes=48, queues=12, jobs=260, limit=1.05)
+SMALL = Size(nodes=48, queues=12, jobs=260, limit=0.8)
 """Limits keep some room free, so that there is something to offer."""
 _MOVING = """
     SELECT (SELECT count(*) FROM workload WHERE deleted_at IS NULL AND (state IN ('Admitted', 'Placing', 'Evicting')
@@ -75,6 +75,7 @@ async def what_ifs(
         told = await ask(session, f"{base}/simulations", manifest)
         came = await submitted(cluster, manifest)
         words[told.answer] += 1
+        print(f"what-if {case}: {told}, {came}", file=sys.stderr)
         if told != came:
             wrong.append({"case": case, "said": str(told), "came": str(came), "job": manifest})
     return {"cases": cases, "agree": cases - len(wrong), "said": dict(words), "wrong": wrong}
@@ -97,6 +98,7 @@ async def offers(
             continue
         change, tried = cluster.rng.choice(made)["change"], tried + 1
         kinds[_kind(change)] += 1
+        print(f"offer {tried}: {uid} {change}", file=sys.stderr)
         await done(cluster, uid, change)
         if not await _starts(cluster.scene, uid):
             wrong.append({"uid": uid, "change": change, "all": made})
@@ -160,8 +162,9 @@ async def _starts(at: Scene, uid: str, *, seconds: float = 20.0) -> bool:
 
 async def ask(session: aiohttp.ClientSession, url: str, manifest: dict[str, Any]) -> Said:
     """What the API says of a manifest."""
-    body = {"job": manifest}
-    user = manifest["metadata"]["namespace"]
+    meta = manifest["metadata"]
+    body = {"job": manifest, "priority": int(meta["labels"][PRIORITY_CLASS].removeprefix("p"))}
+    user = meta["namespace"]
     async with session.post(url, json=body, headers=_bearer(user)) as answer:
         found = await answer.json()
         answer.raise_for_status()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -46,9 +47,13 @@ async def measured(size: Size, *, seed: int, seconds: float, clients: int) -> di
             "pending": await at.value(states.format("= 'Queued'")),
         }  # fmt: skip
         async with churning(cluster), aiohttp.ClientSession() as session:
-            found |= await lists(session, base, cluster)
-            found |= await what_ifs(session, base, cluster, seconds=seconds)
-            found |= await followed(base, _users(cluster), clients=clients, seconds=seconds)
+            for part in (
+                lists(session, base, cluster),
+                what_ifs(session, base, cluster, seconds=seconds),
+                followed(base, _users(cluster), clients=clients, seconds=seconds),
+            ):
+                found |= (told := await part)
+                print(told, file=sys.stderr)
         return found
 
 

@@ -24,7 +24,10 @@ from queuer.kube.objects import JOBS, NODES, PRIORITY_CLASSES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large it is. `jobs`: all, those that will run included. `limit`: of a leaf, for what it is guaranteed."""
+    """How large it is. `jobs`: all, those that will run included.
+
+    `limit`: of a leaf, as a part of its drawn guarantee, and then what it is guaranteed, too.
+    """
 
     nodes: int
     queues: int
@@ -135,7 +138,8 @@ async def filled(scene: Scene, size: Size, *, seed: int) -> Cluster:
 def _serving(leaf: Queue, limit: float | None) -> Queue:
     rows = leaf.quota
     if limit is not None:
-        rows = tuple(replace(row, limit=int(limit * (row.guaranteed or 0)) + 1) for row in rows)
+        amounts = [int(limit * (row.guaranteed or 0)) + 1 for row in rows]
+        rows = tuple(replace(row, guaranteed=n, limit=n) for row, n in zip(rows, amounts, strict=True))
     return replace(leaf, namespaces=(leaf.path.rpartition(".")[2],), quota=rows)
 
 
