@@ -30,7 +30,7 @@ from queuer.domain.tokens import Token, Verdict
 from queuer.kube.objects import JOBS
 from queuer.kube.workloads import PRIORITY_CLASS, TOPOLOGY_REQUIRED
 
-SMALL = Size(nodes=48, queues=12, jobs=260, limit=0.8)
+SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8)
 """Limits keep some room free, so that there is something to offer."""
 _MOVING = """
     SELECT (SELECT count(*) FROM workload WHERE deleted_at IS NULL AND (state IN ('Admitted', 'Placing', 'Evicting')
