@@ -45,6 +45,7 @@ from tests.e2e.tenancy import (
 )
 
 USER = "queuer.dev/user"
+GROUPS = "queuer.dev/groups"
 WARNINGS = "--warnings-as-errors"
 MANAGED = {"queuer.dev/managed": "true"}
 CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
@@ -107,6 +108,19 @@ class TestCreate:
                 managed.patch(created, annotation(USER, value))
             with refused("queuer-guard", "says who queued the job"):
                 managed.entered_by("bob").patch(created, annotation(USER, value))
+
+    def test_the_groups_of_who_queued_it_are_written_on_it_too(self, managed: Place, kind: str) -> None:
+        """A line each: whoever names a group with a line break in it is in no other by that."""
+        created = managed.create(merged(job(kind), annotation(GROUPS, "bosses")))
+        told = created["metadata"]["annotations"][GROUPS].split("\n")
+        assert "system:authenticated" in told
+        assert "bosses" not in told
+        for value in ("bosses", None):
+            with refused("queuer-guard", "in which groups who queued the job is"):
+                managed.patch(created, annotation(GROUPS, value))
+        plain = merged(job(kind, queue=None), suspend(kind, True), annotation(GROUPS, "bosses"))
+        later = managed.patch(managed.create(plain), merged(label("root.test"), annotation(GROUPS, "bosses")))
+        assert later["metadata"]["annotations"][GROUPS].split("\n") == told
 
     def test_who_queues_a_suspended_job_later_is_written_on_it(self, managed: Place, kind: str) -> None:
         plain = merged(job(kind, queue=None), suspend(kind, True), annotation(USER, "boss"))

@@ -19,6 +19,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
+from queuer.domain.usable import placed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
@@ -43,7 +44,7 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
-from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, workload_of
+from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, groups_of, workload_of
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
@@ -98,6 +99,7 @@ def job_view(kind: Kind, found: Any) -> JobView:
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
+        groups=groups_of(meta),
         object=found,
     )
 
@@ -113,7 +115,8 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        found = workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return placed(found, job.groups, self._state.rules.tree)
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""
@@ -121,7 +124,7 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
-        return bare_workload(BY_NAME[job.kind], job.object)
+        return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""

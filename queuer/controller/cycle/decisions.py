@@ -17,6 +17,7 @@ from queuer.controller.cycle.commit import remember, write_answer, write_capacit
 from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster
 from queuer.controller.cycle.newest import Keeper
+from queuer.controller.cycle.per_user import beyond
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
@@ -115,6 +116,7 @@ class Decisions:
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
                     barred = self._term.jobs.reckoning().barred(waiting)
+                    barred |= beyond((live for live in waiting if live.uid not in barred), state)
                     snapshot = take(state, now=now, barred=barred)
             except Mishandled as error:
                 self._term.set_aside(error.found)

@@ -24,7 +24,7 @@ from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
-from queuer.domain.usable import check_queue
+from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import Assignment, SolveStatus
 from queuer.store import cycles
@@ -123,7 +123,9 @@ def objection(live: Live, state: ClusterState) -> str | None:
     """Why a job that runs is not charged to the queue that it names, None if it is."""
     if not live.workload.pod_sets:
         return "it cannot be read" if live.explanation is None else live.explanation.primary.text
-    refused = check_queue(live.workload, state.rules.tree)
+    tree, job = state.rules.tree, state.jobs.get(live.uid)
+    groups = () if job is None else job.groups
+    refused = check_queue(live.workload, tree) or check_user(live.workload, groups, tree)
     return None if refused is None else refused.primary.text
 
 
