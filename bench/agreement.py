@@ -98,9 +98,10 @@ async def offers(
             continue
         change, tried = cluster.rng.choice(made)["change"], tried + 1
         kinds[_kind(change)] += 1
-        print(f"offer {tried}: {uid} {change}", file=sys.stderr)
         await done(cluster, uid, change)
-        if not await _starts(cluster.scene, uid):
+        kept = await _starts(cluster.scene, uid)
+        print(f"offer {tried}: {uid} {change} {kept}", file=sys.stderr)
+        if not kept:
             wrong.append({"uid": uid, "change": change, "all": made})
     return {"cases": cases, "kept": cases - len(wrong), "kinds": dict(kinds), "wrong": wrong}
 

@@ -75,7 +75,7 @@ async def lists(session: aiohttp.ClientSession, base: str, cluster: Cluster) -> 
     tenant = leaves[0].rpartition(".")[2]
     took: defaultdict[str, list[float]] = defaultdict(list)
     cold = [await timed(session, f"{base}/workloads", leaf.rpartition(".")[2]) for leaf in leaves[1:11]]
-    for turn in range(30):
+    for turn in range(12):
         pending = ("root", leaves[turn % len(leaves)], "root.g03")
         paths = [*SHOWN, *(f"/workloads{f}" for f in FILTERS), *(f"/queues/{q}/pending" for q in pending)]
         for path in paths:
