@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
-from queuer.controller.ledger.culprits import about
+from queuer.controller.ledger.commit import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.quantity import format_quantity

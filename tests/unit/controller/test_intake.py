@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, Queue, QueueTree
