@@ -119,7 +119,7 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 
 # What the dashboard is built from; the built files go into the package.
 WEB := queuer/api/pages/web/index.html
-WEB_SOURCES := docs/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
+WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
 
 .PHONY: web
 web: $(WEB) ## Build the dashboard (needs Node 20.19 or newer)
