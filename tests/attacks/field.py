@@ -116,7 +116,9 @@ class Field:
         found["objects"] = sorted(_text(_fixed(item)) for item in listed["items"])
         ours = {self.mine, self.theirs, self.strict}
         found["namespaces"] = sorted(
-            _text(space["metadata"]["labels"]) for space in spaces["items"] if space["metadata"]["name"] in ours
+            _text(space["metadata"]["labels"])
+            for space in spaces["items"]
+            if space["metadata"]["name"] in ours
         )
         return found
 
@@ -219,9 +221,14 @@ def _namespaces(cluster: Cluster, mine: str, theirs: str, strict: str) -> None:
     required = namespace_manifest(strict)
     required["metadata"]["labels"]["queuer.dev/managed"] = "required"
     group = "rbac.authorization.k8s.io"
+    rule = {
+        "apiGroups": ["queuer.dev"],
+        "resources": ["queues"],
+        "resourceNames": [THEIRS],
+        "verbs": ["update"],
+    }
     role = {
-        "apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": theirs},
-        "rules": [{"apiGroups": ["queuer.dev"], "resources": ["queues"], "resourceNames": [THEIRS], "verbs": ["update"]}],
+        "apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": theirs}, "rules": [rule],
     }  # fmt: skip
     binding = {
         "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": theirs},
@@ -234,7 +241,12 @@ def _namespaces(cluster: Cluster, mine: str, theirs: str, strict: str) -> None:
         tenant_binding("alice", mine), tenant_binding("alice", strict), tenant_binding("bob", theirs),
     ]  # fmt: skip
     kubectl(
-        cluster, "admin", "apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        cluster,
+        "admin",
+        "apply",
+        "-f",
+        "-",
+        input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
     )
 
 

@@ -94,8 +94,8 @@ def _queue(at: Field) -> object:
     return at.alice.create(made)
 
 
-def _deleted(at: Field) -> object:
-    return at.alice.delete(at.jobs[RUNS], "--cascade=orphan")
+def _deleted(at: Field) -> None:
+    at.alice.delete(at.jobs[RUNS], "--cascade=orphan")
 
 
 # Starting, leaving, moving
@@ -106,13 +106,15 @@ QUEUE = [
     Attack("to leave the queue while she waits", _patch(WAITS, label(None)), "cannot be removed"),
     Attack("to leave the queue while she runs", _patch(RUNS, label(None)), "cannot be removed"),
     Attack(
-        "to leave the queue and start at once", _patch(WAITS, merged(label(None), suspend("job", False))), SENT_FIRST
+        "to leave the queue and start at once",
+        _patch(WAITS, merged(label(None), suspend("job", False))),
+        SENT_FIRST,
     ),
-    Attack("to run at another's expense", _patch(RUNS, label(THEIRS)), "queue of a started job cannot change"),
-    Attack("to grow while she runs", _patch(RUNS, {"spec": {"parallelism": 9}}), "cannot grow"),
     Attack(
-        "to keep pods that her job does not have", _deleted, "delete with --cascade=background"
+        "to run at another's expense", _patch(RUNS, label(THEIRS)), "queue of a started job cannot change"
     ),
+    Attack("to grow while she runs", _patch(RUNS, {"spec": {"parallelism": 9}}), "cannot grow"),
+    Attack("to keep pods that her job does not have", _deleted, "delete with --cascade=background"),
     Attack(
         "a job without a queue where that is required",
         lambda at: _strict(at).create(job_manifest("attack", namespace=at.strict)),
@@ -124,21 +126,33 @@ QUEUE = [
         lambda at: at.alice.run("label", "namespace", at.mine, "queuer.dev/managed-"),
         FORBIDDEN,
     ),
-]  # fmt: skip
+]
 
 # What Queuer alone writes
 
 FORGERY = [
-    Attack("an admission, on create", _create(annotation(ADMISSION, '{"id": "x"}')), "written by Queuer only"),
-    Attack("an admission, later", _patch(WAITS, annotation(ADMISSION, '{"id": "x"}')), "written by Queuer only"),
+    Attack(
+        "an admission, on create", _create(annotation(ADMISSION, '{"id": "x"}')), "written by Queuer only"
+    ),
+    Attack(
+        "an admission, later", _patch(WAITS, annotation(ADMISSION, '{"id": "x"}')), "written by Queuer only"
+    ),
     Attack("another admission", _patch(RUNS, annotation(ADMISSION, '{"id": "x"}')), "written by Queuer only"),
     Attack("a status", _create(annotation("queuer.dev/status", "Admitted")), "written by Queuer only"),
     Attack("another user", _patch(WAITS, annotation("queuer.dev/user", "bob")), "says who queued the job"),
-    Attack("break-glass", _patch(WAITS, merged(annotation(BREAK_GLASS, "urgent"), suspend("job", False))), SENT_FIRST),
-    Attack("break-glass, by itself", _patch(WAITS, annotation(BREAK_GLASS, "urgent")), "is for administrators"),
+    Attack(
+        "break-glass",
+        _patch(WAITS, merged(annotation(BREAK_GLASS, "urgent"), suspend("job", False))),
+        SENT_FIRST,
+    ),
+    Attack(
+        "break-glass, by itself", _patch(WAITS, annotation(BREAK_GLASS, "urgent")), "is for administrators"
+    ),
     Attack("another manager", _create(_managed_by("kueue.x-k8s.io/multikueue")), "leave managedBy out"),
     Attack("an owner of hers", _owned("PyTorchJob", RUNS), "remove metadata.ownerReferences"),
-    Attack("an owner of another's", _owned("PyTorchJob", "secret-runs-known"), "remove metadata.ownerReferences"),
+    Attack(
+        "an owner of another's", _owned("PyTorchJob", "secret-runs-known"), "remove metadata.ownerReferences"
+    ),
     Attack(
         "a class that preempts",
         _create({"spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}}),
@@ -159,7 +173,7 @@ FORGERY = [
         _pod(lambda at: {"spec": {"priorityClassName": "system-cluster-critical"}}),
         FORBIDDEN,
     ),
-]  # fmt: skip
+]
 
 # What is Bob's, and what is the cluster's
 
@@ -168,17 +182,25 @@ OTHERS = [
     Attack("to evict another's job", _on_theirs(suspend("job", True)), FORBIDDEN),
     Attack("to write another's admission", _on_theirs(annotation(ADMISSION, '{"id": "x"}')), FORBIDDEN),
     Attack("a pod in another namespace", lambda at: _theirs(at).create(pod()), FORBIDDEN),
-    Attack("a job in another namespace", lambda at: _theirs(at).create(job(at, namespace=at.theirs, queue=CUT)), FORBIDDEN),
+    Attack(
+        "a job in another namespace",
+        lambda at: _theirs(at).create(job(at, namespace=at.theirs, queue=CUT)),
+        FORBIDDEN,
+    ),
     Attack("a queue as an object", _queue, FORBIDDEN),
     Attack("to be somebody else", lambda at: at.alice.run("get", "jobs.batch", "--as=bob"), FORBIDDEN),
     Attack(
         "to be Queuer",
-        lambda at: at.alice.run("get", "jobs.batch", "--as=system:serviceaccount:queuer-system:queuer-controller"),
+        lambda at: at.alice.run(
+            "get", "jobs.batch", "--as=system:serviceaccount:queuer-system:queuer-controller"
+        ),
         FORBIDDEN,
     ),
     Attack(
         "a token of Queuer's",
-        lambda at: at.cluster.kubectl("alice").run("create", "token", "queuer-controller", "-n", "queuer-system"),
+        lambda at: at.cluster.kubectl("alice").run(
+            "create", "token", "queuer-controller", "-n", "queuer-system"
+        ),
         FORBIDDEN,
     ),
     Attack(
@@ -188,7 +210,7 @@ OTHERS = [
         ),
         "written by Queuer only",
     ),
-]  # fmt: skip
+]
 
 ATTACKS = [*QUEUE, *FORGERY, *OTHERS]
 
@@ -199,7 +221,9 @@ CONTAINED = [
     Contained("a queue with queues below it", {LABEL: "root"}, "has queues below it"),
     Contained("a queue that is none", {LABEL: "root..mine"}, "queuer.dev/queue"),
     Contained("a priority above the queue's", {PRIORITY: "queuer-high"}, "maxPriority queuer-default"),
-    Contained("the priority of the cluster's own", {PRIORITY: "system-node-critical"}, "for the cluster's own pods"),
+    Contained(
+        "the priority of the cluster's own", {PRIORITY: "system-node-critical"}, "for the cluster's own pods"
+    ),
     Contained("an annotation that is none", {}, "no such annotation", {"queuer.dev/admissions": "x"}),
     Contained("a run of no time", {}, "max-runtime", {"queuer.dev/max-runtime": "-1h"}),
 ]

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -40,6 +39,14 @@ def refused(status: int, code: str) -> End:
         assert answer.json()["code"] == code, answer.text
 
     return check
+
+
+FORBIDDEN, FOREIGN = refused(403, "forbidden"), refused(403, "foreign_origin")
+STRANGER, UNKNOWN, INVALID = (
+    refused(401, "unauthenticated"),
+    refused(404, "not_found"),
+    refused(422, "invalid_input"),
+)
 
 
 def nothing(answer: httpx2.Response) -> None:
@@ -98,36 +105,48 @@ def _commands(name: str, *verbs: str) -> Callable[[Field], Answers]:
 
 READING = [
     Attack("jobs of another namespace", lambda at: at.get(f"/workloads?namespace={at.theirs}"), nothing),
-    Attack("jobs by the name of another's", _each(f"/workloads?name={RUNS}", f"/workloads?name={WAITS}"), nothing),
-    Attack("jobs of another's queue", _each(f"/workloads?queue={THEIRS}"), nothing),
-    Attack("jobs of the whole tree, those that are gone too", _each("/workloads?deleted=true&queue=root"), only_mine),
     Attack(
-        "a job by its uid", _of(RUNS, "", "/explanation", "/timeline"), refused(404, "not_found")
+        "jobs by the name of another's", _each(f"/workloads?name={RUNS}", f"/workloads?name={WAITS}"), nothing
     ),
+    Attack("jobs of another's queue", _each(f"/workloads?queue={THEIRS}"), nothing),
+    Attack(
+        "jobs of the whole tree, those that are gone too",
+        _each("/workloads?deleted=true&queue=root"),
+        only_mine,
+    ),
+    Attack("a job by its uid", _of(RUNS, "", "/explanation", "/timeline"), UNKNOWN),
     Attack(
         "a job by its name, there or not",
         lambda at: [at.get(f"/workloads/by-ref/{at.theirs}/job/{name}") for name in (RUNS, "none")],
-        refused(403, "forbidden"),
+        FORBIDDEN,
     ),
     Attack("events of a job", lambda at: at.get(f"/events?uid={at.uid(RUNS)}"), nothing),
     Attack("events of all, in order", _each("/events?limit=1000", "/events?after=0&limit=1000"), figures),
     Attack("events by a wildcard", _each("/events?type=%25", f"/events?type=_&queue={THEIRS}"), nothing),
+    Attack("who did what", lambda at: [at.get("/audit"), at.get(f"/audit?target={at.uid(RUNS)}")], FORBIDDEN),
+    Attack("the cycles", _each("/cycles", "/cycles/1", "/cycles/1/replay"), FORBIDDEN),
     Attack(
-        "who did what", lambda at: [at.get("/audit"), at.get(f"/audit?target={at.uid(RUNS)}")], refused(403, "forbidden")
+        "who waits in another's queue", _each(f"/queues/{THEIRS}/pending", "/queues/root/pending"), figures
     ),
-    Attack("the cycles", _each("/cycles", "/cycles/1", "/cycles/1/replay"), refused(403, "forbidden")),
-    Attack("who waits in another's queue", _each(f"/queues/{THEIRS}/pending", "/queues/root/pending"), figures),
     Attack(
         "the amounts of all",
-        _each("/queues", f"/queues/{THEIRS}", f"/queues/{THEIRS}/headroom", f"/queues/{THEIRS}/history", "/fair-share",
-              "/overview", "/topology", "/topology/slots?shape=8xgpu:8"),
+        _each(
+            "/queues",
+            f"/queues/{THEIRS}",
+            f"/queues/{THEIRS}/headroom",
+            f"/queues/{THEIRS}/history",
+            "/fair-share",
+            "/overview",
+            "/topology",
+            "/topology/slots?shape=8xgpu:8",
+        ),
         figures,
     ),
     Attack("metrics and pages, without a token", lambda at: at.ask("GET", "/metrics", by=None), figures),
-    Attack("another's command", lambda at: at.get(f"/commands/{at.command}"), refused(404, "not_found")),
-    Attack("another's plan", lambda at: at.get(f"/changesets/{at.plan}"), refused(403, "forbidden")),
-    Attack("what was changed", _each("/changesets", "/changesets/1"), refused(403, "forbidden")),
-]  # fmt: skip
+    Attack("another's command", lambda at: at.get(f"/commands/{at.command}"), UNKNOWN),
+    Attack("another's plan", lambda at: at.get(f"/changesets/{at.plan}"), FORBIDDEN),
+    Attack("what was changed", _each("/changesets", "/changesets/1"), FORBIDDEN),
+]
 
 
 # Pages
@@ -154,11 +173,15 @@ PAGES = [
     ),
     Attack(
         "statements of SQL as filters",
-        _each("/workloads?name=' OR '1'='1", "/workloads?namespace=x'); DROP TABLE workload; --",
-              "/workloads?name=%25", "/workloads?namespace=_______%25"),
+        _each(
+            "/workloads?name=' OR '1'='1",
+            "/workloads?namespace=x'); DROP TABLE workload; --",
+            "/workloads?name=%25",
+            "/workloads?namespace=_______%25",
+        ),
         nothing,
     ),
-]  # fmt: skip
+]
 
 
 # Changing what is Bob's, or her own share
@@ -182,39 +205,41 @@ def _key_of_bob(at: Field) -> Answers:
 
 def _patch(name: str, priority: object) -> Callable[[Field], Answers]:
     return lambda at: at.ask(
-        "PATCH", f"/api/v1/workloads/{at.uid(name)}?wait=10s", json={"priority": priority, "reason": "we first"}
+        "PATCH",
+        f"/api/v1/workloads/{at.uid(name)}?wait=10s",
+        json={"priority": priority, "reason": "we first"},
     )
 
 
 CHANGING = [
-    Attack("her own weight and quota, the root, another's queue", _put, refused(403, "forbidden")),
-    Attack("a plan to raise her weight", lambda at: at.post("/changesets", HEAVY), refused(403, "forbidden")),
+    Attack("her own weight and quota, the root, another's queue", _put, FORBIDDEN),
+    Attack("a plan to raise her weight", lambda at: at.post("/changesets", HEAVY), FORBIDDEN),
     Attack(
         "a plan whose managedBy is another's",
         lambda at: at.post("/changesets", document(MINE, weight=9, managedBy="crd")),
         bad_or_missing,
     ),
-    Attack("that a change be taken back", lambda at: at.post("/changesets", {"revert": 1}), refused(403, "forbidden")),
+    Attack("that a change be taken back", lambda at: at.post("/changesets", {"revert": 1}), FORBIDDEN),
     Attack(
         "to apply or discard another's plan",
         lambda at: [at.post(f"/changesets/{at.plan}:{verb}") for verb in ("apply", "discard")],
-        refused(403, "forbidden"),
+        FORBIDDEN,
     ),
-    Attack("another's Idempotency-Key", _key_of_bob, refused(403, "forbidden")),
-    Attack("commands on another's job", _commands(RUNS, "hold", "release", "evict"), refused(404, "not_found")),
-    Attack(
-        "a release of what Bob holds", _commands("secret-held-known", "release"), refused(404, "not_found")
-    ),
-    Attack("a priority for another's job", _patch(WAITS, -5), refused(404, "not_found")),
+    Attack("another's Idempotency-Key", _key_of_bob, FORBIDDEN),
+    Attack("commands on another's job", _commands(RUNS, "hold", "release", "evict"), UNKNOWN),
+    Attack("a release of what Bob holds", _commands("secret-held-known", "release"), UNKNOWN),
+    Attack("a priority for another's job", _patch(WAITS, -5), UNKNOWN),
     Attack(
         "commands on many",
-        lambda at: [at.post(f"/workloads:{verb}", {"uids": [at.uid(RUNS), at.uid(WAITS), str(uuid4())]})
-                    for verb in ("hold", "release", "evict")],
+        lambda at: [
+            at.post(f"/workloads:{verb}", {"uids": [at.uid(RUNS), at.uid(WAITS), str(uuid4())]})
+            for verb in ("hold", "release", "evict")
+        ],
         each_unknown,
     ),
-    Attack("to evict, although it is her own", _commands("mine-runs-known", "evict"), refused(403, "forbidden")),
+    Attack("to evict, although it is her own", _commands("mine-runs-known", "evict"), FORBIDDEN),
     Attack("a higher priority for her own job", _patch("mine-waits-known", 1000), refused_by_controller),
-]  # fmt: skip
+]
 
 
 # What-if as an oracle
@@ -233,12 +258,12 @@ ORACLES = [
     Attack(
         "a simulation in another namespace",
         lambda at: at.post("/simulations", {"shape": "1xgpu:1", "queue": THEIRS, "namespace": at.theirs}),
-        refused(403, "forbidden"),
+        FORBIDDEN,
     ),
     Attack("a simulation in another's queue", _simulated(THEIRS), figures),
     Attack("a simulation that would evict", _simulated(MINE), figures),
     Attack("a simulation in a queue that is none", _simulated("root.nowhere"), figures),
-]  # fmt: skip
+]
 
 
 # Who she is
@@ -246,13 +271,18 @@ ORACLES = [
 
 def _strangers(at: Field) -> Answers:
     now = int(time.time())
+    known = signed(at.cluster, at.mine, begins=now - 60, ends=now + 600)
+    assert at.get("/me", by=None, headers={"Authorization": f"Bearer {known}"}).status_code == 200
     tokens = [
         create_token(at.cluster, at.mine, "--audience=vault"),
         signed(at.cluster, at.mine, begins=now - 600, ends=now - 60),
         create_token(at.cluster, at.mine, "--audience=queuer")[:-4] + "AAAA",
         "x", "a.b.c", "Bearer", "e30.e30.",
     ]  # fmt: skip
-    sent = [{"Authorization": f"Bearer {token}"} for token in tokens] + [{}, {"Authorization": "Basic Ym9iOmJvYg=="}]
+    sent = [{"Authorization": f"Bearer {token}"} for token in tokens] + [
+        {},
+        {"Authorization": "Basic Ym9iOmJvYg=="},
+    ]
     return [at.get("/workloads", by=None, headers=headers) for headers in sent]
 
 
@@ -278,19 +308,27 @@ def _cookie(**headers: str) -> Callable[[Field], Answers]:
 
 
 IDENTITY = [
-    Attack("tokens of others: another audience, expired, tampered with, none", _strangers, refused(401, "unauthenticated")),
-    Attack("a token in the address", lambda at: at.get(f"/me?access_token={'x' * 32}", by=None), bad_or_missing),
+    Attack("tokens of others: another audience, expired, tampered with, none", _strangers, STRANGER),
+    Attack(
+        "a token in the address", lambda at: at.get(f"/me?access_token={'x' * 32}", by=None), bad_or_missing
+    ),
     Attack("headers that say who she is", _claims, as_alice),
-    Attack("a write with a cookie from nowhere", _cookie(), refused(403, "foreign_origin")),
-    Attack("a write with a cookie from another origin", _cookie(Origin="https://evil.example"), refused(403, "foreign_origin")),
-    Attack("a write with a cookie from another site", _cookie(**{"Sec-Fetch-Site": "cross-site"}), refused(403, "foreign_origin")),
-    Attack("another host name", lambda at: at.get("/me", headers={"Host": "evil.example"}), refused(421, "misdirected")),
+    Attack("a write with a cookie from nowhere", _cookie(), FOREIGN),
+    Attack("a write with a cookie from another origin", _cookie(Origin="https://evil.example"), FOREIGN),
+    Attack("a write with a cookie from another site", _cookie(**{"Sec-Fetch-Site": "cross-site"}), FOREIGN),
+    Attack(
+        "another host name",
+        lambda at: at.get("/me", headers={"Host": "evil.example"}),
+        refused(421, "misdirected"),
+    ),
     Attack(
         "a method in a header",
-        lambda at: at.get(f"/workloads/{at.uid('mine-runs-known')}:evict", headers={"X-HTTP-Method-Override": "POST"}),
+        lambda at: at.get(
+            f"/workloads/{at.uid('mine-runs-known')}:evict", headers={"X-HTTP-Method-Override": "POST"}
+        ),
         refused(405, "method_not_allowed"),
     ),
-]  # fmt: skip
+]
 
 
 # Addresses and bodies
@@ -311,8 +349,10 @@ def _two_lengths(at: Field) -> Answers:
 
 def _addresses(at: Field) -> Answers:
     alike = "root.mіne"  # noqa: RUF001 - the i is Cyrillic
-    names = ("..", "%2e%2e", "root.mine/../theirs", "root.mine%2f..%2ftheirs", "root.mine%00", quote(alike), "root..mine",
-             "ROOT.MINE", "root.mine%0d%0aSet-Cookie:a=b", "a" * 10_000, "%ff%fe", "root.mine.", "*")  # fmt: skip
+    names = (
+        "..", "%2e%2e", "root.mine/../theirs", "root.mine%2f..%2ftheirs", "root.mine%00", quote(alike),
+        "root..mine", "ROOT.MINE", "root.mine%0d%0aSet-Cookie:a=b", "a" * 10_000, "%ff%fe", "root.mine.", "*",
+    )  # fmt: skip
     return [at.get(f"/queues/{name}") for name in names]
 
 
@@ -344,12 +384,15 @@ ADDRESSES = [
     Attack("lines in an address", _injected, _no_new_header),
     Attack("a request within another", _two_lengths, bad_or_missing),
     Attack("a body of two megabytes", _body(b" " * 2**21), refused(413, "too_large")),
-    Attack("JSON nested a hundred thousand deep", _body(b"[" * 100_000), refused(422, "invalid_input")),
-    Attack("YAML that unfolds to a trillion", _body(_BOMB, "application/yaml"), refused(422, "invalid_input")),
-    Attack("YAML that names a Python object", _body(b"!!python/object/apply:os.system [id]", "application/yaml"),
-           refused(422, "invalid_input")),
-    Attack("numbers of ten thousand digits", _body(b'{"revert": ' + b"9" * 10_000 + b"}"), refused(422, "invalid_input")),
+    Attack("JSON nested a hundred thousand deep", _body(b"[" * 100_000), INVALID),
+    Attack("YAML that unfolds to a trillion", _body(_BOMB, "application/yaml"), INVALID),
+    Attack(
+        "YAML that names a Python object",
+        _body(b"!!python/object/apply:os.system [id]", "application/yaml"),
+        INVALID,
+    ),
+    Attack("numbers of ten thousand digits", _body(b'{"revert": ' + b"9" * 10_000 + b"}"), INVALID),
     Attack("a form of a page", _body(b"{}", "text/plain"), refused(415, "unsupported_media_type")),
-]  # fmt: skip
+]
 
 ATTACKS = [*READING, *PAGES, *CHANGING, *ORACLES, *IDENTITY, *ADDRESSES]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ import pytest
 from queuer.local.cluster import API_PART, Cluster
 from queuer.local.kubectl import KubectlError
 from tests.attacks import over_kubernetes, over_rest
-from tests.attacks.field import CUT, MINE, MOST_PENDING, THEIRS, Field, document, opened
+from tests.attacks.field import CUT, MINE, MOST_PENDING, Field, document, opened
 from tests.conftest import DatabaseServer
 from tests.e2e.controller import GPU
 from tests.e2e.support import create, job_manifest, kubectl, wait_until
@@ -70,16 +71,16 @@ def test_jobs_that_ask_for_what_they_may_not_have_never_start(unharmed: Field) -
             job_manifest(name, namespace=unharmed.mine, labels=labels, annotations=wish.annotations),
         )
     for name, wish in names.items():
-        wait_until(
-            lambda name=name, wish=wish: wish.sentence  # type: ignore[misc]
-            in unharmed.database.reason(name, unharmed.mine).get("text", ""),
-            timeout=20, describe=lambda name=name, wish=wish: f"{wish}: {unharmed.database.reason(name, unharmed.mine)}",  # type: ignore[misc]
-        )  # fmt: skip
+        wait_until(partial(_is_told, unharmed, name, wish.sentence), timeout=20, describe=str(wish))
         assert unharmed.database.state(name, unharmed.mine) == "Queued", wish
         found = unharmed.alice.get("job", name)
         assert found["spec"]["suspend"] is True
         assert found["metadata"]["annotations"]["queuer.dev/user"] == "alice"
         unharmed.alice.delete(found)
+
+
+def _is_told(at: Field, name: str, sentence: str) -> bool:
+    return sentence in at.database.reason(name, at.mine).get("text", "")
 
 
 @pytest.mark.parametrize("part", ["", "/explanation", "/timeline", ":hold"])
@@ -174,13 +175,16 @@ def test_a_flood_of_jobs_holds_up_nobody_else(field: Field) -> None:
         field.cluster, job_manifest("secret-soon", namespace=field.theirs, queue=CUT, gpus=1), identity="bob"
     )
     field.wait_state("secret-soon", field.theirs, "Running", timeout=30)
-    query = "SELECT count(*) AS n, count(*) FILTER (WHERE barred = 'beyond') AS beyond FROM workload WHERE name LIKE 'flood-%%'"
+    beyond = "count(*) FILTER (WHERE barred = 'beyond') AS beyond"
+    query = f"SELECT count(*) AS n, {beyond} FROM workload WHERE name LIKE 'flood-%%'"
     wait_until(
         lambda: field.database.rows(query) == [{"n": FLOOD, "beyond": FLOOD - MOST_PENDING}],
         timeout=30, describe=lambda: str(field.database.rows(query)),
     )  # fmt: skip
     assert field.controller.leads()
-    kubectl(field.cluster, "alice", "delete", "jobs", "-n", field.mine, "-l", "attacks/flood=true", "--wait=false")
+    kubectl(
+        field.cluster, "alice", "delete", "jobs", "-n", field.mine, "-l", "attacks/flood=true", "--wait=false"
+    )
     kubectl(field.cluster, "bob", "delete", "job", "secret-soon", "-n", field.theirs)
 
 
