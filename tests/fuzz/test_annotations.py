@@ -21,12 +21,14 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token

@@ -79,7 +79,14 @@ policy = mapping(
     preempt=words(("lower-priority", "within-queue", "never")),
     reclaim=st.booleans(), minRuntime=durations, maxWait=durations, halfLife=durations, reservations=st.integers(0, 9),
 )  # fmt: skip
-access = mapping(maxPriority=words(("high", "a")), maxPending=st.integers(1, 10**6))
+per_user = mapping(
+    limits=st.dictionaries(words(("cpu", "nvidia.com/gpu")), amounts, max_size=2),
+    maxRunning=st.integers(1, 9),
+)
+access = mapping(
+    users=st.lists(names, max_size=2, unique=True), groups=st.lists(names, max_size=2, unique=True),
+    maxPriority=words(("high", "a")), maxRuntime=durations, maxPending=st.integers(1, 10**6), perUser=per_user,
+)  # fmt: skip
 queue = mapping(
     weight=st.floats(0.001, 100) | st.integers(1, 9), quota=st.lists(row, max_size=3), policy=policy, access=access,
     namespaces=st.lists(names, max_size=3, unique=True), state=words(("open", "held", "draining")),
