@@ -87,8 +87,17 @@ access = mapping(
     users=st.lists(names, max_size=2, unique=True), groups=st.lists(names, max_size=2, unique=True),
     maxPriority=words(("high", "a")), maxRuntime=durations, maxPending=st.integers(1, 10**6), perUser=per_user,
 )  # fmt: skip
+rule = mapping(
+    {"queue": "root.a"},
+    user=names,
+    group=names,
+    namespace=names,
+    queue=words(("root.a", "root.a.b", "root.none")),
+)
 queue = mapping(
-    weight=st.floats(0.001, 100) | st.integers(1, 9), quota=st.lists(row, max_size=3), policy=policy, access=access,
+    weight=st.floats(0.001, 100) | st.integers(1, 9), quota=st.lists(row, max_size=3), policy=policy,
+    placement=st.lists(rule, max_size=1),
+    access=access,
     namespaces=st.lists(names, max_size=3, unique=True), state=words(("open", "held", "draining")),
 )  # fmt: skip
 paths = mostly(
