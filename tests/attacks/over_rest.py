@@ -343,7 +343,7 @@ def _two_lengths(at: Field) -> Answers:
         f"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}".encode()
     )
     assert told.count(b"HTTP/1.1 ") == 1, told
-    assert told.startswith(b"HTTP/1.1 4"), told
+    assert told.startswith(b"HTTP/1.1 400"), told
     return []
 
 
