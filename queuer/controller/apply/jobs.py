@@ -22,6 +22,7 @@ from queuer.domain.reasons import Reason
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
+from queuer.kube.keys import MANAGED, STATUS
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path, pod_selectors
 from queuer.kube.objects import (
     PODS,
@@ -33,7 +34,6 @@ from queuer.kube.objects import (
     RuntimeClass,
 )
 from queuer.kube.patches import (
-    STATUS,
     Mark,
     admission_of,
     admit_patch,
@@ -47,7 +47,6 @@ from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workl
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
-MANAGED = "queuer.dev/managed"
 OPTED_IN = frozenset({"true", "required"})
 
 _POD = msgspec.json.Decoder(Pod)

@@ -17,7 +17,8 @@ from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import LONGEST, Explanation
 from queuer.domain.usable import check_queue, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
+from queuer.kube.keys import PRIORITY_CLASS
+from queuer.kube.workloads import NamespaceFacts
 from queuer.store.tables import Barred
 
 

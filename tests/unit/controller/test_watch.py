@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from queuer.controller.apply.jobs import MANAGED, OPTED_IN, Facts, job_view
+from queuer.controller.apply.jobs import OPTED_IN, Facts, job_view
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.queue import Access, Queue, QueueTree
+from queuer.kube.keys import MANAGED
 from queuer.kube.kinds import JOB as JOB_KIND
 from queuer.kube.objects import (
     LIMIT_RANGES,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.apply.jobs import MANAGED, Facts
+from queuer.controller.apply.jobs import Facts
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.adoption import Found, adopt
@@ -23,9 +23,9 @@ from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.client import Client
-from queuer.kube.kinds import JOB, WORKLOAD
+from queuer.kube.keys import ADMISSION, MANAGED, WORKLOAD
+from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
-from queuer.kube.patches import ADMISSION
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.records import Assignment
 
