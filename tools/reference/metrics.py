@@ -56,6 +56,6 @@ def _families(registry: CollectorRegistry) -> Iterator[Family]:
     # The library tells the labels of a family only through samples, of which a fresh one has none.
     for collector in registry._collector_to_names:
         for family in collector.collect():
-            labels = getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ())
+            labels = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield Family(name=name, type=family.type, labels=tuple(labels), help=family.documentation)
