@@ -74,7 +74,7 @@ ROWS: Mapping[Token, Row] = {
     ),
     Token.WAITING_FOR_QUOTA: _row(
         Verdict.WAIT, "A limit on its path is reached, or it is not preemptible and would have to borrow. "
-        "The row is named, the nearest first.",
+        "The row is named, the nearest first. Or its user has as much as one may (`perUser`).",
         "Wait until others end, or have the limit raised.",
     ),
     Token.BORROWING_LIMIT_REACHED: _row(

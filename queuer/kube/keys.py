@@ -18,6 +18,7 @@ PREEMPTIBLE = "queuer.dev/preemptible"
 HOLD = "queuer.dev/hold"
 MIN_COUNT = "queuer.dev/min-count."
 USER = "queuer.dev/user"
+GROUPS = "queuer.dev/groups"
 ADMISSION = "queuer.dev/admission"
 STATUS = "queuer.dev/status"
 BREAK_GLASS = "queuer.dev/break-glass"
@@ -63,6 +64,7 @@ KEYS = (
     *_keys(
         Where.OWNER, Sort.LABEL,
         (QUEUE, "Path of a leaf of the queue tree, e.g. `root.research.team-a`; at most 63 characters. "
+         "An inner queue hands the job on by its [placement rules](../access.md#which-queue-a-job-goes-to). "
          "Frozen while the job runs.", "the namespace's `default-queue`"),
         (PRIORITY_CLASS, "Name of a PriorityClass; its value orders the job in its queue. Not `system-*`, "
          "and not above the queue's `maxPriority`.",
@@ -73,7 +75,8 @@ KEYS = (
         (TOPOLOGY_REQUIRED, "A topology level by name (`rack`) or label key: all pods in one domain of it, "
          "or the job waits.", "anywhere in the flavor"),
         (TOPOLOGY_PREFERRED, "A level from which outwards the narrowest domain that fits is taken.", ""),
-        (MAX_RUNTIME, "Upper bound of the run time: `90m`, `2h`, `1h30m`, or plain seconds. A promise: see "
+        (MAX_RUNTIME, "Upper bound of the run time: `90m`, `2h`, `1h30m`, or plain seconds. Not above the queue's "
+         "`maxRuntime`, which makes one necessary. A promise: see "
          "[labels.md](../labels.md#a-promise-about-the-run-time).", "`activeDeadlineSeconds`, else none"),
         (PREEMPTIBLE, "`true` or `false`. Work that is not preemptible is admitted only inside its queue's "
          "guarantee.", "`true`"),
@@ -88,6 +91,7 @@ KEYS = (
          "what it replaced in the template. After an eviction `restore` alone stays; `withdrawn` names an "
          "admission that was taken back before it reached the job.", ""),
         (USER, "Who queued the job, written by policy when it enters its queue.", ""),
+        (GROUPS, "The groups of that user, one a line, written with it.", ""),
         (STATUS, "`Token: sentence`, why the job waits; taken off at admission.", ""),
     ),
     *_keys(Where.POD, Sort.LABEL, (WORKLOAD, "The uid of the job that pays for the pod.", "")),
@@ -95,7 +99,7 @@ KEYS = (
         Where.NAMESPACE, Sort.LABEL,
         (MANAGED, '`"true"`: labelled jobs of this namespace are queued. `required`: unlabelled Jobs, '
          "PyTorchJobs and bare pods are refused as well.", "nothing is touched"),
-        (DEFAULT_QUEUE, "Queue that new jobs without the label get.", ""),
+        (DEFAULT_QUEUE, "Queue that new jobs without the label get; an inner one places them by rule.", ""),
     ),
     *_keys(
         Where.NAMESPACE, Sort.ANNOTATION,

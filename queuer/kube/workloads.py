@@ -20,6 +20,7 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.keys import (
+    GROUPS,
     HOLD,
     MAX_RUNTIME,
     MIN_COUNT,
@@ -80,6 +81,11 @@ class _Reading:
 def created_at(meta: Meta) -> float:
     """Creation time in seconds since the epoch."""
     return datetime.fromisoformat(meta.creation_timestamp).timestamp() if meta.creation_timestamp else 0.0
+
+
+def groups_of(meta: Meta) -> tuple[str, ...]:
+    """The groups of the user who queued a job, as policy stamped them on it: a line each, as names hold commas."""
+    return tuple(filter(None, meta.annotations.get(GROUPS, "").split("\n")))
 
 
 def bare_workload(kind: Kind, job: JobObject) -> Workload:
