@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
-SOURCES := queuer tests migrations bench
+SOURCES := queuer tests migrations bench tools/reference
 CORE := queuer/solver
 CORE_TESTS := tests/solver
 
@@ -118,6 +118,10 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --json
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --order packed --json
 	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
+
+.PHONY: docs
+docs: setup ## Write docs/reference from the code
+	@$(PY) -m tools.reference
 
 .PHONY: web
 web: ## Build the dashboard (needs Node)
