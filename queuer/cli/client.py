@@ -13,8 +13,13 @@ import httpx2
 from queuer import __version__
 from queuer.cli.token import CREATE, LOOPBACK, Login, find_login
 from queuer.domain.errors import QueuerError
+from queuer.domain.variables import Variable
 
 DEFAULT_API = "http://127.0.0.1:8787"
+API = Variable(
+    name="QUEUER_API", default=DEFAULT_API, form="http address",
+    meaning="The server that the command line talks to.",
+)  # fmt: skip
 TIMEOUT_SECONDS = 30.0
 
 
@@ -30,6 +35,23 @@ class Exit(IntEnum):
     TIMEOUT = 6
     UNREACHABLE = 7
 
+    @property
+    def meaning(self) -> str:
+        """When a verb ends with it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done",
+    Exit.FAILURE: "failed, a refused document included",
+    Exit.USAGE: "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`",
+    Exit.NOT_FOUND: "not found",
+    Exit.FORBIDDEN: "not logged in, or forbidden",
+    Exit.CONFLICT: "conflict: the tree moved since it was planned, another writer owns it, "
+    "or the controller refused a command",
+    Exit.TIMEOUT: "no answer in time, of the controller to a command too",
+    Exit.UNREACHABLE: "the server, or a part that it needs, cannot be reached",
+}
 
 _EXIT_BY_STATUS = {
     401: Exit.FORBIDDEN,
@@ -71,7 +93,7 @@ class Client:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Client:
         """The API named by `QUEUER_API`, by default the one on this machine."""
-        url = environ.get("QUEUER_API") or DEFAULT_API
+        url = API.text(environ)
         if urlsplit(url).scheme not in ("http", "https"):
             raise CommandFailed(
                 f"QUEUER_API={url!r} is no http address",

@@ -14,7 +14,7 @@ from queuer.domain.figures import devices
 from queuer.domain.workload import State
 
 LIVE = ",".join(state for state in State if not state.ended)
-_EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
+EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 _LABEL_WIDTH = 14
 
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only jobs of this namespace.")]
@@ -80,7 +80,7 @@ def why(
         emit(found, output)
     verdict = found["explanation"]["verdict"]
     if exit_status and verdict:
-        raise typer.Exit(_EXIT_BY_VERDICT[verdict])
+        raise typer.Exit(EXIT_BY_VERDICT[verdict])
 
 
 def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
