@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from queuer.cli.jobs import explain
 from queuer.cli.output import age, clean
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.cli.why import explain
 from queuer.domain.figures import devices
 
 GPU = "nvidia.com/gpu"
