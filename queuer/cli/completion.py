@@ -5,10 +5,12 @@ The shells ask by running `queuer` with a variable set. Only the module of the v
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from enum import StrEnum
 from typing import Annotated
 
@@ -71,10 +73,11 @@ def kubectl() -> None:
     sys.argv[1:] = []
     from queuer.cli.main import run
 
-    try:
+    offered = io.StringIO()
+    with redirect_stdout(offered), suppress(SystemExit):
         run()
-    finally:
-        typer.echo(_NO_FILES)
+    for line in [*filter(None, offered.getvalue().splitlines()), _NO_FILES]:
+        typer.echo(line)
 
 
 def _last(words: Sequence[str]) -> str:

@@ -139,5 +139,7 @@ def _exit_code(error: QueuerError) -> int:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo(f"queuer: {message}", err=True)
+    from queuer.cli.output import clean
+
+    typer.echo("\n".join(map(clean, f"queuer: {message}".split("\n"))), err=True)
     sys.exit(code)

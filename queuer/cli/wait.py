@@ -61,10 +61,10 @@ def wait(
                 )
             next(rounds)
             found = _again(client, found)
-    if out.for_people:
-        out.line(f"{reference(found)} is {found['state']}")
-    else:
-        out.answer(found, names=[reference(found)])
+        if not out.for_people:
+            out.answer(client.get(f"/workloads/{found['uid']}"), names=[reference(found)])
+            return
+    out.line(f"{reference(found)} is {found['state']}")
 
 
 def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
