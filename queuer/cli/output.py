@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from queuer.cli.client import CommandFailed, Exit
 from queuer.domain.fields import nearest
+
+if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 PIPE_WIDTH = 10_000
 STYLES = {
@@ -180,7 +182,7 @@ class Printer:
 
     def line(self, text: str | Text) -> None:
         """Print a line; a terminal may wrap it."""
-        console(self.color).print(text if isinstance(text, Text) else styled(text), soft_wrap=True)
+        console(self.color).print(styled(text) if isinstance(text, str) else text, soft_wrap=True)
 
 
 def printed(verb: Callable[..., None]) -> Callable[..., None]:
@@ -215,6 +217,8 @@ def clean(text: object) -> str:
 
 def console(color: Color = Color.AUTO) -> Console:
     """Stdout. Piped output is never cut to a width."""
+    from rich.console import Console
+
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     if color is Color.AUTO:
         return Console(width=width, highlight=False, markup=False, emoji=False)
@@ -256,6 +260,9 @@ def table(
     headers: bool = True,
 ) -> Table:
     """A table without lines. Columns named in `right` are right-aligned; the last one may wrap."""
+    from rich.table import Table
+    from rich.text import Text
+
     view = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=headers)
     for index, name in enumerate(columns):
         last = index == len(columns) - 1
@@ -267,6 +274,8 @@ def table(
 
 def styled(value: object) -> Text:
     """A cell; verdicts and states get their colour, beside the word and never instead of it."""
+    from rich.text import Text
+
     text = clean("-" if value is None else value)
     return Text(text, style=STYLES.get(text, ""))
 

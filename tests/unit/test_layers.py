@@ -56,7 +56,10 @@ def test_the_command_line_starts_without_server_packages(arguments: list[str]) -
     ("asked", "unneeded"),
     [
         ({"COMP_WORDS": "queuer w", "COMP_CWORD": "1"}, ["httpx2", "queuer.cli.why", "queuer.sim", "rich"]),
-        ({"COMP_WORDS": "queuer why --", "COMP_CWORD": "2"}, ["httpx2", "queuer.sim", "queuer.cli.config"]),
+        (
+            {"COMP_WORDS": "queuer why --", "COMP_CWORD": "2"},
+            ["httpx2", "queuer.sim", "queuer.cli.config", "rich"],
+        ),
     ],
 )
 def test_completion_loads_the_verb_that_is_typed_and_no_http(
