@@ -16,6 +16,7 @@ from queuer.cli.history import history
 from queuer.cli.jobs import moment
 from queuer.cli.output import Column, Printer, View, age, printed, say
 from queuer.cli.pending import pending
+from queuer.cli.placement import settings, where, written
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
@@ -28,7 +29,7 @@ Resource = Annotated[
 Flavor = Annotated[str | None, typer.Option(help="Show this flavor alone; default: all together.")]
 
 
-for verb in (pending, history, states.hold, states.drain, states.resume):
+for verb in (where, pending, history, states.hold, states.drain, states.resume):
     queue_app.command(verb.__name__)(verb)
 
 
@@ -101,7 +102,7 @@ _SETTINGS = View(
         Column(title="NAMESPACES", of=lambda q: ", ".join(q["namespaces"]) or "-"),
         Column(title="WRITER", of=lambda q: q["managedBy"]),
         Column(title="REVISION", of=lambda q: q["revision"], right=True, wide=True),
-        Column(title="POLICY", of=lambda q: _said(q["policy"]), wide=True),
+        Column(title="POLICY", of=lambda q: settings(q["policy"]), wide=True),
         Column(title="QUOTA", of=lambda q: "; ".join(map(quota_text, q["quota"]))),
     ],
 )
@@ -123,8 +124,10 @@ def show(path: QueuePath, *, out: Printer) -> None:
         f"written by {queue['managedBy'] or 'nobody yet'}"
     )
     out.line(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
-    out.line(f"  policy      {_said(queue['policy'])}")
-    out.line(f"  access      {_said(queue['access'])}")
+    out.line(f"  policy      {settings(queue['policy'])}")
+    out.line(f"  access      {settings(queue['access'])}")
+    for rule in queue["placement"]:
+        out.line(f"  placement   {written(rule)}")
     out.line(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     rows = [
         [account[key] or ("any" if key == "flavor" else None) for key in _ACCOUNT]
@@ -133,13 +136,6 @@ def show(path: QueuePath, *, out: Printer) -> None:
     columns = [key.upper() for key in _ACCOUNT]
     out.table(columns, rows, right=columns[2:])
     say(f"next: queuer jobs -q {queue['path']}")
-
-
-def _said(settings: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in settings.items()
-    )
 
 
 def _queues() -> Any:

@@ -27,6 +27,7 @@ SINGLE = [
     ["cycles", "show", "2"],
     ["cycles", "replay", "2"],
     ["queue", "show", A],
+    ["queue", "where", A, "-n", "team-a"],
     ["status"],
     ["wait", QUIET, "--for=running"],
     ["whoami"],

@@ -144,3 +144,20 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
     ):
         wrong = problem_of(await api.get(f"/api/v1/{path}"), status=422, code="invalid_input")
         assert wrong["errors"][0]["field"] == field
+
+
+async def test_a_job_that_names_an_inner_queue_is_placed_by_rule(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await keep(author)
+    ruled = {**FREE, "queues": {
+        "root": {**FREE["queues"]["root"], "placement": [{"namespace": "team-a", "queue": "root.new"}]},  # type: ignore[index]
+        "root.new": {},
+    }}  # fmt: skip
+    found = (
+        await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5, "queueTree": ruled})
+    ).json()
+    assert found["answer"] == "starts"
+    elsewhere = {"queue": "root", "namespace": "team-b", "shape": "1xgpu:1", "queueTree": ruled}
+    stays = (await api.post("/api/v1/simulations", json=elsewhere)).json()
+    assert "none of its placement rules is for namespace team-b" in stays["primary"]["text"]

@@ -28,6 +28,7 @@ READING = [
     ["queue", "pending", QUEUE],
     ["queue", "show", QUEUE],
     ["queue", "tree"],
+    ["queue", "where", "-n", "team-a"],
     ["share"],
     ["status"],
     ["wait", JOB],

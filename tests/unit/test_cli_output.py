@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from queuer.cli.output import age, clean
+from queuer.cli.placement import written
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
 from queuer.cli.why import explain
 from queuer.domain.figures import devices
@@ -83,6 +84,11 @@ def test_a_document_subtree_shows_the_resource_that_most_rows_name() -> None:
 def test_a_quota_row_in_few_words() -> None:
     row = {"resource": GPU, "flavor": "h100", "guaranteed": "16", "limit": "24", "lend": None}
     assert quota_text(row) == "gpu 16 guaranteed, limit 24 (h100)"
+
+
+def test_an_access_is_readable() -> None:
+    assert written(["alice", "bob"]) == "alice bob"
+    assert written({"limits": {"gpu": "8"}, "maxRunning": 2}) == "(limits (gpu 8), maxRunning 2)"
 
 
 @pytest.mark.parametrize(
