@@ -45,7 +45,9 @@ _VIEW = View(
     name=lambda entry: str(entry["id"]),
     columns=[
         Column(
-            title="AT", of=lambda entry: entry["at"][:19].replace("T", " "), exact=lambda entry: entry["at"]
+            title="AT",
+            of=lambda entry: entry["at"][:19].replace("T", " "),
+            exact=("at", lambda entry: entry["at"]),
         ),
         Column(title="ACTOR", of=lambda entry: entry["actor"]),
         Column(title="ACTION", of=lambda entry: entry["action"]),

@@ -71,7 +71,7 @@ def _view(now: datetime) -> View:
                 title="AGE",
                 of=lambda cycle: age((now - moment(cycle["finished"])).total_seconds()),
                 right=True,
-                exact=lambda cycle: cycle["finished"],
+                exact=("finished", lambda cycle: cycle["finished"]),
             ),
             Column(title="TRIGGER", of=lambda cycle: cycle["trigger"]),
             Column(title="STATUS", of=lambda cycle: cycle["status"]),

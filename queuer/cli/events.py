@@ -11,7 +11,7 @@ from queuer.cli.arguments import InQueue, Namespace, Watch
 from queuer.cli.client import Client
 from queuer.cli.jobs import find
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, printed
+from queuer.cli.output import Column, Printer, View, printed, written
 from queuer.cli.watching import looks, refuse_documents
 
 _TOLD = ("from", "to", "state")
@@ -75,14 +75,16 @@ def _step(event: Mapping[str, Any]) -> str:
 
 def _more(event: Mapping[str, Any]) -> str:
     data = event["data"]
-    return ", ".join(f"{key} {value}" for key, value in data.items() if key not in _TOLD and value)
+    return ", ".join(f"{key} {written(value)}" for key, value in data.items() if key not in _TOLD and value)
 
 
 _VIEW = View(
     name=lambda event: str(event["id"]),
     columns=[
         Column(
-            title="AT", of=lambda event: event["at"][:19].replace("T", " "), exact=lambda event: event["at"]
+            title="AT",
+            of=lambda event: event["at"][:19].replace("T", " "),
+            exact=("at", lambda event: event["at"]),
         ),
         Column(title="TYPE", of=lambda event: event["type"]),
         Column(title="QUEUE", of=lambda event: event["queue"]),

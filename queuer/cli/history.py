@@ -29,7 +29,7 @@ def history(
         found = client.get(f"/queues/{path}/history", since=since, until=until, step=step)
     named = resource or _first(found["points"])
     out.listing(found, _view(named), nothing="nothing is recorded for this time")
-    if out.for_people:
+    if out.for_people and found["points"]:
         waits = found["waits"]
         half = "" if waits["p50Seconds"] is None else f"; half within {age(waits['p50Seconds'])}"
         most = "" if waits["p90Seconds"] is None else f", nine tenths within {age(waits['p90Seconds'])}"

@@ -100,7 +100,7 @@ def view_of(page: Any) -> View:
                 title="AGE",
                 of=lambda job: age((now - moment(job["submitted"])).total_seconds()),
                 right=True,
-                exact=lambda job: job["submitted"],
+                exact=("submitted", lambda job: job["submitted"]),
             ),
             Column(title="USER", of=lambda job: job["user"], wide=True),
             Column(title="ATTEMPT", of=lambda job: job["attempt"], right=True, wide=True),

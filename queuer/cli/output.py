@@ -10,7 +10,7 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
@@ -95,13 +95,18 @@ ColorWhen = Annotated[Color, typer.Option("--color", help="When to colour.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a list. `wide`: only in wide tables and in CSV; `exact`: what CSV has instead of `of`."""
+    """A column of a list. `wide`: only in wide tables and in CSV; `exact`: what CSV has instead, by its own title."""
 
     title: str
     of: Callable[[Any], object]
     right: bool = False
     wide: bool = False
-    exact: Callable[[Any], object] | None = None
+    exact: tuple[str, Callable[[Any], object]] | None = None
+
+    @property
+    def in_csv(self) -> tuple[str, Callable[[Any], object]]:
+        """Title and value where a program reads it."""
+        return self.exact or (self.title.lower(), self.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,12 +294,22 @@ def age(seconds: float) -> str:
     return f"{int(seconds)}s"
 
 
+def written(value: object) -> str:
+    """A value of an answer as people write it: lists by blank, mappings as `(key value)`."""
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key} {written(each)}" for key, each in value.items()) + ")"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _csv(columns: Sequence[Column], rows: Iterable[Any], *, headers: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
+    titles, ways = zip(*(column.in_csv for column in columns), strict=True)
     if headers:
-        writer.writerow(column.title.lower() for column in columns)
+        writer.writerow(titles)
     for row in rows:
-        values = ((column.exact or column.of)(row) for column in columns)
+        values = (of(row) for of in ways)
         writer.writerow("" if value is None else clean(value) for value in values)
 
 

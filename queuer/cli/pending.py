@@ -96,7 +96,12 @@ def _view(page: Any) -> View:
             Column(title="QUEUE", of=lambda entry: own(entry, "queue")),
             Column(title="PRIO", of=lambda entry: own(entry, "priority"), right=True),
             Column(title="ASKS", of=_asks),
-            Column(title="WAITS", of=lambda entry: _waits(entry, now), right=True, exact=_submitted),
+            Column(
+                title="WAITS",
+                of=lambda entry: _waits(entry, now),
+                right=True,
+                exact=("submitted", _submitted),
+            ),
             Column(title="USER", of=lambda entry: own(entry, "user"), wide=True),
             Column(title="UID", of=lambda entry: own(entry, "uid"), wide=True),
         ],

@@ -9,7 +9,7 @@ import typer
 
 from queuer.cli.client import Client
 from queuer.cli.names import queue_paths
-from queuer.cli.output import Printer, printed
+from queuer.cli.output import Printer, printed, written
 from queuer.domain.queue import ROOT
 
 
@@ -52,12 +52,3 @@ def where(
 def settings(found: Mapping[str, object]) -> str:
     """Settings of a queue in one line."""
     return ", ".join(f"{key}: {written(value)}" for key, value in found.items())
-
-
-def written(value: object) -> str:
-    """A setting's value as people write it: lists by blank, mappings as `(key value)`."""
-    if isinstance(value, Mapping):
-        return "(" + ", ".join(f"{key} {written(each)}" for key, each in value.items()) + ")"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

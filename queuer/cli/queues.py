@@ -14,9 +14,9 @@ from queuer.cli.arguments import QueuePath
 from queuer.cli.client import Client
 from queuer.cli.history import history
 from queuer.cli.jobs import moment
-from queuer.cli.output import Column, Printer, View, age, printed, say
+from queuer.cli.output import Column, Printer, View, age, printed, say, written
 from queuer.cli.pending import pending
-from queuer.cli.placement import settings, where, written
+from queuer.cli.placement import settings, where
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20

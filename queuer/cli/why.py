@@ -81,7 +81,7 @@ def reasons(now: datetime) -> View:
                 title="OLDEST",
                 of=lambda group: age((now - moment(group["oldest"])).total_seconds()),
                 right=True,
-                exact=lambda group: group["oldest"],
+                exact=("oldest", lambda group: group["oldest"]),
             ),
         ],
     )

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuer.cli.output import age, clean
-from queuer.cli.placement import written
+from queuer.cli.output import age, clean, written
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
 from queuer.cli.why import explain
 from queuer.domain.figures import devices
