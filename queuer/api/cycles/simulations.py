@@ -67,7 +67,8 @@ async def simulate(
     number, at, said = found
     if wrong is not None:
         said = Simulated(explanation=wrong)
-    return await _answer(number, at, said, asker)
+    answer = await _answer(number, at, said, asker)
+    return answer.model_copy(update={"warnings": list(asked.assumed)})
 
 
 async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:
