@@ -10,8 +10,8 @@ import typer
 import typer.main
 
 from queuer.cli.client import Exit
-from queuer.cli.jobs import EXIT_BY_VERDICT
 from queuer.cli.main import build
+from queuer.cli.why import EXIT_BY_VERDICT
 from tools.reference.markdown import anchor, code, page, table
 
 
