@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from enum import IntEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,6 +100,14 @@ class Client:
             cursor = page["next"]
             if cursor is None:
                 return
+
+    def server_time(self) -> float | None:
+        """The server's clock, epoch seconds without their fraction; None where it does not answer or say."""
+        try:
+            said = self._http.get("/api/v1/meta").headers.get("Date")
+        except httpx2.HTTPError:
+            return None
+        return None if said is None else parsedate_to_datetime(said).timestamp()
 
     def request(
         self,

@@ -22,6 +22,7 @@ VERBS = {
     "cycles": "queuer.cli.cycles:cycles_app",
     "db": "queuer.cli.db:app",
     "diff": "queuer.cli.config:diff",
+    "doctor": "queuer.cli.doctor:doctor",
     "evict": "queuer.cli.commands:evict",
     "export": "queuer.cli.config:export",
     "hold": "queuer.cli.commands:hold",
