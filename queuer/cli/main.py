@@ -34,6 +34,7 @@ VERBS = {
     "release": "queuer.cli.commands:release",
     "serve": "queuer.cli.serve:app",
     "sim": "queuer.cli.sim:app",
+    "topo": "queuer.cli.topo:topo",
     "why": "queuer.cli.jobs:why",
 }
 # Where only the command line is installed: the extra whose packages a verb needs.
