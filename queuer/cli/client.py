@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 import httpx2
 
 from queuer import __version__
-from queuer.cli.token import CREATE, LOOPBACK, Login, find_login
+from queuer.cli.token import CREATE, DEFAULT_API, LOOPBACK, Login, find_login
 from queuer.domain.errors import QueuerError
 
-DEFAULT_API = "http://127.0.0.1:8787"
 TIMEOUT_SECONDS = 30.0
 
 
