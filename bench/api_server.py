@@ -1,10 +1,14 @@
-"""An API server of objects in memory: lists in pages, watches, merge patches. No pod comes of a job that starts."""
+"""An API server of objects in memory: lists in pages, watches, merge patches, Events, and who may what.
+
+Nothing comes of a job that starts, unless somebody (`bench.kubelet`) is told of what happens to jobs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -24,13 +28,21 @@ from queuer.kube.objects import (
 
 SERVED = (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, PRIORITY_CLASSES, NODES, PODS, JOBS)
 VERSION = {"gitVersion": "v1.36.4"}
+ADMIN = "admin"
+"""The user that may everything; any other may in the namespace of its name alone."""
 
 
 class ApiServer:
-    """Objects by collection and path. `started`: when each job was unsuspended, by name, in the loop's time."""
+    """Objects by collection and path. `started`: when each job was unsuspended, by name, in the loop's time.
+
+    `events`: all that were reported. `on_job`: is told each job that was patched. `writes`: by verb and resource.
+    """
 
     def __init__(self) -> None:
         self.started: dict[str, float] = {}
+        self.events: list[dict[str, Any]] = []
+        self.writes: Counter[tuple[str, str]] = Counter()
+        self.on_job: Callable[[dict[str, Any]], None] = lambda _job: None
         self._objects: dict[str, dict[str, dict[str, Any]]] = {r.collection: {} for r in SERVED}
         self._watches: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
         self._pages: dict[str, list[dict[str, Any]]] = {}
@@ -44,10 +56,29 @@ class ApiServer:
         known = self._objects[resource.collection]
         self._version += 1
         meta["resourceVersion"] = str(self._version)
-        line = (
-            json.dumps({"type": "MODIFIED" if path in known else "ADDED", "object": found}).encode() + b"\n"
-        )
+        self._tell(resource, "MODIFIED" if path in known else "ADDED", found)
         known[path] = found
+
+    def remove(self, resource: Resource, found: dict[str, Any]) -> None:
+        """Delete an object, and tell who watches."""
+        meta = found["metadata"]
+        del self._objects[resource.collection][
+            resource.path(meta["name"], namespace=meta.get("namespace", ""))
+        ]
+        self._version += 1
+        meta["resourceVersion"] = str(self._version)
+        self._tell(resource, "DELETED", found)
+
+    def there(self, resource: Resource) -> Iterable[dict[str, Any]]:
+        """All objects of a resource."""
+        return self._objects[resource.collection].values()
+
+    def one(self, resource: Resource, name: str, *, namespace: str = "") -> dict[str, Any]:
+        """An object."""
+        return self._objects[resource.collection][resource.path(name, namespace=namespace)]
+
+    def _tell(self, resource: Resource, what: str, found: dict[str, Any]) -> None:
+        line = json.dumps({"type": what, "object": found}).encode() + b"\n"
         for watch in self._watches[resource.collection]:
             watch.put_nowait(line)
 
@@ -63,6 +94,10 @@ class ApiServer:
             return web.json_response(VERSION)
         if request.method == "PATCH":
             return await self._patch(request)
+        if request.method == "POST":
+            return self._create(request.path, await request.json())
+        if request.path.endswith("/pods") and request.path not in self._objects:
+            return self._pods_of(request)
         if request.path not in self._objects:
             return await self._get(request)
         if "watch" in request.query:
@@ -105,6 +140,32 @@ class ApiServer:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
         return web.json_response(found)
 
+    def _pods_of(self, request: web.Request) -> web.Response:
+        """Pods of a namespace by one label."""
+        namespace = request.path.split("/")[-2]
+        key, _, value = request.query.get("labelSelector", "").partition("=")
+        items = [
+            pod
+            for pod in self.there(PODS)
+            if pod["metadata"]["namespace"] == namespace and pod["metadata"]["labels"].get(key) == value
+        ]
+        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    def _create(self, path: str, body: dict[str, Any]) -> web.Response:
+        """An Event, or a question of who somebody is (tokens are names of users) or what one may."""
+        plural, spec = path.rpartition("/")[2], body.get("spec", {})
+        self.writes["POST", plural] += 1
+        if plural == "events":
+            self.events.append(body)
+            return web.json_response(body, status=201)
+        if plural == "tokenreviews":
+            user = {"username": spec["token"], "groups": ["system:authenticated"]}
+            status = {"authenticated": True, "user": user, "audiences": spec["audiences"]}
+            return web.json_response({"status": status}, status=201)
+        asked = spec["resourceAttributes"]
+        allowed = spec["user"] == ADMIN or asked.get("namespace") == spec["user"]
+        return web.json_response({"status": {"allowed": allowed}}, status=201)
+
     async def _patch(self, request: web.Request) -> web.Response:
         found, patch = self._objects[JOBS.collection].get(request.path), await request.json()
         if found is None:
@@ -117,7 +178,9 @@ class ApiServer:
             new["spec"]["suspend"] = False
             self.started[found["metadata"]["name"]] = asyncio.get_running_loop().time()
             self._starts.set()
+        self.writes["PATCH", "jobs"] += 1
         self.put(JOBS, new)
+        self.on_job(new)
         return web.json_response({"metadata": new["metadata"]})
 
 

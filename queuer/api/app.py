@@ -30,6 +30,7 @@ from queuer.api.identity.rights import Identity
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
 from queuer.api.pages import login, page
+from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
@@ -77,6 +78,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     for module in (
         identity_routes,
         queues,
+        placement,
         overview,
         events,
         audit,

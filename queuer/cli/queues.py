@@ -92,7 +92,9 @@ def show(
     )
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
     screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
-    screen.print("  access      " + ", ".join(f"{k}: {v}" for k, v in queue["access"].items()))
+    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in queue["access"].items()))
+    for rule in queue["placement"]:
+        screen.print(f"  placement   {access_text(rule)}")
     screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [
@@ -110,6 +112,35 @@ def show(
     ]
     print_table(table(columns, rows, right=columns[2:]))
     say(f"next: queuer jobs -q {queue['path']}")
+
+
+@queue_app.command("where")
+def where(
+    queue: Annotated[
+        str, typer.Argument(help="What the job's label, or the namespace's default-queue, names.")
+    ] = "root",
+    *,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the job.")],
+    user: Annotated[str | None, typer.Option(help="Who would submit it; default: you.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A group of theirs; default: yours, where nobody is named.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show to which queue a job would go, by which rule, and whether its user may use it."""
+    with Client.from_env() as client:
+        found = client.get("/placement", queue=queue, namespace=namespace, user=user, group=group)
+    if output is not Format.TABLE:
+        emit(found, output)
+        return
+    screen = console()
+    state = f"  [{found['state']}]" if found["state"] not in (None, "open") else ""
+    screen.print(f"{found['queue']}{state}  for {found['user']} in {found['namespace']}")
+    for step in found["steps"]:
+        screen.print(f"  by rule     {access_text(step['rule'])} of {step['queue']}")
+    screen.print("  may use it  " + ("yes" if found["may"] else f"no: {found['reason']}"))
+    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in found["access"].items()))
+    screen.print(f"  usable      {' '.join(found['usable']) or 'none'}")
 
 
 def _queues() -> Any:
@@ -133,6 +164,13 @@ def account_of(queue: Mapping[str, Any], resource: str, flavor: str | None) -> M
     """The account of a queue for a resource, in one flavor or in all together."""
     accounts = (a for a in queue["accounts"] if a["resource"] == resource and a["flavor"] == flavor)
     return next(accounts, None)
+
+
+def access_text(value: object) -> str:
+    """A value of `access` as people write it: lists by comma, mappings as `key value`."""
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key} {access_text(each)}" for key, each in value.items()) + ")"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def quota_text(row: Mapping[str, Any]) -> str:

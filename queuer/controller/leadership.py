@@ -28,16 +28,17 @@ from queuer.controller.ledger.auditor import Auditor, prune
 from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import HOUR, Live
+from queuer.controller.memory.live import HOUR, JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.controller.term import Term
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
 from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
-from queuer.store.outbox import Done, Effect, Entry
+from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("leadership")
@@ -77,16 +78,15 @@ async def serve_term(
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
         left = await load(connection, state, now=time.time())
-        undone = await inherit(connection, left, state=state, jobs=jobs, epoch=epoch, now=time.time())
-        last_cycle = await inherited.last_cycle(connection)
+        loop = Loop(
+            state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
+            health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
+        )  # fmt: skip
+        undone = await inherit(connection, left, loop.term)
     await settings.failpoints.at(Point.INHERITED)
-    loop = Loop(
-        state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
-        health=health, epoch=epoch, last_cycle=last_cycle, wake=wake,
-    )  # fmt: skip
     auditor = Auditor(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
-        every=settings.audit, failpoints=settings.failpoints,
+        every=settings.audit, failpoints=settings.failpoints, set_aside=loop.term.set_aside,
     )  # fmt: skip
     decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
@@ -188,51 +188,55 @@ def _resumed(live: Live, *, now: float, leaving: Container[str]) -> Live:
 async def inherit(
     connection: AsyncConnection,
     undone: Sequence[Entry],
-    *,
-    state: ClusterState,
-    jobs: ClusterJobs,
-    epoch: int,
-    now: float,
+    term: Term,
 ) -> tuple[Entry, ...]:
     """What of the effects of earlier leaders is still to be sent.
 
     An admission is sent again while it holds: the job asks for the same and the planned nodes still take it.
     Else it is taken back by a write that makes an earlier leader's late PATCH fail.
     """
+    state, now = term.state, term.clock()
     send: list[Entry] = []
-    done: list[Done] = []
+    done: list[Result] = []
     withdraw: list[Effect] = []
     for entry in undone:
         live, job = state.live.get(entry.uid), state.jobs.get(entry.uid)
         if live is None or live.placement is None or live.placement.id != entry.admission_id:
-            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
         elif job is None:
-            done.append(Done(seq=entry.seq, outcome=Outcome.GONE, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.GONE))
         elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
-            done.append(
-                Done(seq=entry.seq, outcome=Outcome.APPLIED, at=now, resource_version=job.resource_version)
-            )
-        elif entry.kind is EntryKind.ADMIT and not (jobs.as_decided(job) and _holds(live, state)):
-            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+            done.append(Result(entry=entry, outcome=Outcome.APPLIED, resource_version=job.resource_version))
+        elif entry.kind is EntryKind.ADMIT and not _stands(live, job, term):
+            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
             withdraw.append(
                 Effect(
                     kind=EntryKind.WITHDRAW,
                     uid=entry.uid,
                     admission_id=entry.admission_id,
-                    patch=jobs.withdraw(live),
+                    patch=term.jobs.withdraw(live),
                 )
             )
         else:
             send.append(entry)
-    await outbox.done(connection, epoch, done)
-    return (*send, *await outbox.put(connection, epoch, withdraw, at=now))
+    await outbox.done(connection, term.epoch, done, at=now)
+    return (*send, *await outbox.put(connection, term.epoch, withdraw, at=now))
+
+
+def _stands(live: Live, job: JobView, term: Term) -> bool:
+    """Whether an admission may still be sent. Where that cannot be said it may not, and its workload is set aside."""
+    try:
+        return term.jobs.as_decided(job) and _holds(live, term.state)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
+        term.set_aside({live.uid: error})
+        return False
 
 
 def _holds(live: Live, state: ClusterState) -> bool:
     """Whether every node of the plan still takes the pods that were planned for it."""
     assert live.placement is not None
     terms = {p.name: p.terms for p in live.workload.pod_sets}
-    return all(
+    return terms.keys() == live.placement.counts.keys() and all(
         a.nodes.keys()
         <= set(hosts_in_pin(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors))
         for a in live.placement.assignments

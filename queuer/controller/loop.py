@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.apply.applier import Applier, Result
+from queuer.controller.apply.applier import Applier
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.notes import Notes
 from queuer.controller.apply.refusals import Refusals
@@ -31,13 +31,14 @@ from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
-from queuer.controller.ledger.writer import Writer
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
+from queuer.controller.writer import Writer
+from queuer.domain.backoff import BackOff
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import Outcome
 
 _LONGEST_WINDOW = 0.5
@@ -69,8 +70,7 @@ class Loop:
         self._more = False
         self._limits = Limits(
             landing_deadline=settings.landing_deadline,
-            avoid=settings.avoid,
-            avoid_limit=settings.avoid_limit,
+            avoid=BackOff(first=settings.avoid, longest=settings.avoid_limit),
             lost_node=settings.lost_node,
         )
         applier = Applier(

@@ -7,13 +7,14 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase, serve
 from queuer.controller.leadership import Parts, serve_term
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.kube.client import Client

@@ -16,18 +16,17 @@ the document leaves out takes its default.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from queuer.domain.access import export_access, parse_access
 from queuer.domain.fields import Problems, Reader, format_duration, kind_of
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.placement import export_placement, parse_placement
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.domain.queue import (
     ROOT,
-    SYSTEM_CLASSES,
-    Access,
     Order,
     Policy,
     Preempt,
@@ -41,11 +40,9 @@ from queuer.domain.queue import (
 API_VERSION = "queuer.dev/v1"
 KIND = "QueueTree"
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
-_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "state")
+_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "placement", "state")
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _POLICY = ("order", "sharing", "preempt", "reclaim", "minRuntime", "maxWait", "halfLife", "reservations")
-_ACCESS = ("maxPriority", "maxPending")
-_CLASS = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _TOLERATION = ("key", "operator", "value", "effect")
 
 
@@ -133,6 +130,7 @@ def parse_queue(path: str, body: object) -> Queue:
         policy=parse_policy(reader.values.get("policy"), at=f"{at}.policy", problems=problems),
         access=parse_access(reader.values.get("access"), at=f"{at}.access", problems=problems),
         namespaces=reader.texts("namespaces"),
+        placement=parse_placement(reader),
         state=reader.word("state", QueueState) or QueueState.OPEN,
     )
     problems.settle()
@@ -152,6 +150,8 @@ def export_queue(queue: Queue) -> dict[str, Any]:
         body["access"] = access
     if queue.namespaces:
         body["namespaces"] = list(queue.namespaces)
+    if queue.placement:
+        body["placement"] = export_placement(queue.placement)
     if queue.state is not QueueState.OPEN:
         body["state"] = str(queue.state)
     return body
@@ -234,27 +234,6 @@ def export_policy(policy: Policy) -> dict[str, Any]:
         for key, value in plain.items()
         if value is not None
     }
-
-
-def parse_access(body: object, *, at: str = "access", problems: Problems | None = None) -> Access:
-    """An Access from plain data; null = says nothing. Without `problems`, raises InvalidInput itself."""
-    noted = Problems() if problems is None else problems
-    reader = Reader(body if body is not None else {}, at=at, known=_ACCESS, problems=noted)
-    highest = reader.text("maxPriority")
-    if highest is not None and not _CLASS.fullmatch(highest):
-        noted.note(f"{at}.maxPriority", f"{highest!r} is not a name", "write the name of a PriorityClass")
-    elif highest is not None and highest.startswith(SYSTEM_CLASSES):
-        noted.note(f"{at}.maxPriority", f"{highest} never orders a queued job", "name a class of your own")
-    access = Access(max_priority=highest, max_pending=reader.whole("maxPending", least=1))
-    if problems is None:
-        noted.settle()
-    return access
-
-
-def export_access(access: Access) -> dict[str, Any]:
-    """What an access says, as plain data."""
-    values = {"maxPriority": access.max_priority, "maxPending": access.max_pending}
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _flavors(reader: Reader) -> tuple[Flavor, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.placement import PlacementRule, placement_problems
 from queuer.domain.quantity import format_quantity
 
 ROOT = "root"
@@ -101,19 +102,43 @@ DEFAULT_POLICY = Policy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """What jobs may ask of a queue; None = what the nearest ancestor says.
+class PerUser:
+    """The most that one user may have admitted at a time in a queue and all below it.
 
-    `max_priority`: the highest PriorityClass, by its value; None on the whole path = any. `max_pending`: how many jobs
-    of one namespace may wait in one queue.
+    `limits`: amounts in base units by resource, all flavors together. `max_running`: jobs; None = any number.
     """
 
+    limits: Mapping[str, int] = field(default_factory=dict)
+    max_running: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use a queue, and what their jobs may ask of it; None = what the nearest ancestor says.
+
+    `users`, `groups`: who of its namespaces may; said together, and none on the whole path = everybody.
+    `max_priority`: the highest PriorityClass, by its value; None on the whole path = any. `max_runtime`: seconds that
+    a job must promise to need at most; None on the whole path = it need not. `max_pending`: how many jobs of one
+    namespace may wait in one queue. `per_user` is not inherited: it counts where it is said, beside those above it.
+    """
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     max_priority: str | None = None
+    max_runtime: float | None = None
     max_pending: int | None = None
+    per_user: PerUser | None = None
 
     def over(self, inherited: Access) -> Access:
         """This access with everything unsaid taken from `inherited`."""
-        return _over(self, inherited)
+        named = self if self.users or self.groups else inherited
+        found = _over(self, inherited)
+        return replace(found, users=named.users, groups=named.groups, per_user=self.per_user)
+
+    def admits(self, user: str, groups: Collection[str]) -> bool:
+        """Whether this user of these groups is among who is named."""
+        everybody = not (self.users or self.groups)
+        return everybody or user in self.users or not set(self.groups).isdisjoint(groups)
 
 
 DEFAULT_ACCESS = Access(max_pending=5000)
@@ -134,7 +159,10 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One node of the tree. Jobs go to leaves only. `namespaces=()` means: as the nearest ancestor says."""
+    """One node of the tree. Jobs go to leaves only. `namespaces=()` means: as the nearest ancestor says.
+
+    `placement`: where a job goes that names this inner queue.
+    """
 
     path: str
     weight: float = 1.0
@@ -142,6 +170,7 @@ class Queue:
     policy: Policy = field(default_factory=Policy)
     access: Access = field(default_factory=Access)
     namespaces: tuple[str, ...] = ()
+    placement: tuple[PlacementRule, ...] = ()
     state: QueueState = QueueState.OPEN
     managed_by: ManagedBy = ManagedBy.API
     revision: int = 0
@@ -253,9 +282,32 @@ class QueueTree:
             found[queue.path] = queue.access.over(above)
         return found
 
+    @cached_property
+    def per_user(self) -> Mapping[str, tuple[tuple[str, PerUser], ...]]:
+        """By queue, the queues of its path that limit each user, from itself up; queues without are left out."""
+        said = {queue.path: queue.access.per_user for queue in self if queue.access.per_user is not None}
+        found = {
+            queue.path: tuple((p, said[p]) for p in self.lineage(queue.path) if p in said) for queue in self
+        }
+        return {path: rows for path, rows in found.items() if rows}
+
     def namespaces(self, path: str) -> tuple[str, ...]:
         """Namespaces that may use the queue, from the nearest queue on the path that names any; () = nobody."""
         return next((self[p].namespaces for p in self.lineage(path) if self[p].namespaces), ())
+
+    def placed(
+        self, path: str, *, namespace: str, user: str, groups: Collection[str]
+    ) -> tuple[tuple[str, PlacementRule], ...]:
+        """By which rules a job that names this queue goes on, with the queue of each; () = it stays where it is."""
+        steps: list[tuple[str, PlacementRule]] = []
+        while path in self:
+            rules = self[path].placement
+            rule = next((r for r in rules if r.matches(namespace=namespace, user=user, groups=groups)), None)
+            if rule is None:
+                break
+            steps.append((path, rule))
+            path = rule.queue
+        return tuple(steps)
 
     def effective_state(self, path: str) -> QueueState:
         """The strictest state on the path to root."""
@@ -284,6 +336,7 @@ class QueueTree:
                 )
             if not queue.weight > 0:
                 yield FieldProblem(field=f"{where}.weight", message=f"{queue.weight} is not above 0")
+            yield from placement_problems(queue.path, queue.placement, self.queues)
             yield from self._quota_problems(queue, where=where)
 
     def _quota_problems(self, queue: Queue, *, where: str) -> Iterator[FieldProblem]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import Access, QueueTree, common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
+
+NAMED = 5
+"""How many of those who may use a queue are named."""
 
 
 def misconfigured(text: str, **params: object) -> Explanation:
     """The explanation of a job that only its owner, or a change of the queues, can mend."""
     return simple(Token.MISCONFIGURED, text, **params)
+
+
+def placed(workload: Workload, groups: Collection[str], tree: QueueTree) -> Workload:
+    """The workload in the queue to which the rules of the one that it names hand it. `groups`: of its user."""
+    steps = tree.placed(workload.queue, namespace=workload.namespace, user=workload.user, groups=groups)
+    return replace(workload, queue=steps[-1][1].queue) if steps else workload
 
 
 def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
@@ -27,8 +37,11 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
         return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
     if not tree.is_leaf(path):
         leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
+        who = f"namespace {workload.namespace}" + (f" and user {workload.user}" if workload.user else "")
+        ruled = f", and none of its placement rules is for {who}"
         return misconfigured(
-            f"queue {path} has queues below it and takes no jobs itself; choose {either(leaves[:3])}",
+            f"queue {path} has queues below it and takes no jobs itself{ruled if tree[path].placement else ''}; "
+            f"choose {either(leaves[:3])}",
             queue=path, nearest=leaves[:3],
         )  # fmt: skip
     allowed = tree.namespaces(path)
@@ -41,6 +54,33 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
             queue=path, namespace=workload.namespace, nearest=usable[:3],
         )  # fmt: skip
     return None
+
+
+def check_user(workload: Workload, groups: Collection[str], tree: QueueTree) -> Explanation | None:
+    """Why the workload's user, of these groups, may not use its queue, None if they may. The queue is a leaf that its
+    namespace may use.
+    """
+    path, user, access = workload.queue, workload.user, tree.access(workload.queue)
+    if access.admits(user, groups):
+        return None
+    usable = [leaf for leaf in usable_leaves(workload, tree) if tree.access(leaf).admits(user, groups)]
+    usable.sort(key=lambda leaf: (-common_ancestor(path, leaf).count("."), leaf))
+    who = f"user {user}" if user else "a job without the annotation queuer.dev/user"
+    instead = f"; {user} may use {either(usable[:3])} from here" if user and usable else ""
+    return misconfigured(
+        f"{who} may not use queue {path}: it is for {_named(access)}{instead}",
+        queue=path, user=user, nearest=usable[:3] if user else [],
+    )  # fmt: skip
+
+
+def _named(access: Access) -> str:
+    """Who an access names, the first of each."""
+    parts = []
+    for what, names in (("user", access.users), ("group", access.groups)):
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        if names:
+            parts.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:NAMED])}{more}")
+    return " and ".join(parts)
 
 
 def usable_leaves(workload: Workload, tree: QueueTree) -> list[str]:

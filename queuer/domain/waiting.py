@@ -22,6 +22,10 @@ ADMISSIBLE = LIMITED | {
 """A cycle has looked at it, and nothing is wrong with the job or held by anybody."""
 
 
+LINES = frozenset({"maxPending", "perUser"})
+"""Parameters of who waits for others of its own namespace or user, whatever room there is."""
+
+
 def impossible(reason: Reason) -> bool:
     """Whether the job can never start as it is."""
     return reason.token in IMPOSSIBLE or reason.params.get("idle") is True
@@ -33,7 +37,7 @@ def admissible(reason: Reason, queue: str) -> bool:
     A limit of its own queue, or none that a queue has, is no such lack: no eviction would help.
     """
     params = reason.params
-    if reason.token not in ADMISSIBLE or reason.verdict is Verdict.CHANGE or "maxPending" in params:
+    if reason.token not in ADMISSIBLE or reason.verdict is Verdict.CHANGE or not LINES.isdisjoint(params):
         return False
     own = params.get("queue") in (None, queue)
     return reason.token not in LIMITED or params.get("live") is True or not own

@@ -40,6 +40,18 @@ class State(StrEnum):
         return self in (State.SUCCEEDED, State.FAILED)
 
 
+class Cause(StrEnum):
+    """Why a workload is evicted or ends, other than by a plan: its rules are `solver.records.EvictionRule`."""
+
+    COMMAND = "command"
+    DELETED = "deleted"
+    LANDING_TIMEOUT = "landing-timeout"
+    LOST_PODS = "lost-pods"
+    MAX_RUNTIME = "max-runtime"
+    SUSPENDED = "suspended"
+    WITHDRAWN = "withdrawn"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
     """Pods of one role and shape.

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import FieldProblem, QueuerError
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.config import Access
@@ -27,7 +28,7 @@ log = structlog.get_logger(part="configuration objects")
 
 RESYNC = 60.0
 """Seconds after which everything is listed even if nothing rang."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_BACK_OFF = BackOff(first=0.5, longest=30.0)
 _OBJECT = msgspec.json.Decoder(ConfigObject)
 
 Figures = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
@@ -113,14 +114,14 @@ async def _guard(watching: asyncio.Future[None]) -> None:
 
 async def _first_round(client: Client, board: _Board, apply: Apply) -> None:
     """kopf waits silently for definitions that are missing, so they are asked for here."""
-    pause = _FIRST_PAUSE
-    while not await _round(client, board, apply):
+    for pause in _BACK_OFF:
+        if await _round(client, board, apply):
+            return
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 async def _configure(client: Client, board: _Board, apply: Apply) -> None:
-    pause, wait = _FIRST_PAUSE, RESYNC
+    pauses, wait = iter(_BACK_OFF), RESYNC
     while True:
         try:
             async with asyncio.timeout(wait):
@@ -129,9 +130,9 @@ async def _configure(client: Client, board: _Board, apply: Apply) -> None:
             pass  # time to look anyway
         board.rung.clear()
         if await _round(client, board, apply):
-            pause, wait = _FIRST_PAUSE, RESYNC
+            pauses, wait = iter(_BACK_OFF), RESYNC
         else:
-            wait, pause = pause, min(2 * pause, _LONGEST_PAUSE)
+            wait = next(pauses)
 
 
 async def _round(client: Client, board: _Board, apply: Apply) -> bool:

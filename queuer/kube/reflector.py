@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import ApiError, Client, GoneError
 from queuer.kube.objects import Meta, Resource
@@ -65,6 +66,7 @@ class _ErrorStatus(msgspec.Struct, frozen=True):
 _EVENT = msgspec.json.Decoder(_Event)
 _META = msgspec.json.Decoder(_HasMeta)
 _ERROR = msgspec.json.Decoder(_ErrorStatus)
+_PAUSES = BackOff(first=0.1, longest=15.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,7 @@ class Timing:
     silence: float = 90.0
     relist: float = 60.0
     share: float = 0.05
-    first_pause: float = 0.1
-    longest_pause: float = 15.0
+    pauses: BackOff = _PAUSES
 
 
 class Reflector(Generic[T]):
@@ -124,7 +125,7 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """List and watch until cancelled, with pauses that grow while watches neither tell anything nor hold."""
-        pause = self._timing.first_pause
+        failures = 0
         while True:
             opened, asked_for, self._heard = inf, None, False
             try:
@@ -138,10 +139,10 @@ class Reflector(Generic[T]):
                 self._version, self._heard = "", False  # listing is dear, whatever was told before
             except (QueuerError, msgspec.MsgspecError) as error:
                 asked_for = self._interrupted(error)
-            if self._heard or self._clock() - opened > pause:
-                pause = self._timing.first_pause
+            held = self._clock() - opened > self._timing.pauses.after(failures + 1)
+            failures = 1 if self._heard or held else failures + 1
+            pause = self._timing.pauses.after(failures)
             await asyncio.sleep(asked_for or pause * (0.5 + self._random.random()))
-            pause = min(2 * pause, self._timing.longest_pause)
 
     def _interrupted(self, error: Exception) -> float | None:
         """Note a failure; the pause that the server asked for, if it did."""

@@ -32,9 +32,10 @@ MAX_RUNTIME = "queuer.dev/max-runtime"
 PREEMPTIBLE = "queuer.dev/preemptible"
 HOLD = "queuer.dev/hold"
 USER = "queuer.dev/user"
+GROUPS = "queuer.dev/groups"
 MIN_COUNT = "queuer.dev/min-count."
 _ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
-_OURS = ("queuer.dev/admission", "queuer.dev/status", USER, "queuer.dev/break-glass")
+_OURS = ("queuer.dev/admission", "queuer.dev/status", USER, GROUPS, "queuer.dev/break-glass")
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
 LONGEST_GRACE = 3600
 """Seconds. Whoever takes back what is theirs waits for as long; a checkpoint needs less."""
@@ -75,6 +76,11 @@ class _Reading:
 def created_at(meta: Meta) -> float:
     """Creation time in seconds since the epoch."""
     return datetime.fromisoformat(meta.creation_timestamp).timestamp() if meta.creation_timestamp else 0.0
+
+
+def groups_of(meta: Meta) -> tuple[str, ...]:
+    """The groups of the user who queued a job, as policy stamped them on it: a line each, as names hold commas."""
+    return tuple(filter(None, meta.annotations.get(GROUPS, "").split("\n")))
 
 
 def bare_workload(kind: Kind, job: JobObject) -> Workload:

@@ -13,16 +13,16 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.access import export_access, parse_access
 from queuer.domain.document import (
-    export_access,
     export_policy,
-    parse_access,
     parse_flavor,
     parse_policy,
     parse_queue,
     parse_topology,
 )
 from queuer.domain.nodes import Flavor, Toleration, Topology
+from queuer.domain.placement import export_placement, read_placement
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.store.codec import rows_json
 
@@ -31,7 +31,7 @@ CHANNEL = "queuer_config"
 
 _REVISION = text("SELECT revision FROM configuration WHERE id = 1")
 _QUEUES = text("""
-    SELECT id, path, weight, state, policy, access, namespaces, managed_by, revision FROM queue
+    SELECT id, path, weight, state, policy, access, namespaces, placement, managed_by, revision FROM queue
     ORDER BY path
 """)
 _QUOTA = text("""
@@ -45,15 +45,15 @@ _DELETE = {
     "topology": text("DELETE FROM topology"),
 }
 _PUT_QUEUES = text("""
-    INSERT INTO queue (path, parent_id, weight, state, policy, access, namespaces, managed_by, revision)
-    SELECT r.path, p.id, r.weight, r.state, r.policy, r.access,
+    INSERT INTO queue (path, parent_id, weight, state, policy, access, placement, namespaces, managed_by, revision)
+    SELECT r.path, p.id, r.weight, r.state, r.policy, r.access, r.placement,
         ARRAY(SELECT jsonb_array_elements_text(r.namespaces)), :writer, :revision
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(path text, parent text, weight double precision,
-        state text, policy jsonb, access jsonb, namespaces jsonb)
+        state text, policy jsonb, access jsonb, placement jsonb, namespaces jsonb)
     LEFT JOIN queue p ON p.path = r.parent
     ON CONFLICT (path) DO UPDATE SET weight = excluded.weight, state = excluded.state, policy = excluded.policy,
-        access = excluded.access, namespaces = excluded.namespaces, managed_by = excluded.managed_by,
-        revision = excluded.revision
+        access = excluded.access, placement = excluded.placement, namespaces = excluded.namespaces,
+        managed_by = excluded.managed_by, revision = excluded.revision
 """)
 _CLEAR_QUOTA = text("""
     DELETE FROM queue_quota USING queue WHERE queue.id = queue_quota.queue_id AND queue.path = ANY(:paths)
@@ -184,6 +184,7 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
         "policy": export_policy(queue.policy),
         "access": export_access(queue.access),
         "namespaces": queue.namespaces,
+        "placement": export_placement(queue.placement),
     }
 
 
@@ -205,6 +206,7 @@ def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
         policy=parse_policy(row.policy, at=f"queues.{row.path}.policy"),
         access=parse_access(row.access, at=f"queues.{row.path}.access"),
         namespaces=tuple(row.namespaces),
+        placement=read_placement(row.placement, at=f"queues.{row.path}"),
         state=QueueState(row.state),
         managed_by=ManagedBy(row.managed_by or ManagedBy.API),
         revision=row.revision,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import FieldProblem
+from queuer.domain.fields import format_duration
 from queuer.domain.quantity import format_quantity
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
 from queuer.store.changeset import Changeset, queues_after
 from queuer.store.config import Kind
@@ -149,9 +150,44 @@ def _narrower(before: QueueTree, after: QueueTree, path: str) -> Iterator[FieldP
     if new.max_priority is not None and new.max_priority != old.max_priority:
         message = f"highest priority class {old.max_priority or 'any'} -> {new.max_priority}"
         yield FieldProblem(field=f"queues.{path}.access.maxPriority", message=message)
+    yield from _fewer_users(old, new, f"queues.{path}.access")
+    if _lower(old.max_runtime, new.max_runtime):
+        was, now = ("any" if t is None else format_duration(t) for t in (old.max_runtime, new.max_runtime))
+        message = f"longest run of a job {was} -> {now}"
+        yield FieldProblem(field=f"queues.{path}.access.maxRuntime", message=message)
+    yield from _less_per_user(old, new, f"queues.{path}.access.perUser")
     if new.max_pending is not None and old.max_pending is not None and new.max_pending < old.max_pending:
         message = f"waiting jobs of a namespace {old.max_pending} -> {new.max_pending}"
         yield FieldProblem(field=f"queues.{path}.access.maxPending", message=message)
+
+
+def _fewer_users(old: Access, new: Access, at: str) -> Iterator[FieldProblem]:
+    if (new.users or new.groups) and not (old.users or old.groups):
+        message = "closed to everybody who is not named"
+        yield FieldProblem(field=f"{at}.{'users' if new.users else 'groups'}", message=message)
+    elif new.users or new.groups:  # where nobody is named any more everybody may
+        for key in ("users", "groups"):
+            lost = sorted({*getattr(old, key)} - {*getattr(new, key)})
+            if lost:
+                yield FieldProblem(field=f"{at}.{key}", message=f"closed to {', '.join(lost)}")
+
+
+def _lower(old: float | None, new: float | None) -> bool:
+    """Whether a limit became narrower; None = there is none."""
+    return new is not None and (old is None or new < old)
+
+
+def _less_per_user(old: Access, new: Access, at: str) -> Iterator[FieldProblem]:
+    was, now = old.per_user or PerUser(), new.per_user or PerUser()
+    for resource, amount in now.limits.items():
+        before = was.limits.get(resource)
+        if _lower(before, amount):
+            said = "any" if before is None else format_quantity(before, resource=resource)
+            message = f"a user's {resource} {said} -> {format_quantity(amount, resource=resource)}"
+            yield FieldProblem(field=f"{at}.limits.{resource}", message=message)
+    if _lower(was.max_running, now.max_running):
+        message = f"a user's running jobs {was.max_running or 'any'} -> {now.max_running}"
+        yield FieldProblem(field=f"{at}.maxRunning", message=message)
 
 
 def _reclaimable(before: QueueTree, after: QueueTree, held: Iterable[Holding]) -> Iterator[Reclaimable]:

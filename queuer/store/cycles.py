@@ -143,7 +143,7 @@ class NewAdmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEviction:
-    """A gang to take back. `cause`: `reclaim`, `preempt`, `landing-timeout`, …; `beneficiary`: the uid it is for;
+    """A gang to take back. `cause`: a `Cause`, or the rule of the plan; `beneficiary`: the uid it is for;
     `note`: for whom or why, as a sentence for its owner.
     """
 

@@ -33,16 +33,16 @@ _UNDONE = text(f"SELECT {_COLUMNS} FROM outbox WHERE done_at IS NULL ORDER BY se
 _DONE = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(seq bigint, outcome text,
-            at double precision, resource_version text, message text)
+            resource_version text, message text)
     ), open AS (
         SELECT DISTINCT ON (r.seq) r.* FROM r CROSS JOIN LATERAL
             (SELECT done_at FROM outbox WHERE seq = r.seq FOR UPDATE) AS o
         WHERE o.done_at IS NULL
     ), done AS (
-        UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = r.outcome,
+        UPDATE outbox o SET done_at = to_timestamp(:at), outcome = r.outcome,
             resource_version = r.resource_version, message = r.message
         FROM open r WHERE o.seq = r.seq
-        RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome, r.at
+        RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome
     ), applied AS (
         SELECT DISTINCT ON (uid) * FROM done WHERE outcome = 'applied' ORDER BY uid, seq DESC
     ), placed AS (
@@ -51,7 +51,7 @@ _DONE = text("""
         FROM applied a WHERE w.uid = a.uid AND w.admission_id = a.admission_id
         RETURNING w.uid, w.state, w.queue
     )
-    SELECT done.seq, done.kind, done.uid, done.outcome, done.at, placed.state, placed.queue
+    SELECT done.seq, done.kind, done.uid, done.outcome, placed.state, placed.queue
     FROM done LEFT JOIN placed USING (uid) ORDER BY done.seq
 """)
 
@@ -81,12 +81,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Result:
     """How an entry ended. `resource_version`: the job's new one after a PATCH; `message`: what the API server said."""
 
-    seq: int
+    entry: Entry
     outcome: Outcome
-    at: float
     resource_version: str | None = None
     message: str | None = None
 
@@ -128,18 +127,29 @@ async def undone(connection: AsyncConnection) -> list[Entry]:
     return [_entry(row) for row in await connection.execute(_UNDONE)]
 
 
-async def done(connection: AsyncConnection, epoch: int, results: Sequence[Done]) -> frozenset[int]:
-    """Report ends; answers the sequence numbers that were open until now. Repeating it is harmless.
+async def done(
+    connection: AsyncConnection, epoch: int, results: Sequence[Result], *, at: float
+) -> frozenset[int]:
+    """Report ends that came to light `at` this time; answers the sequence numbers that were open until now.
 
-    An applied admission makes its workload Placing and records the job's resourceVersion; every other consequence
-    is the caller's decision.
+    Repeating it is harmless. An applied admission makes its workload Placing and records the job's resourceVersion;
+    every other consequence is the caller's decision.
     """
     if not results:
         return frozenset()
     await check_epoch(connection, epoch)
-    found = await execute_rows(connection, _DONE, results)
-    append(connection, [_placing(row) for row in found if _became_placing(row)])
+    found = await execute_rows(connection, _DONE, map(_reported, results), at=at)
+    append(connection, [_placing(row, at=at) for row in found if _became_placing(row)])
     return frozenset(row.seq for row in found)
+
+
+def _reported(result: Result) -> Mapping[str, Any]:
+    return {
+        "seq": result.entry.seq,
+        "outcome": result.outcome,
+        "resource_version": result.resource_version,
+        "message": result.message,
+    }
 
 
 def _entry(row: Row[Any]) -> Entry:
@@ -159,6 +169,6 @@ def _became_placing(row: Row[Any]) -> bool:
     return (row.kind, row.outcome, row.state) == (EntryKind.ADMIT, Outcome.APPLIED, State.PLACING)
 
 
-def _placing(row: Row[Any]) -> Event:
+def _placing(row: Row[Any], *, at: float) -> Event:
     data = {"from": State.ADMITTED, "to": State.PLACING}
-    return Event(at=row.at, type="workload.state", uid=row.uid, queue=row.queue, data=data)
+    return Event(at=at, type="workload.state", uid=row.uid, queue=row.queue, data=data)

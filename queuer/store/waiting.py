@@ -12,22 +12,23 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.tokens import Token
-from queuer.domain.waiting import ADMISSIBLE, IMPOSSIBLE, LIMITED
+from queuer.domain.waiting import ADMISSIBLE, IMPOSSIBLE, LIMITED, LINES
 from queuer.store.codec import seconds
 
 
-def _words(tokens: Iterable[Token]) -> str:
+def _words(tokens: Iterable[str]) -> str:
     return ", ".join(f"'{token}'" for token in sorted(tokens))
 
 
 _TRUE = "explanation #> '{{primary,params,{name}}}' = 'true'"
 _IMPOSSIBLE = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+_IN_LINE = f"(explanation #> '{{primary,params}}' ?| ARRAY[{_words(LINES)}]) IS TRUE"
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
         {_IMPOSSIBLE} AS impossible,
         (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {_IMPOSSIBLE}
-            AND ({_TRUE.format(name="never")}) IS NOT TRUE AND explanation #> '{{primary,params,maxPending}}' IS NULL
+            AND ({_TRUE.format(name="never")}) IS NOT TRUE AND NOT {_IN_LINE}
             AND (token NOT IN ({_words(LIMITED)}) OR ({_TRUE.format(name="live")}) IS TRUE
                 OR explanation #>> '{{primary,params,queue}}' <> queue)) IS TRUE AS admissible
     FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL

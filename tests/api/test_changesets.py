@@ -253,6 +253,15 @@ async def test_nobody_is_hit_who_is_not_needed(api: httpx2.AsyncClient, author: 
             {A: {**gpus("team-a", guaranteed=32), "access": {"maxPending": 5}}},
             f"queues.{A}.access.maxPending",
         ),
+        ({A: {**gpus("team-a", guaranteed=32), "access": {"users": ["bob"]}}}, f"queues.{A}.access.users"),
+        (
+            {A: {**gpus("team-a", guaranteed=32), "access": {"maxRuntime": "2h"}}},
+            f"queues.{A}.access.maxRuntime",
+        ),
+        (
+            {A: {**gpus("team-a", guaranteed=32), "access": {"perUser": {"limits": {GPU: 4}}}}},
+            f"queues.{A}.access.perUser.limits.{GPU}",
+        ),
     ],
 )
 async def test_what_takes_something_away_needs_a_reason(

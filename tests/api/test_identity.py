@@ -258,3 +258,24 @@ def test_settings_say_who_is_asked_and_whether_others_may_connect() -> None:
         with pytest.raises(InvalidInput) as raised:
             ApiSettings.from_env(url | wrong, **options)
         assert raised.value.problems[0].field == field
+
+
+class Halting(Table):
+    """Its API server stops answering after the first question."""
+
+    async def allows(self, caller: Caller, right: Right) -> bool:
+        if right.namespace:
+            raise Unavailable("the API server does not answer")
+        return False
+
+
+async def test_a_list_whose_rights_cannot_all_be_asked_is_503(
+    engine: AsyncEngine, database_url: str, author: Author
+) -> None:
+    """Rights of many namespaces are asked at once; that one fails is no fault of ours."""
+    await author.submit(workload("a", namespace="team-a"), workload("b", namespace="team-b"))
+    app = create_app(engine, ApiSettings(database_url=database_url), Halting({"alice": frozenset()}))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        found = await client.get("/api/v1/workloads", headers={"user": "alice"})
+    problem_of(found, status=503, code="unavailable")

@@ -111,6 +111,9 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
     [
         ({"queues": {A: {"quota": [{"resource": GPU, "guaranteed": 64}]}}}, f"queues.{A}.quota[0].guaranteed", "64"),
         ({"queues": {A: {"quota": [{"resource": "gpu", "limit": 8}]}}}, f"queues.{A}.quota[0].resource", "has gpu"),
+        ({"queues": {"root.c": {}}}, "queues.root.c.namespaces", "nobody may use it"),
+        ({"queues": {A: {"access": {"perUser": {"limits": {"gpu": 8}}}}}}, f"queues.{A}.access.perUser.limits.gpu",
+         "no node has gpu"),
         ({"queues": {A: {"namespaces": ["taem-a"]}}}, f"queues.{A}.namespaces[0]", "taem-a"),
         ({"flavors": [{"name": "h", "nodeLabels": {"gpu": "h"}}]}, "flavors[0].nodeLabels", "no node has these labels"),
         ({"flavors": [{"name": "r0", "nodeLabels": {RACK: "r0"}}]}, "flavors", "2 of 4 nodes belong to no flavor, n2"),

@@ -64,6 +64,7 @@ async def test_a_job_would_start_wait_or_never_start(
     starts = (await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5})).json()
     assert (starts["answer"], starts["label"]) == ("starts", "feasible at cycle 1, not a reservation")
     assert sum(starts["places"][0]["nodes"].values()) == 2
+    assert starts["warnings"] == []
     shape = {"queue": "root", "namespace": "team-a", "required": "rack"}
     never = (await api.post("/api/v1/simulations", json={**shape, "shape": "3xgpu:8"})).json()
     assert (never["answer"], never["primary"]["token"]) == ("never", "TopologyPlacementFailed")
@@ -89,6 +90,17 @@ async def test_who_is_in_the_way_is_not_named_to_others(
         assert "secret-b" not in found.text
         denied = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "eve"})
         problem_of(denied, status=403, code="forbidden")
+
+
+async def test_a_priority_that_is_not_known_is_said_to_be_assumed(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """The job's class may let it start before others: who leaves the priority out is told."""
+    await keep(author)
+    found = (await api.post("/api/v1/simulations", json={"job": JOB})).json()
+    assert found["warnings"] == [
+        "the value of PriorityClass high is not known here: asked with priority 0; say `priority`"
+    ]
 
 
 async def test_nobody_asks_all_the_time(api: httpx2.AsyncClient, author: Author) -> None:
@@ -144,3 +156,20 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
     ):
         wrong = problem_of(await api.get(f"/api/v1/{path}"), status=422, code="invalid_input")
         assert wrong["errors"][0]["field"] == field
+
+
+async def test_a_job_that_names_an_inner_queue_is_placed_by_rule(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await keep(author)
+    ruled = {**FREE, "queues": {
+        "root": {**FREE["queues"]["root"], "placement": [{"namespace": "team-a", "queue": "root.new"}]},  # type: ignore[index]
+        "root.new": {},
+    }}  # fmt: skip
+    found = (
+        await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5, "queueTree": ruled})
+    ).json()
+    assert found["answer"] == "starts"
+    elsewhere = {"queue": "root", "namespace": "team-b", "shape": "1xgpu:1", "queueTree": ruled}
+    stays = (await api.post("/api/v1/simulations", json=elsewhere)).json()
+    assert "none of its placement rules is for namespace team-b" in stays["primary"]["text"]

@@ -22,7 +22,8 @@ from queuer.local.controlplane import KUBERNETES_PARTS
 from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
 from tests.e2e.scene import scene
-from tests.e2e.support import kubectl
+from tests.e2e.support import kubectl, wait_until
+from tests.e2e.tenancy import ADMISSION, KINDS, MANAGED, Place, annotation, job, merged, opened
 
 __all__ = ["scene"]  # a fixture for all tests here
 
@@ -63,3 +64,18 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(objects))
     yield name
     kubectl(cluster, "admin", "delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def managed(cluster: Cluster) -> Iterator[Place]:
+    """A namespace that opted in, under the policies."""
+    with opened(cluster, labels=MANAGED) as place:
+        forged = merged(job("job"), annotation(ADMISSION, "forged"))
+        wait_until(lambda: not place.accepts(forged), timeout=30, describe="the policies are in force")
+        yield place
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of job in turn."""
+    return str(request.param)

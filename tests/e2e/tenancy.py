@@ -25,6 +25,7 @@ Manifest = dict[str, Any]
 
 QUEUE = "queuer.dev/queue"
 ADMISSION = "queuer.dev/admission"
+MANAGED = {"queuer.dev/managed": "true"}
 BREAK_GLASS = "queuer.dev/break-glass"
 CONTROLLER = "queuer-controller"
 CONTROLLER_MANAGER = "kube-controller-manager"

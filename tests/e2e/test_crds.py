@@ -54,7 +54,18 @@ FULL_QUEUE: dict[str, Any] = {
         "halfLife": "1.5d",
         "reservations": 2,
     },
-    "access": {"maxPriority": "high", "maxPending": 500},
+    "placement": [
+        {"namespace": "team-a", "user": "alice", "group": "ml", "queue": "root.research.team-a.x"},
+        {"queue": "root.research.team-a.y"},
+    ],
+    "access": {
+        "users": ["alice", "oidc:bob"],
+        "groups": ["ml"],
+        "maxPriority": "high",
+        "maxRuntime": "12h",
+        "maxPending": 500,
+        "perUser": {"limits": {"nvidia.com/gpu": 16, "memory": "1Ti"}, "maxRunning": 4},
+    },
 }
 
 
@@ -123,6 +134,14 @@ def test_a_path_cannot_change(admin: Place, team: Manifest) -> None:
             "a class of your own",
         ),
         ({"access": {"maxPending": 0}}, "spec.access.maxPending", "greater than or equal to 1"),
+        ({"access": {"users": ["bob", "bob"]}}, "spec.access.users[1]", "Duplicate value"),
+        ({"access": {"maxRuntime": "long"}}, "spec.access.maxRuntime", "such as 90s, 30m or 1h30m"),
+        ({"access": {"perUser": {}}}, "spec.access.perUser", "at least 1"),
+        (
+            {"access": {"perUser": {"maxRunning": 0}}},
+            "spec.access.perUser.maxRunning",
+            "greater than or equal to 1",
+        ),
         ({"policy": {"reservations": -1}}, "spec.policy.reservations", "greater than or equal to 0"),
     ],
 )

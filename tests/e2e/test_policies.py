@@ -6,26 +6,20 @@ sentence; each thing that stays allowed is tried too, for a policy that refuses 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from queuer.local.cluster import Cluster
-from queuer.local.kubectl import KubectlError
 from tests.e2e.support import wait_until
 from tests.e2e.tenancy import (
     ADMISSION,
-    BREAK_GLASS,
-    CONTROLLER,
     CONTROLLER_MANAGER,
     KINDS,
+    MANAGED,
     OPERATOR,
     QUEUE,
-    Manifest,
     Place,
-    admit,
     annotation,
     is_suspended,
     job,
@@ -33,7 +27,6 @@ from tests.e2e.tenancy import (
     merged,
     opened,
     owner,
-    pod,
     pod_spec,
     refused,
     replica,
@@ -41,26 +34,11 @@ from tests.e2e.tenancy import (
     suspend,
     templates,
     warned,
-    workers,
 )
 
 USER = "queuer.dev/user"
+GROUPS = "queuer.dev/groups"
 WARNINGS = "--warnings-as-errors"
-MANAGED = {"queuer.dev/managed": "true"}
-CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-
-
-@pytest.fixture(scope="module")
-def managed(cluster: Cluster) -> Iterator[Place]:
-    with opened(cluster, labels=MANAGED) as place:
-        forged = merged(job("job"), annotation(ADMISSION, "forged"))
-        wait_until(lambda: not place.accepts(forged), timeout=30, describe="the policies are in force")
-        yield place
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class TestCreate:
@@ -107,6 +85,19 @@ class TestCreate:
                 managed.patch(created, annotation(USER, value))
             with refused("queuer-guard", "says who queued the job"):
                 managed.entered_by("bob").patch(created, annotation(USER, value))
+
+    def test_the_groups_of_who_queued_it_are_written_on_it_too(self, managed: Place, kind: str) -> None:
+        """A line each: whoever names a group with a line break in it is in no other by that."""
+        created = managed.create(merged(job(kind), annotation(GROUPS, "bosses")))
+        told = created["metadata"]["annotations"][GROUPS].split("\n")
+        assert "system:authenticated" in told
+        assert "bosses" not in told
+        for value in ("bosses", None):
+            with refused("queuer-guard", "in which groups who queued the job is"):
+                managed.patch(created, annotation(GROUPS, value))
+        plain = merged(job(kind, queue=None), suspend(kind, True), annotation(GROUPS, "bosses"))
+        later = managed.patch(managed.create(plain), merged(label("root.test"), annotation(GROUPS, "bosses")))
+        assert later["metadata"]["annotations"][GROUPS].split("\n") == told
 
     def test_who_queues_a_suspended_job_later_is_written_on_it(self, managed: Place, kind: str) -> None:
         plain = merged(job(kind, queue=None), suspend(kind, True), annotation(USER, "boss"))
@@ -237,414 +228,3 @@ class TestOwners:
         child = job("job")
         child["metadata"]["ownerReferences"] = owner(parent)
         assert not is_suspended(managed.entered_by(OPERATOR).try_create(child))
-
-
-class TestWaiting:
-    """A queued job that Queuer has not started."""
-
-    def test_the_user_cannot_start_it(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, suspend(kind, False))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, merged(label("root.other"), suspend(kind, False)))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, merged(label(None), suspend(kind, False)))
-        assert is_suspended(managed.get(kind, target["metadata"]["name"]))
-
-    def test_the_label_cannot_be_removed_to_start_it_next(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        with refused("queuer-guard", "cannot be removed"):
-            managed.patch(target, label(None))
-
-    def test_a_put_of_the_manifest_cannot_start_it(self, managed: Place) -> None:
-        manifest = job("pytorchjob")
-        managed.create(manifest)
-        with refused("queuer-guard", "leave suspend out"):
-            managed.replace(manifest)
-
-    def test_the_user_may_move_and_resize_it(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        size = {"spec": {"parallelism": 5}} if kind == "job" else workers(5)
-        moved = managed.patch(
-            target,
-            merged(
-                label("root.other"), size, {"metadata": {"labels": {"queuer.dev/priority-class": "high"}}}
-            ),
-        )
-        assert moved["metadata"]["labels"][QUEUE] == "root.other"
-        assert is_suspended(moved)
-
-    @pytest.mark.parametrize("value", ["forged", None], ids=["changed", "removed"])
-    def test_our_annotations_stay_as_they_are(self, managed: Place, kind: str, value: str | None) -> None:
-        target = managed.create(job(kind))
-        managed.entered_by(CONTROLLER).patch(target, annotation("queuer.dev/status", "Pending"))
-        with refused("queuer-guard", "written by Queuer only"):
-            managed.patch(target, annotation("queuer.dev/status", value))
-        with refused("queuer-guard", "written by Queuer only"):
-            managed.patch(target, annotation(ADMISSION, "forged"))
-
-    def test_a_suspended_job_may_be_queued_later_but_brings_no_annotation(
-        self, managed: Place, kind: str
-    ) -> None:
-        plain = merged(job(kind, queue=None), suspend(kind, True))
-        target = managed.create(merged(plain, annotation(ADMISSION, "forged")))
-        with refused("queuer-guard", "written by Queuer only"):
-            managed.patch(target, label("root.test"))
-        managed.patch(target, merged(label("root.test"), annotation(ADMISSION, None)))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, suspend(kind, False))
-
-    def test_administrators_are_bound_until_they_break_the_glass(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        admin = managed.entered_by("admin")
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            admin.patch(target, suspend(kind, False))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, merged(annotation(BREAK_GLASS, "urgent"), suspend(kind, False)))
-        with refused("queuer-guard", "is for administrators"):
-            managed.patch(target, annotation(BREAK_GLASS, "urgent"))
-        assert not is_suspended(
-            admin.patch(target, merged(annotation(BREAK_GLASS, "drill 7"), suspend(kind, False)))
-        )
-        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
-        with refused(f"queuer-guard-{kind}s", "cannot grow"):
-            managed.patch(target, larger)
-        admin.patch(target, larger)
-
-    def test_a_template_cannot_break_the_glass_through_its_controller(
-        self, managed: Place, kind: str
-    ) -> None:
-        elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
-        spec = elsewhere if kind == "job" else {"runPolicy": elsewhere}
-        broken = merged(job(kind, **spec), annotation(BREAK_GLASS, "from a template"))
-        assert not managed.entered_by(CONTROLLER_MANAGER).accepts(broken)
-        with refused("queuer-guard", "is for administrators"):
-            managed.entered_by(CONTROLLER_MANAGER).try_create(
-                merged(job(kind), annotation(BREAK_GLASS, "from a template"))
-            )
-
-
-class TestStarted:
-    """A queued job that Queuer has started."""
-
-    def test_its_queue_is_fixed(self, managed: Place, kind: str) -> None:
-        target = start(managed, kind)
-        with refused("queuer-guard", "the queue of a started job cannot change"):
-            managed.patch(target, label("root.other"))
-        with refused("queuer-guard", "the queue of a started job cannot change"):
-            managed.patch(target, merged(label("root.other"), suspend(kind, True)))
-        with refused("queuer-guard", "cannot be removed"):
-            managed.patch(target, label(None))
-        managed.patch(target, {"metadata": {"labels": {"queuer.dev/priority-class": "high"}}})
-
-    def test_a_running_job_cannot_be_put_into_a_queue(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind, queue=None))
-        with refused("queuer-guard", "a started job cannot be put into a queue"):
-            managed.patch(target, label("root.test"))
-
-    def test_the_label_cannot_be_removed_through_the_status(self, managed: Place) -> None:
-        target = start(managed, "job")
-        with refused("queuer-guard", "cannot be removed"):
-            managed.entered_by(CONTROLLER_MANAGER).patch(target, label(None), "--subresource=status")
-
-    def test_a_job_shrinks_but_does_not_grow(self, managed: Place) -> None:
-        target = start(managed, "job")
-        with refused("queuer-guard-jobs", "raise parallelism"):
-            managed.patch(target, {"spec": {"parallelism": 3}})
-        with refused("queuer-guard-jobs", "raise parallelism"):
-            managed.patch(target, merged({"spec": {"parallelism": 3}}, suspend("job", True)))
-        assert managed.patch(target, {"spec": {"parallelism": 1}})["spec"]["parallelism"] == 1
-        with refused("queuer-guard-jobs", "raise parallelism"):
-            managed.patch(target, {"spec": {"parallelism": 2}})
-
-    def test_an_indexed_job_does_not_grow_by_completions(self, managed: Place) -> None:
-        # Two pods: completions bound them. Within its parallelism it may still double them.
-        target = start(managed, "job", completionMode="Indexed", parallelism=4, completions=2)
-        with refused("queuer-guard-jobs", "raise completions"):
-            managed.patch(target, {"spec": {"parallelism": 4, "completions": 4}})
-        smaller = managed.patch(target, {"spec": {"parallelism": 1, "completions": 1}})
-        assert smaller["spec"]["completions"] == 1
-
-    def test_the_api_server_itself_fixes_the_template_of_a_job(self, managed: Place) -> None:
-        target = start(managed, "job")
-        with pytest.raises(KubectlError, match=r"spec\.template.*field is immutable"):
-            managed.patch(target, {"spec": {"template": {"spec": {"nodeSelector": {"rack": "r1"}}}}})
-
-    @pytest.mark.parametrize(
-        ("change", "sentence"),
-        [
-            (workers(2), "raise replicas"),
-            ({"spec": {"elasticPolicy": {"minReplicas": 1}}}, "raise elasticPolicy"),
-            ({"spec": {"elasticPolicy": {"maxReplicas": 8}}}, "raise elasticPolicy"),
-            (
-                {
-                    "spec": {
-                        "pytorchReplicaSpecs": {
-                            "Worker": {"template": {"spec": {"nodeSelector": {"rack": "r1"}}}}
-                        }
-                    }
-                },
-                "pod templates of a started job cannot change",
-            ),
-        ],
-        ids=["replicas", "minReplicas", "maxReplicas", "template"],
-    )
-    def test_a_pytorchjob_does_not_change_shape(
-        self, managed: Place, change: Manifest, sentence: str
-    ) -> None:
-        target = start(managed, "pytorchjob")
-        with refused("queuer-guard-pytorchjobs", sentence):
-            managed.patch(target, change)
-
-    def test_a_pytorchjob_gets_no_further_replica_type(self, managed: Place) -> None:
-        target = start(managed, "pytorchjob", pytorchReplicaSpecs={"Worker": replica(2)})
-        with refused("queuer-guard-pytorchjobs", "add a replica type"):
-            managed.patch(target, {"spec": {"pytorchReplicaSpecs": {"Master": replica(1)}}})
-
-    def test_a_pytorchjob_shrinks_but_does_not_grow_through_scale(self, managed: Place) -> None:
-        target = start(managed, "pytorchjob")
-        name = target["metadata"]["name"]
-        with refused("queuer-guard-pytorchjobs-scale", "cannot be scaled up here"):
-            managed.run("scale", "pytorchjob", name, "--replicas=2")
-        managed.run("scale", "pytorchjob", name, "--replicas=0")
-        assert managed.get("pytorchjob", name)["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 0
-
-    def test_a_pytorchjob_cannot_be_given_to_another_manager(self, managed: Place) -> None:
-        target = start(managed, "pytorchjob")
-        with refused("queuer-guard", "leave managedBy out"):
-            managed.patch(target, {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}})
-
-    def test_queuer_itself_may_resize_and_move_it(self, managed: Place, kind: str) -> None:
-        target = start(managed, kind)
-        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
-        managed.entered_by(CONTROLLER).patch(target, merged(larger, label("root.other")))
-
-    def test_the_user_may_give_up_what_runs_but_not_take_it_back(self, managed: Place, kind: str) -> None:
-        target = start(managed, kind)
-        managed.patch(target, suspend(kind, True))
-        with refused("queuer-guard", "only Queuer starts a queued job"):
-            managed.patch(target, suspend(kind, False))
-        managed.patch(target, {"spec": {"parallelism": 3}} if kind == "job" else workers(3))
-
-
-class TestPods:
-    """Whose a pod is decides who pays for it: neither side of that can be forged."""
-
-    def test_a_bare_pod_does_not_say_that_it_is_of_a_job(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        labelled = merged(pod(), _workload(target))
-        with refused("queuer-guard-pods-label", "written by Queuer"):
-            managed.try_create(labelled)
-        claiming = merged(pod(), {"metadata": {"ownerReferences": owner(target)}})
-        with refused("queuer-guard-pods-owner", "remove metadata.ownerReferences"):
-            managed.try_create(claiming)
-        bare = managed.create(pod())
-        with refused("queuer-guard-pods-label", "written by Queuer"):
-            managed.patch(bare, _workload(target))
-        with refused("queuer-guard-pods-owner", "remove metadata.ownerReferences"):
-            managed.patch(bare, {"metadata": {"ownerReferences": owner(target)}})
-
-    def test_a_template_with_the_label_of_another_job_makes_no_pods(self, managed: Place) -> None:
-        """Whoever creates the pods: a controller does what a tenant's template says."""
-        other, target = managed.create(job("job")), managed.create(job("job"))
-        child = merged(pod(), _workload(other), {"metadata": {"ownerReferences": owner(target)}})
-        with refused("queuer-guard-pods-label", "names the job that owns the pod"):
-            managed.entered_by(CONTROLLER_MANAGER).try_create(child)
-        disguised = merged(
-            pod(), _workload(other), {"metadata": {"ownerReferences": owner({**other, "kind": "CronJob"})}}
-        )
-        with refused("queuer-guard-pods-label", "names the job that owns the pod"):
-            managed.try_create(disguised)
-        own = merged(child, _workload(target))
-        managed.entered_by(CONTROLLER_MANAGER).try_create(own)
-
-    def test_a_pod_stays_with_the_job_that_it_was_admitted_with(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        change = {"spec": {"template": _workload(target)}} if kind == "job" else _replicas(_workload(target))
-        managed.entered_by(CONTROLLER).patch(target, merged(change, suspend(kind, False)))
-        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
-        member = {**managed.pods(target)[0], "kind": "Pod"}
-        key = "batch.kubernetes.io/controller-uid" if kind == "job" else "training.kubeflow.org/job-name"
-        with refused("queuer-guard-pods-label", "as it is on an existing one"):
-            managed.patch(member, {"metadata": {"labels": {"queuer.dev/workload": None}}})
-        with refused("queuer-guard-pods-owner", "cannot be taken from it"):
-            managed.patch(member, {"metadata": {"labels": {key: None}}})
-        with refused("queuer-guard-pods-owner", "cannot be taken from it"):
-            managed.patch(member, {"metadata": {"ownerReferences": None}})
-        managed.patch(member, {"metadata": {"labels": {"colour": "blue"}}})
-        admin = managed.entered_by("admin")
-        admin.patch(target, annotation(BREAK_GLASS, "drill 8"))
-        admin.delete(target, "--cascade=orphan")
-        wait_until(
-            lambda: "ownerReferences" not in managed.get("pod", member["metadata"]["name"])["metadata"],
-            timeout=20, describe="the garbage collector orphans it",
-        )  # fmt: skip
-        orphan = managed.get("pod", member["metadata"]["name"])
-        assert orphan["metadata"]["labels"]["queuer.dev/workload"] == target["metadata"]["uid"]
-
-    def test_a_pod_beside_the_queues_pushes_nobody_out(self, managed: Place, cluster: Cluster) -> None:
-        admin = managed.entered_by("admin")
-        for name, policy in (("pushing", "PreemptLowerPriority"), ("patient", "Never")):
-            made = {"metadata": {"name": name}, "value": 5, "preemptionPolicy": policy}
-            admin.run("apply", "--filename=-", manifest={**CLASS, **made})
-        patient, pushing = (merged(pod(), {"spec": {"priorityClassName": n}}) for n in ("patient", "pushing"))
-        wait_until(lambda: managed.accepts(patient), timeout=20, describe="the classes are known")
-        managed.try_create(pod())
-        broken = merged(pushing, annotation(BREAK_GLASS, "incident 12"))
-        for place, wanted in (
-            (managed, pushing),
-            (managed, broken),
-            (managed.entered_by(CONTROLLER_MANAGER), pushing),
-            (managed.entered_by(CONTROLLER_MANAGER), broken),
-        ):
-            with refused("queuer-priority-pods", "set priorityClassName to queuer-default"):
-                place.try_create(wanted)
-        admin.try_create(broken)
-        with opened(cluster, labels={}) as elsewhere:
-            elsewhere.try_create(pushing)
-
-
-class TestDeletion:
-    """A queued job goes with its pods: what outlives it could not be taken back."""
-
-    def test_it_is_not_deleted_without_its_pods(self, managed: Place, kind: str) -> None:
-        target = start(managed, kind)
-        one, collection = _urls(managed, target)
-        for who in (managed, managed.entered_by("admin"), managed.entered_by(CONTROLLER_MANAGER)):
-            with refused("queuer-guard-deletion", "delete with --cascade=background"):
-                who.delete(target, "--cascade=orphan")
-            for url in (one, collection):
-                with refused("queuer-guard-deletion", "delete with --cascade=background"):
-                    _delete(who, url, propagationPolicy="Orphan")
-                with refused("queuer-guard-deletion", "delete with --cascade=background"):
-                    _delete(who, url, orphanDependents=True)
-        if kind == "job":  # what batch/v1 makes of a request that does not say
-            with refused("queuer-guard-deletion", "set propagationPolicy to Background"):
-                _delete(managed, one)
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"propagationPolicy": "Background"},
-            {"propagationPolicy": "Foreground"},
-            {"orphanDependents": False},
-        ],
-        ids=["background", "foreground", "deprecated"],
-    )
-    def test_it_is_deleted_with_its_pods(self, managed: Place, kind: str, options: Manifest) -> None:
-        target = start(managed, kind)
-        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
-        _delete(managed, _urls(managed, target)[1], **options)
-        wait_until(lambda: not managed.pods(target), timeout=20, describe="the pods are gone")
-        wait_until(lambda: not _exists(managed, target), timeout=20, describe="the job is gone")
-
-    def test_no_finalizer_keeps_a_deleted_job(self, managed: Place, kind: str) -> None:
-        target = start(managed, kind)
-        for name in ("example.org/keep", "orphan"):
-            managed.patch(target, {"metadata": {"finalizers": [name]}})
-            for who in (managed, managed.entered_by(CONTROLLER_MANAGER)):
-                with refused("queuer-guard-deletion", f"the finalizer {name} would keep a deleted job"):
-                    who.delete(target, "--cascade=background")
-        managed.patch(target, {"metadata": {"finalizers": None}})
-        managed.delete(target)
-
-    def test_other_jobs_are_deleted_as_ever(self, managed: Place, kind: str) -> None:
-        managed.delete(managed.create(job(kind, queue=None)), "--cascade=orphan")
-
-    def test_it_goes_with_its_owner(self, managed: Place, kind: str) -> None:
-        metadata = {"name": f"owner-of-{kind}"}
-        owning = managed.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-        child = merged(job(kind), {"metadata": {"ownerReferences": owner(owning, controller=False)}})
-        target = admit(managed, managed.create(child))
-        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
-        managed.delete(owning)
-        wait_until(lambda: not _exists(managed, target), timeout=20, describe="the job is collected")
-        wait_until(lambda: not managed.pods(target), timeout=20, describe="its pods are collected")
-
-    def test_it_goes_when_its_time_to_live_is_over(self, managed: Place, kind: str) -> None:
-        ends = {"metadata": {"annotations": {"sim/run-for": "1s"}}}
-        lives: Manifest = {"ttlSecondsAfterFinished": 0}
-        brief = merged(job(kind), {"spec": lives if kind == "job" else {"runPolicy": lives}})
-        for template in templates(brief):
-            template.update(ends)
-        target = admit(managed, managed.create(brief))
-        wait_until(lambda: not _exists(managed, target), timeout=40, describe="its controller deletes it")
-
-    def test_it_goes_with_its_namespace_whatever_would_keep_it(self, cluster: Cluster) -> None:
-        with opened(cluster, labels=MANAGED) as place:
-            wait_until(
-                lambda: is_suspended(place.try_create(job("job"))), timeout=20, describe="it has opted in"
-            )
-            targets = [start(place, kind) for kind in KINDS]
-            for target in targets:
-                place.patch(target, {"metadata": {"finalizers": ["example.org/keep"]}})
-        admin = place.entered_by("admin")
-        for target in targets:
-            wait_until(
-                partial(_is_going, admin, target), timeout=30, describe="the namespace controller deletes it"
-            )
-            admin.patch(target, {"metadata": {"finalizers": None}})
-        wait_until(
-            lambda: not admin.run("get", "namespace", place.namespace, "--ignore-not-found"),
-            timeout=60, describe="the namespace is gone",
-        )  # fmt: skip
-
-
-def _urls(place: Place, target: Manifest) -> tuple[str, str]:
-    """Where an object is, and the collection that holds nothing else."""
-    name = target["metadata"]["name"]
-    all_ = f"/apis/{target['apiVersion']}/namespaces/{place.namespace}/{target['kind'].lower()}s"
-    return f"{all_}/{name}", f"{all_}?fieldSelector=metadata.name%3D{name}"
-
-
-def _delete(place: Place, url: str, **options: Any) -> None:
-    """DELETE with these options and no others; kubectl would add its own."""
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-    place.run("delete", f"--raw={url}", "--filename=-", manifest=body)
-
-
-def _exists(place: Place, target: Manifest) -> bool:
-    return bool(place.run("get", target["kind"].lower(), target["metadata"]["name"], "--ignore-not-found"))
-
-
-def _is_going(place: Place, target: Manifest) -> bool:
-    found = place.get(target["kind"].lower(), target["metadata"]["name"])
-    return "deletionTimestamp" in found["metadata"]
-
-
-def _workload(target: Manifest) -> Manifest:
-    return {"metadata": {"labels": {"queuer.dev/workload": target["metadata"]["uid"]}}}
-
-
-def _replicas(template: Manifest) -> Manifest:
-    return {"spec": {"pytorchReplicaSpecs": {role: {"template": template} for role in ("Master", "Worker")}}}
-
-
-class TestControllers:
-    """The controllers of the cluster do their work under the policies."""
-
-    def test_a_job_runs_is_evicted_runs_again_and_is_collected(self, managed: Place, kind: str) -> None:
-        target = managed.create(job(kind))
-        controller = managed.entered_by(CONTROLLER)
-        for round_ in ("first", "second"):
-            admit(managed, target)
-            wait_until(
-                lambda: managed.running(target) == 2, timeout=20, describe=f"two pods in the {round_} round"
-            )
-            assert {p["spec"]["preemptionPolicy"] for p in managed.pods(target)} == {"Never"}
-            controller.patch(target, merged(suspend(kind, True), annotation(ADMISSION, None)))
-            wait_until(lambda: not managed.pods(target), timeout=20, describe="no pod after the eviction")
-            wait_until(
-                lambda: _condition(managed, target, "Suspended"),
-                timeout=20,
-                describe="the status says suspended",
-            )
-        admit(managed, target)
-        managed.delete(target, "--cascade=foreground")
-        assert not managed.pods(target)
-
-
-def _condition(place: Place, target: Manifest, condition: str) -> bool:
-    status = place.get(target["kind"].lower(), target["metadata"]["name"]).get("status", {})
-    return any(c["type"] == condition and c["status"] == "True" for c in status.get("conditions", []))

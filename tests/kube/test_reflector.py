@@ -9,15 +9,16 @@ from typing import Any
 
 from aiohttp import web
 
+from queuer.domain.backoff import BackOff
 from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
 from tests.kube.stub import Stub, serving, until
 
-FAST = Timing(silence=5.0, relist=3600.0, first_pause=0.01, longest_pause=0.05)
+FAST = Timing(silence=5.0, relist=3600.0, pauses=BackOff(first=0.01, longest=0.05))
 
-OFTEN = Timing(silence=0.1, relist=0.05, first_pause=0.01, longest_pause=0.02)
+OFTEN = Timing(silence=0.1, relist=0.05, pauses=BackOff(first=0.01, longest=0.02))
 SLOW = Timing(relist=1.0, share=0.0001)
-STORM = Timing(first_pause=0.01, longest_pause=0.2)
+STORM = Timing(pauses=BackOff(first=0.01, longest=0.2))
 
 
 class Copy:
@@ -134,7 +135,7 @@ async def test_a_silent_stream_is_taken_for_dead() -> None:
     """A half-open connection says nothing for ever: neither events nor bookmarks."""
     stub = Stub()
     stub.put("a")
-    async with copying(stub, Timing(silence=0.2, first_pause=0.01, longest_pause=0.05)) as copy:
+    async with copying(stub, Timing(silence=0.2, pauses=BackOff(first=0.01, longest=0.05))) as copy:
         await until(lambda: len(stub.watches) == 1)
         stub.mute = True
         stub.put("b")
@@ -201,7 +202,7 @@ async def test_where_a_list_fails_the_watch_goes_on() -> None:
 async def test_a_watch_that_tells_something_is_opened_anew_at_once_when_it_is_cut() -> None:
     """However often that happens, and whatever failed before: only a server that tells nothing is asked less often."""
     stub = Stub()
-    async with copying(stub, Timing(first_pause=0.01, longest_pause=60.0)) as copy:
+    async with copying(stub, Timing(pauses=BackOff(first=0.01, longest=60.0))) as copy:
         stub.failures = [web.Response(status=503) for _ in range(4)]
         for number in range(20):
             stub.put(f"o{number}")
@@ -218,7 +219,7 @@ async def test_in_a_storm_of_410_lists_become_rare() -> None:
         while len(times) < 6:
             await until(lambda: stub.lists > len(times))
             times.append(asyncio.get_running_loop().time())
-    assert times[-1] - times[-2] >= 0.5 * STORM.longest_pause
+    assert times[-1] - times[-2] >= 0.5 * STORM.pauses.longest
 
 
 async def test_staleness_is_told_while_the_server_does_not_answer() -> None:

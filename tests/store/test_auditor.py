@@ -46,9 +46,10 @@ class Cluster:
 
     def __init__(self, engine: AsyncEngine, epoch: int) -> None:
         self.engine, self.epoch, self.state, self.metrics = engine, epoch, ClusterState(), Metrics()
+        self.aside = dict[str, Exception]()
         self.auditor = Auditor(
             engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
-            failpoints=Failpoints(), clock=lambda: NOW + 60,
+            failpoints=Failpoints(), set_aside=self.aside.update, clock=lambda: NOW + 60,
         )  # fmt: skip
 
     async def start(self) -> None:

@@ -19,7 +19,7 @@ from queuer.store.codec import MOST_BYTES
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
 from queuer.store.events import read
-from queuer.store.outbox import Done
+from queuer.store.outbox import Result
 from queuer.store.tables import SOLVE_STATUSES, Outcome
 from queuer.store.workloads import Setback, StateChange
 from tests.store.support import GPU, NOW, admission, cycle, intake_of, waits, workload
@@ -180,7 +180,7 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         first = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
         await outbox.done(
-            connection, epoch, [Done(seq=first.entries[0].seq, outcome=Outcome.APPLIED, at=NOW)]
+            connection, epoch, [Result(entry=first.entries[0], outcome=Outcome.APPLIED)], at=NOW
         )
         running = StateChange(uid="w1", state=State.RUNNING, at=NOW + 5)
         assert [t.before for t in await workloads.update_states(connection, epoch, [running])] == [
@@ -297,13 +297,13 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
         committed = await cycles.commit(
             connection, epoch=epoch, record=cycle(1), admissions=[admission(made)]
         )
-        seq = committed.entries[0].seq
-        applied = Done(seq=seq, outcome=Outcome.APPLIED, at=NOW + 1, resource_version="77")
-        assert await outbox.done(connection, epoch, [applied]) == {seq}
+        (entry,) = committed.entries
+        applied = Result(entry=entry, outcome=Outcome.APPLIED, resource_version="77")
+        assert await outbox.done(connection, epoch, [applied], at=NOW + 1) == {entry.seq}
     async with begin(engine) as connection:
         seen = await read(connection, after=0)
-        late = Done(seq=seq, outcome=Outcome.CONFLICT, at=NOW + 2, message="stale")
-        assert await outbox.done(connection, epoch, [applied, late]) == frozenset()
+        late = Result(entry=entry, outcome=Outcome.CONFLICT, message="stale")
+        assert await outbox.done(connection, epoch, [applied, late], at=NOW + 2) == frozenset()
         (stored,) = await workloads.load_live(connection)
         assert stored.state is State.PLACING
     async with begin(engine) as connection:
@@ -336,8 +336,8 @@ async def test_a_thousand_admissions_are_looked_up_not_scanned(engine: AsyncEngi
         await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
         admissions = [admission(w) for w in made]
         committed = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
-        done = [Done(seq=entry.seq, outcome=Outcome.APPLIED, at=NOW) for entry in committed.entries]
-        await outbox.done(connection, epoch, done)
+        done = [Result(entry=entry, outcome=Outcome.APPLIED) for entry in committed.entries]
+        await outbox.done(connection, epoch, done, at=NOW)
         steps = [StateChange(uid=w.uid, state=State.RUNNING, at=NOW) for w in made]
         assert len(await workloads.update_states(connection, epoch, steps)) == 1000
         await ledger.close(connection, epoch, [w.uid for w in made], NOW)

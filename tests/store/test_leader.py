@@ -20,7 +20,7 @@ from queuer.store import cycles, heartbeat, ledger, outbox, retention, rollup, s
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Done, Effect
+from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 from queuer.store.workloads import StateChange
 from tests.store.support import NOW, admission, cycle, intake_of, take_office, waits, workload
@@ -43,6 +43,17 @@ _ROW = LedgerRow(
 _EFFECT = Effect(
     kind=EntryKind.EVICT, uid="w1", admission_id="00000000-0000-0000-0000-000000000001", patch={}
 )
+_ENTRY = Entry(
+    seq=1,
+    kind=_EFFECT.kind,
+    uid="w1",
+    admission_id=_EFFECT.admission_id,
+    epoch=1,
+    cycle=None,
+    patch={},
+    at=NOW,
+)
+_RESULT = Result(entry=_ENTRY, outcome=Outcome.APPLIED)
 WRITES: dict[str, Write] = {
     "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
     "workloads.update_states": lambda c, e: workloads.update_states(
@@ -59,7 +70,7 @@ WRITES: dict[str, Write] = {
     "ledger.recharge": lambda c, e: ledger.recharge(c, e, [_ROW]),
     "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
     "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),
-    "outbox.done": lambda c, e: outbox.done(c, e, [Done(seq=1, outcome=Outcome.APPLIED, at=NOW)]),
+    "outbox.done": lambda c, e: outbox.done(c, e, [_RESULT], at=NOW),
     "stored.put": lambda c, e: stored.put(c, e, stored.StoredRow(cycle=1, at=NOW, seed=1, body=b"")),
     "heartbeat.write": lambda c, e: heartbeat.write(
         c, heartbeat.Heartbeat(holder="h", epoch=e, phase="leading", at=NOW, round_at=NOW)

@@ -19,7 +19,7 @@ from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin, make_engine
 from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Done
+from queuer.store.outbox import Result
 from queuer.store.tables import Outcome
 from queuer.store.workloads import StateChange
 from tests.store.support import GPU, NOW, admission, cycle, intake_of, take_office, workload
@@ -86,9 +86,9 @@ class Model:
     async def apply(self, uid: str, it: Known) -> None:
         async with begin(self.engine) as connection:
             mine = [entry for entry in await outbox.undone(connection) if entry.uid == uid]
-            results = [Done(seq=entry.seq, outcome=Outcome.APPLIED, at=self.clock) for entry in mine]
-            await outbox.done(connection, self.epoch, results)
-            await outbox.done(connection, self.epoch, results)
+            results = [Result(entry=entry, outcome=Outcome.APPLIED) for entry in mine]
+            await outbox.done(connection, self.epoch, results, at=self.clock)
+            await outbox.done(connection, self.epoch, results, at=self.clock)
         if it.state is State.ADMITTED and mine:
             it.state = State.PLACING
 

@@ -15,7 +15,8 @@ from queuer.controller.ledger.auditor import prune
 from queuer.store import retention
 from queuer.store.engine import begin
 from queuer.store.retention import DAY, KEPT, RULES, Bound, Rule
-from queuer.store.tables import metadata, workload
+from queuer.store.tables import metadata
+from queuer.store.tables.workloads import workload
 
 JOBS, YEARS = 500, 3
 _BESIDE = (

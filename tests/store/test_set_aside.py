@@ -14,11 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.leadership import load
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live
-from queuer.controller.memory.quarantine import FIRST
+from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.nodes import Node
@@ -50,7 +49,7 @@ class Scene:
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
             facts=lambda job: NamespaceFacts(),
-            reckoning=lambda: Reckoning(self.state, ()),
+            resource_quotas=lambda: (),
             with_pods_left=nobody,
             admit=lambda *_, **__: {},
             as_decided=lambda job: True,
@@ -120,7 +119,7 @@ async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) 
     assert scene.aside() == {"b"}
     assert "queuer_workloads_set_aside_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
     scene.comes("b", priority=5)
-    scene.now += FIRST
+    scene.now += BACK_OFF.first
     await scene.rounds()
     assert (await scene.stored())["b"] == (State.ADMITTED, None)
 
@@ -148,7 +147,7 @@ async def test_a_row_that_is_not_as_memory_has_it_stops_no_cycle(scene: Scene) -
     scene.comes("b")
     await scene.rounds()
     assert await scene.stored() == {"a": (State.QUEUED, "Quarantined"), "b": (State.ADMITTED, None)}
-    scene.now += FIRST
+    scene.now += BACK_OFF.first
     await scene.rounds()
     assert (await scene.stored())["a"] == (State.ADMITTED, None)
 

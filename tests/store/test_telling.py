@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.cycle.answer import Asked, answer
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.ledger.rows import live_of
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -27,11 +26,8 @@ RETELL = 30.0
 class Patches:
     """A cluster without ResourceQuotas, where nobody starts."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-
-    def reckoning(self) -> Reckoning:
-        return Reckoning(self._state, ())
+    def resource_quotas(self) -> tuple[()]:
+        return ()
 
 
 class Waiting:
@@ -68,7 +64,7 @@ class Waiting:
         self.number += 1
         found = answer(
             Asked(snapshot=snapshot, cycle=self.number, at=NOW + at, trigger="time"), plan, self.state,
-            patches=cast(Any, Patches(self.state)), epoch=self.epoch, now=NOW + at, new_id=str, retell=RETELL,
+            patches=cast(Any, Patches()), epoch=self.epoch, now=NOW + at, new_id=str, retell=RETELL,
         )  # fmt: skip
         before = await self.versions()
         async with begin(self.engine) as connection:

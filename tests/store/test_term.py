@@ -20,12 +20,11 @@ from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.landing.steps import Cause
 from queuer.controller.leadership import Parts, serve_term
 from queuer.controller.memory.live import HOUR
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.workload import PodSet, State
+from queuer.domain.workload import Cause, PodSet, State
 from queuer.store import cycles, ledger, workloads
 from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin

@@ -23,6 +23,7 @@ PARAMS: tuple[dict[str, Any], ...] = (
     {"queue": "root.a"},
     {"queue": "root"},
     {"maxPending": 5},
+    {"perUser": "maxRunning", "queue": "root"},
 )
 
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.landing.settle import Limits, settle
-from queuer.controller.landing.steps import Cause, tally
+from queuer.controller.landing.steps import tally
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.solver.records import Assignment
 
 DEADLINE = 60.0
-LIMITS = Limits(landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0, lost_node=300.0)
+LIMITS = Limits(landing_deadline=DEADLINE, avoid=BackOff(first=60.0, longest=600.0), lost_node=300.0)
 PATIENT = 4 * DEADLINE
 ONE_POD: Resources = {"pods": 1}
 

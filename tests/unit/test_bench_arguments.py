@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench import (
+    agreement,
+    api,
     backlog,
     decide,
     flood,
@@ -52,6 +54,10 @@ ARRIVALS = {
 FIRST = {"--first": NOT_SEED}
 BUDGET = {"--budget": NOT_AMOUNT}
 REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
+    agreement.parser: FIRST | {"--cases": NOT_POSITIVE},
+    api.parser: FIRST
+    | {"--seconds": NOT_ABOVE_ZERO}
+    | dict.fromkeys(("--nodes", "--queues", "--jobs", "--clients"), NOT_POSITIVE),
     decide.parser: SIZES | BUDGET | {"--seeds": NOT_POSITIVE, "--after": NOT_COUNT},
     infeasible.parser: {},
     openb.parser: {"--orders": NOT_POSITIVE, "--list": ("x",)},

@@ -8,7 +8,7 @@ import pytest
 
 from queuer.cli.jobs import explain
 from queuer.cli.output import age, clean
-from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.cli.queues import access_text, bar, drawn, main_resource, quota_text
 from queuer.domain.figures import devices
 
 GPU = "nvidia.com/gpu"
@@ -83,6 +83,11 @@ def test_a_document_subtree_shows_the_resource_that_most_rows_name() -> None:
 def test_a_quota_row_in_few_words() -> None:
     row = {"resource": GPU, "flavor": "h100", "guaranteed": "16", "limit": "24", "lend": None}
     assert quota_text(row) == "gpu 16 guaranteed, limit 24 (h100)"
+
+
+def test_an_access_is_readable() -> None:
+    assert access_text(["alice", "bob"]) == "alice bob"
+    assert access_text({"limits": {"gpu": "8"}, "maxRunning": 2}) == "(limits (gpu 8), maxRunning 2)"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from queuer.domain.document import TreeDocument, export, parse, parse_flavor, pa
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import format_duration, parse_duration
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
-from queuer.domain.queue import Access, Order, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
+from queuer.domain.placement import PlacementRule
+from queuer.domain.queue import Access, Order, PerUser, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
 
 HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
@@ -39,8 +40,17 @@ def test_every_wrong_field_is_named_at_once() -> None:
                     "weight": 0,
                     "state": "opened",
                     "namespaces": "team-a",
+                    "placement": [{"users": ["eve"], "queue": "root.a.b"}, {"user": 1}],
                     "policy": {"order": "fifo", "minRuntime": 300, "reclaim": "yes", "reservations": -1},
-                    "access": {"maxPriority": "system-node-critical", "maxPending": 0, "users": ["eve"]},
+                    "access": {
+                        "maxPriority": "system-node-critical",
+                        "maxPending": 0,
+                        "user": ["eve"],
+                        "users": ["eve", "eve"],
+                        "groups": ["a\nb", 7],
+                        "maxRuntime": "1ms",
+                        "perUser": {"limits": {"nvidia.com/gpu": "1.5"}, "maxRunning": 0, "maxJobs": 1},
+                    },
                     "quota": [
                         {"resource": "cpu", "limit": "many"},
                         {"flavor": "h100", "guaranteed": 8},
@@ -72,10 +82,21 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "queues.root.a.policy.reclaim: true or false is needed, got 'yes'",
         'queues.root.a.policy.minRuntime: 300 is not a duration (write e.g. "300s", "5m" or "1h30m")',
         "queues.root.a.policy.reservations: a whole number from 0 is needed, got -1",
-        "queues.root.a.access.users: unknown field (known: maxPending, maxPriority)",
+        "queues.root.a.access.user: unknown field (did you mean users?)",
+        "queues.root.a.access.users: eve is there twice (keep one of them)",
+        "queues.root.a.access.groups[1]: a text is needed, got a number",
+        "queues.root.a.access.groups[0]: 'a\\nb' is not a name (write it in one line)",
         "queues.root.a.access.maxPriority: system-node-critical never orders a queued job (name a class of your own)",
+        "queues.root.a.access.maxRuntime: no job ends within that (write 1s or more)",
         "queues.root.a.access.maxPending: a whole number from 1 is needed, got 0",
+        "queues.root.a.access.perUser.maxJobs: unknown field (known: limits, maxRunning)",
+        "queues.root.a.access.perUser.limits.nvidia.com/gpu: '1.5' is no whole number, "
+        "and nvidia.com/gpu is counted in pieces (write 1 or 2)",
+        "queues.root.a.access.perUser.maxRunning: a whole number from 1 is needed, got 0",
         "queues.root.a.namespaces: a list is needed, got a text",
+        "queues.root.a.placement[0].users: unknown field (did you mean user?)",
+        "queues.root.a.placement[1].queue: is missing",
+        "queues.root.a.placement[1].user: a text is needed, got 1",
         "queues.root.a.state: 'opened' is not one of the words (did you mean open?)",
         "flavors[0].name: is missing",
         "flavors[0].nodeLabels.gpu: a text is needed, got a number (put it in quotes)",
@@ -146,7 +167,20 @@ policies = st.builds(
     preempt=st.none() | st.sampled_from(Preempt), reclaim=st.none() | st.booleans(), min_runtime=durations,
     max_wait=durations, half_life=durations, reservations=st.none() | st.integers(0, 99),
 )  # fmt: skip
-accesses = st.builds(Access, max_priority=st.none() | names, max_pending=st.none() | st.integers(1, 10**6))
+per_users = st.builds(
+    PerUser, limits=st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu"]), st.integers(0, 2**40)),
+    max_running=st.none() | st.integers(1, 99),
+).filter(lambda own: own != PerUser())  # fmt: skip
+people = st.lists(names.map("oidc:{}, inc".format), unique=True, max_size=2).map(tuple)
+accesses = st.builds(
+    Access, users=people, groups=people, max_priority=st.none() | names,
+    max_runtime=st.none() | st.integers(1, 10**6).map(float),
+    max_pending=st.none() | st.integers(1, 10**6), per_user=st.none() | per_users,
+)  # fmt: skip
+rules = st.builds(
+    PlacementRule, queue=names.map("root.{}".format), namespace=st.none() | names, user=st.none() | names,
+    group=st.none() | names,
+)  # fmt: skip
 trees = st.dictionaries(
     names.map("root.{}".format),
     st.tuples(
@@ -155,6 +189,7 @@ trees = st.dictionaries(
         policies,
         accesses,
         st.lists(names, max_size=2).map(tuple),
+        st.lists(rules, max_size=2).map(tuple),
         st.sampled_from(QueueState),
     ),
     max_size=4,
@@ -189,9 +224,10 @@ def test_round_trip(
             policy=policy,
             access=access,
             namespaces=namespaces,
+            placement=placement,
             state=state,
         )
-        for path, (weight, quota, policy, access, namespaces, state) in sorted(tree.items())
+        for path, (weight, quota, policy, access, namespaces, placement, state) in sorted(tree.items())
     )
     topology = Topology(keys=(*(level for level in levels if level != "host"), HOSTNAME))
     document = TreeDocument(queues=queues, prune=prune, flavors=flavors, topology=topology)

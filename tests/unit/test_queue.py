@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from queuer.domain.errors import InvalidInput
+from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import (
     DEFAULT_POLICY,
     Access,
     Order,
+    PerUser,
     Policy,
     Preempt,
     Queue,
@@ -48,6 +50,98 @@ def test_access_is_inherited_by_key() -> None:
     )
     assert tree.access("root.a.b") == Access(max_priority="high", max_pending=20)
     assert tree.access("root.c") == Access(max_pending=5000)
+
+
+def test_who_may_use_a_queue_is_said_by_the_nearest_that_names_anybody() -> None:
+    """Users and groups together: a group that an ancestor names does not come in where a queue names its users."""
+    tree = QueueTree.of(
+        [
+            Queue(path="root.a", access=Access(groups=("ml",), max_runtime=60.0)),
+            Queue(path="root.a.b", access=Access(users=("alice",))),
+            Queue(path="root.a.c", access=Access(max_runtime=30.0)),
+            Queue(path="root.d"),
+        ]
+    )
+    may = {
+        path: [
+            user
+            for user in ("alice", "bob")
+            if tree.access(path).admits(user, {"bob": ("ml",)}.get(user, ()))
+        ]
+        for path in tree.queues
+    }
+    assert may == {
+        "root": ["alice", "bob"], "root.a": ["bob"], "root.a.b": ["alice"], "root.a.c": ["bob"],
+        "root.d": ["alice", "bob"],
+    }  # fmt: skip
+    assert [tree.access(f"root.a.{name}").max_runtime for name in "bc"] == [60.0, 30.0]
+
+
+def test_limits_per_user_hold_at_every_queue_that_says_them() -> None:
+    """They count where they are said, so none stands in for another."""
+    outer, inner = PerUser(max_running=4), PerUser(limits={"gpu": 2})
+    tree = QueueTree.of(
+        [
+            Queue(path="root.a", access=Access(per_user=outer)),
+            Queue(path="root.a.b", access=Access(per_user=inner)),
+            Queue(path="root.a.c"),
+            Queue(path="root.d"),
+        ]
+    )
+    assert tree.per_user == {
+        "root.a": (("root.a", outer),),
+        "root.a.b": (("root.a.b", inner), ("root.a", outer)),
+        "root.a.c": (("root.a", outer),),
+    }
+    assert tree.access("root.a.c").per_user is None
+
+
+def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_says() -> None:
+    """A rule may lead to an inner queue, whose own rules then count; without a match it stays."""
+    to = PlacementRule
+    tree = QueueTree.of(
+        [
+            Queue(
+                path="root", placement=(to(user="eve", queue="root.b"), to(namespace="ns", queue="root.a"))
+            ),
+            Queue(
+                path="root.a",
+                placement=(to(namespace="ns", group="ml", queue="root.a.one"), to(queue="root.a.two")),
+            ),
+            *(Queue(path=path) for path in ("root.a.one", "root.a.two", "root.b")),
+        ]
+    )
+
+    def lands(named: str, *, namespace: str = "ns", user: str = "bob", groups: tuple[str, ...] = ()) -> str:
+        steps = tree.placed(named, namespace=namespace, user=user, groups=groups)
+        return steps[-1][1].queue if steps else named
+
+    assert lands("root") == "root.a.two"
+    assert lands("root", groups=("x", "ml")) == "root.a.one"
+    assert lands("root", user="eve") == "root.b"
+    assert lands("root", namespace="other") == "root"
+    assert lands("root.a", namespace="other", groups=("ml",)) == "root.a.two"
+    assert lands("root.b") == "root.b"
+    assert lands("root.gone") == "root.gone"
+
+
+def test_a_rule_leads_down_to_a_queue_that_is_there() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        QueueTree.of(
+            [
+                Queue(
+                    path="root.a",
+                    placement=tuple(PlacementRule(queue=q) for q in ("root.a", "root", "root.a.x")),
+                ),
+                Queue(path="root.a.b"),
+            ]
+        )
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"queues.root.a.placement[{n}].queue: {said} (name a queue below it, or take the rule out)"
+        for n, said in enumerate(
+            ("root.a is not below root.a", "root is not below root.a", "root.a.x does not exist")
+        )
+    ]
 
 
 def test_namespaces_and_state_are_inherited() -> None:

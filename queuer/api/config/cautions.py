@@ -36,6 +36,18 @@ class Cautions:
                         hint=nearest(name, namespaces),
                     )
 
+    def of_use(self) -> Iterator[FieldProblem]:
+        """Leaves that nobody may use any more, or from the start."""
+        tree, before = self.after.tree, self.before.tree
+        for leaf in tree.leaves:
+            could = leaf not in before or before.namespaces(leaf)
+            if could and not tree.namespaces(leaf):
+                yield FieldProblem(
+                    field=f"queues.{leaf}.namespaces",
+                    message="nobody may use it: no queue on its path names a namespace",
+                    hint=f"write namespaces: [TEAM] on {leaf} or above it",
+                )
+
     def of_nodes(self, nodes: Sequence[Node]) -> Iterator[FieldProblem]:
         """What these nodes do not have."""
         counts: Counter[str | None] = Counter(flavor_of(node, self.after.flavors) for node in nodes)
@@ -45,6 +57,7 @@ class Cautions:
             if name is not None:
                 capacity[name] = add(capacity.get(name, {}), node.allocatable)
         yield from self._quota(capacity)
+        yield from self._per_user({resource for amounts in capacity.values() for resource in amounts})
         yield from self._flavors(nodes, counts)
         if any(change.kind is Kind.TOPOLOGY for change in self.changes):
             for index, key in enumerate(self.after.topology.keys[:-1]):
@@ -78,6 +91,17 @@ class Cautions:
                     yield FieldProblem(field=f"{at}.resource", message=message)
                 elif row.guaranteed and (total := tree.guaranteed(ROOT, row.flavor, row.resource)) > there:
                     yield FieldProblem(field=f"{at}.guaranteed", message=_too_much(row, total, there))
+
+    def _per_user(self, known: Collection[str]) -> Iterator[FieldProblem]:
+        for path, old in self._queues():
+            said = self.after.tree[path].access.per_user
+            if said is None or said == old.access.per_user:
+                continue
+            for resource in said.limits:
+                if resource not in known:
+                    at = f"queues.{path}.access.perUser.limits.{resource}"
+                    hint = nearest(resource, known)
+                    yield FieldProblem(field=at, message=f"no node has {resource}", hint=hint)
 
     def _flavors(self, nodes: Sequence[Node], counts: Counter[str | None]) -> Iterator[FieldProblem]:
         changed = {change.name for change in self.changes if change.kind is Kind.FLAVOR}

@@ -64,7 +64,7 @@ async def report(seen: Seen, newest: Newest) -> models.Report:
     )
     cautions = Cautions(before=before, after=after, changes=changes)
     warnings = [*seen.changeset.warnings, *(row.problem for row in seen.cuts.over)]
-    warnings += cautions.of_namespaces(seen.namespaces)
+    warnings += [*cautions.of_namespaces(seen.namespaces), *cautions.of_use()]
     asked = await newest.ask(seen.row, partial(_asked, cautions=cautions))
     found, impact = asked or ([], _NO_CYCLE)
     return models.Report(

@@ -26,10 +26,11 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`tree`: rules under which it is asked; None = those in force."""
+    """`tree`: rules under which it is asked; None = those in force. `assumed`: what is not known here, as sentences."""
 
     workload: Workload
     tree: TreeDocument | None
+    assumed: tuple[str, ...] = ()
 
 
 def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
@@ -54,8 +55,12 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
         body.need("namespace")
     problems.settle()
     whole = priority or 0
+    assumed: tuple[str, ...] = ()
     if body.said("job"):
-        workload = _job(body.values["job"], queue=queue, namespace=namespace, priority=whole)
+        workload, classes = _job(body.values["job"], queue=queue, namespace=namespace, priority=whole)
+        if priority is None:
+            text = "the value of PriorityClass {} is not known here: asked with priority 0; say `priority`"
+            assumed = tuple(text.format(name[:60]) for name in classes)
     else:
         shape = parse_shape(str(body.values["shape"]), resources=resources)
         assert queue is not None
@@ -69,10 +74,13 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     told |= {} if preemptible is None else {"preemptible": preemptible}
     told |= {} if runtime is None else {"max_runtime": runtime}
     workload = replace(workload, **told, uid=UID, hold=False)
-    return Asked(workload=replace(workload, estimate=workload.max_runtime), tree=tree)
+    return Asked(workload=replace(workload, estimate=workload.max_runtime), tree=tree, assumed=assumed)
 
 
-def _job(manifest: Any, *, queue: str | None, namespace: str | None, priority: int) -> Workload:
+def _job(
+    manifest: Any, *, queue: str | None, namespace: str | None, priority: int
+) -> tuple[Workload, list[str]]:
+    """The workload, and the PriorityClasses that the manifest names."""
     kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
     if kind is None:
         found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
@@ -93,9 +101,7 @@ def _job(manifest: Any, *, queue: str | None, namespace: str | None, priority: i
             meta, labels=labels, namespace=namespace or meta.namespace or "default"
         ),
     )
-    classes = [
-        labels.get(PRIORITY_CLASS),
-        *(role.template.spec.priority_class_name for role in kind.roles(job)),
-    ]
-    facts = NamespaceFacts(priorities={name: priority for name in classes if name}, default_priority=priority)
-    return workload_of(kind, job, facts=facts)
+    pods = (role.template.spec.priority_class_name for role in kind.roles(job))
+    classes = sorted({name for name in (labels.get(PRIORITY_CLASS), *pods) if name})
+    facts = NamespaceFacts(priorities=dict.fromkeys(classes, priority), default_priority=priority)
+    return workload_of(kind, job, facts=facts), classes

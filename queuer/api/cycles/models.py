@@ -43,6 +43,7 @@ class Simulation(Model):
 
     answer: Answer
     label: str = Field(description="How far this can be relied on.")
+    warnings: list[str] = Field(default=[], description="What was assumed, as it is not known here.")
     cycle: int
     as_of: datetime
     places: list[Place] = Field(default=[], description="Where it would start.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,7 +19,7 @@ from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict
-from queuer.domain.usable import check_queue
+from queuer.domain.usable import check_queue, placed
 from queuer.domain.veil import namespaces, veiled
 from queuer.solver.records import Assignment
 from queuer.solver.simulate import Question, Simulated
@@ -51,8 +52,10 @@ async def simulate(
         config = await load_config(connection)
         rules = await _rules(connection, asked)
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
-    wrong = check_queue(asked.workload, rules.tree if rules else config.tree)
-    question = Question(workload=asked.workload, rules=rules)
+    tree, caller = rules.tree if rules else config.tree, asker.caller
+    workload = placed(replace(asked.workload, user=caller.name), caller.groups, tree)
+    wrong = check_queue(workload, tree)
+    question = Question(workload=workload, rules=rules)
     try:
         found = await simulator.ask(engine, asker.caller.name, question)
     except UnsoundPlan as error:
@@ -64,7 +67,8 @@ async def simulate(
     number, at, said = found
     if wrong is not None:
         said = Simulated(explanation=wrong)
-    return await _answer(number, at, said, asker)
+    answer = await _answer(number, at, said, asker)
+    return answer.model_copy(update={"warnings": list(asked.assumed)})
 
 
 async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:

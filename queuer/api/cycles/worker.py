@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import BinaryIO
 
@@ -25,8 +26,12 @@ def read(pipe: BinaryIO) -> object:
 
 
 def main() -> None:
-    """Answer questions until stdin ends: each with the body of a stored cycle, None = of the last."""
+    """Answer questions until stdin ends: each with the body of a stored cycle, None = of the last.
+
+    Garbage is collected while nobody waits: in the middle of reading a large cycle it would double the time.
+    """
     os.nice(10)  # decisions come first
+    gc.disable()
     questions, answers = pipes()
     known: Simulations | None = None
     while True:
@@ -49,6 +54,7 @@ def main() -> None:
             said = f"{type(error).__name__}: {error}"
         answers.write(wire.pack(said))
         answers.flush()
+        gc.collect(2 if body is not None else 1)
 
 
 if __name__ == "__main__":

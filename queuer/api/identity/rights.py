@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -118,10 +118,7 @@ class Asker:
 
     async def administered(self, paths: Iterable[str]) -> frozenset[str]:
         """Those queues that the caller may change."""
-        asked = frozenset(paths)
-        async with asyncio.TaskGroup() as group:
-            answers = {path: group.create_task(self.administers(path)) for path in asked}
-        return frozenset(path for path, answer in answers.items() if answer.result())
+        return await _those(frozenset(paths), self.administers)
 
     async def reads_everything(self) -> bool:
         """Whether the jobs of all namespaces are shown in full."""
@@ -132,11 +129,23 @@ class Asker:
         asked = frozenset(namespaces)
         if await self.reads_everything():
             return asked
-        async with asyncio.TaskGroup() as group:
-            answers = {space: group.create_task(self.reads(space)) for space in asked}
-        return frozenset(space for space, answer in answers.items() if answer.result())
+        return await _those(asked, self.reads)
 
     async def reads(self, namespace: str) -> bool:
         """Whether the jobs of one namespace are shown in full."""
         right = Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace)
         return await self.reads_everything() or await self.may(right)
+
+
+async def _those(names: Iterable[str], holds: Callable[[str], Awaitable[bool]]) -> frozenset[str]:
+    """Those names of which it holds, all asked at once. Raises the first failure by itself, as if one were asked."""
+
+    async def answer(name: str) -> bool:
+        return await holds(name)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            answers = {name: group.create_task(answer(name)) for name in names}
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return frozenset(name for name, task in answers.items() if task.result())

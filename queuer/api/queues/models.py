@@ -60,7 +60,10 @@ class Queue(Model):
         description="Who may use it; inherited from the nearest queue that names any."
     )
     policy: dict[str, Any] = Field(description="The policy in force, inherited parts included.")
-    access: dict[str, Any] = Field(description="What its jobs may ask, inherited parts included.")
+    access: dict[str, Any] = Field(
+        description="Who may use it and what jobs may ask, inherited parts included; `perUser` is its own."
+    )
+    placement: list[dict[str, Any]] = Field(description="Its own rules: where jobs go that name it.")
     quota: list[QuotaRow]
     accounts: list[Account]
     pending_workloads: int

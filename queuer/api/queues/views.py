@@ -11,8 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.live.controller import controller
 from queuer.api.queues import models
 from queuer.api.words import instant, instant_or_none, quantity_or_none
-from queuer.domain.document import export_access, export_policy
+from queuer.domain.access import export_access
+from queuer.domain.document import export_policy
 from queuer.domain.errors import NotFound
+from queuer.domain.placement import export_placement
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.store import lookup
@@ -85,6 +87,7 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
         namespaces=list(tree.namespaces(queue.path)),
         policy=export_policy(tree.policy(queue.path)),
         access=export_access(tree.access(queue.path)),
+        placement=export_placement(queue.placement),
         quota=[
             models.QuotaRow(
                 resource=row.resource,

@@ -50,6 +50,8 @@ def _misconfigured(job: Job) -> str:
     params, near = job.params, next(iter(job.params.get("nearest") or ()), None)
     if "fields" in params:
         return _malformed(job, [str(name) for name in params["fields"]])
+    if "maxRuntime" in params:
+        return f"kubectl annotate {job.kubectl} --overwrite queuer.dev/max-runtime={params['maxRuntime']}"
     if "highest" in params:
         return f"kubectl label {job.kubectl} --overwrite queuer.dev/priority-class={near or 'CLASS'}"
     if "level" in params:
@@ -58,6 +60,8 @@ def _misconfigured(job: Job) -> str:
         return f"kubectl annotate {job.kubectl} " + (f"--overwrite {key}={level}" if level else f"{key}-")
     if near is not None:
         return f"kubectl label {job.kubectl} --overwrite queuer.dev/queue={near}"
+    if "user" in params:
+        return f"ask who administers {params['queue']} to let {params['user'] or 'its user'} use it"
     if "queue" in params:
         return f"ask who administers {params['queue']} to let namespace {job.namespace} use a queue"
     return _again(job, "what the reason names mended")
@@ -92,6 +96,8 @@ def _flavor(job: Job) -> str:
 
 def _quota(job: Job) -> str:
     queue = job.params.get("queue", job.queue)
+    if "perUser" in job.params:
+        return f"wait; what {job.params['user']} runs has to end first: queuer jobs -q {queue}"
     return (
         _tried(job)
         or f"wait; queuer queue show {queue} says what is used; who administers it may raise the limit"

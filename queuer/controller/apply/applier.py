@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from queuer.controller.apply.pause import FIRST, LONGEST, Pause
+from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("applier")
@@ -61,16 +60,6 @@ class Answer(StrEnum):
     DONE = "done"
     AGAIN = "again"
     STALE = "stale"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """How an entry ended."""
-
-    entry: Entry
-    outcome: Outcome
-    resource_version: str | None = None
-    message: str | None = None
 
 
 def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
@@ -156,7 +145,7 @@ class Applier:
 
         Servers that are unreachable or ask for a pause are waited for, by all entries together.
         """
-        body, pause, conflicts = entry.patch, FIRST, 0
+        body, pauses, conflicts = entry.patch, iter(BACK_OFF), 0
         while True:
             try:
                 version = await self._ask(partial(self._patch_wanted, entry, body))
@@ -171,7 +160,7 @@ class Applier:
                 # Only an admission has an alternative: what suspends or withdraws goes on until it is through.
                 last = conflicts >= _MOST_CONFLICTS and entry.kind is EntryKind.ADMIT
                 if conflicts >= _MOST_CONFLICTS:
-                    await asyncio.sleep(LONGEST)
+                    await asyncio.sleep(BACK_OFF.longest)
                 again = await self._after_conflict(entry, error, last=last)
                 if isinstance(again, Result):
                     return again
@@ -182,8 +171,7 @@ class Applier:
                 if error.status >= 500 or entry.kind is not EntryKind.ADMIT:
                     # An eviction or withdrawal has no alternative: capacity must not be given away before it.
                     log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message)
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, LONGEST)
+                    await asyncio.sleep(next(pauses))
                     continue
                 return Result(entry=entry, outcome=Outcome.INVALID, message=error.message)
 
@@ -224,11 +212,10 @@ class Applier:
         return self._jobs.rebuilt(entry, job)
 
     async def _read(self, uid: str) -> JobView | None:
-        pause = FIRST
+        pauses = iter(BACK_OFF)
         while True:
             try:
                 return await self._ask(lambda: self._jobs.read(uid))
             except (ApiError, Unavailable) as error:
                 log.warning("job not read, tried again", workload=uid, said=str(error))
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST)
+                await asyncio.sleep(next(pauses))

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from queuer.controller.apply.notes import Event
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.views import seconds_of
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view, seconds_of
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
+from queuer.domain.usable import placed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path, pod_selectors
-from queuer.kube.objects import (
-    PODS,
-    LimitRange,
-    Namespace,
-    Pod,
-    PriorityClass,
-    ResourceQuota,
-    RuntimeClass,
-)
+from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
-    STATUS,
     Mark,
-    admission_of,
     admit_patch,
     evict_patch,
     mark_patch,
@@ -43,63 +33,11 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
-from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, workload_of
+from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
-MANAGED = "queuer.dev/managed"
-OPTED_IN = frozenset({"true", "required"})
-
 _POD = msgspec.json.Decoder(Pod)
-
-
-@dataclass(slots=True)
-class Facts:
-    """What the meaning of a job depends on beside itself, as watched, all by uid; and the schedulers in use here."""
-
-    namespaces: dict[str, Namespace] = field(default_factory=dict)
-    limit_ranges: dict[str, LimitRange] = field(default_factory=dict)
-    resource_quotas: dict[str, ResourceQuota] = field(default_factory=dict)
-    runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
-    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
-    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
-
-    def of(self, namespace: str) -> NamespaceFacts:
-        """The facts of one namespace."""
-        classes = self.priority_classes.values()
-        return NamespaceFacts(
-            limit_ranges=tuple(r for r in self.limit_ranges.values() if r.metadata.namespace == namespace),
-            overheads={c.metadata.name: c.overhead.pod_fixed for c in self.runtime_classes.values()},
-            priorities={c.metadata.name: c.value for c in classes},
-            default_priority=next((c.value for c in classes if c.global_default), 0),
-            schedulers=self.schedulers,
-        )
-
-    def opted_in(self) -> frozenset[str]:
-        """Names of the namespaces whose labelled jobs are ours to touch."""
-        return frozenset(
-            n.metadata.name for n in self.namespaces.values() if n.metadata.labels.get(MANAGED) in OPTED_IN
-        )
-
-
-def job_view(kind: Kind, found: Any) -> JobView:
-    """A job object as memory holds it."""
-    meta = found.metadata
-    return JobView(
-        uid=meta.uid,
-        kind=kind.name,
-        namespace=meta.namespace,
-        name=meta.name,
-        resource_version=meta.resource_version,
-        suspended=kind.suspended(found),
-        quiet=kind.quiet(found),
-        outcome=kind.outcome(found),
-        admission=admission_of(found),
-        status=meta.annotations.get(STATUS),
-        left=kind.left(found),
-        sizes={role.name: max(0, role.count) for role in kind.roles(found)},
-        object=found,
-    )
 
 
 class ClusterJobs:
@@ -113,7 +51,8 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        found = workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return placed(found, job.groups, self._state.rules.tree)
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""
@@ -121,7 +60,7 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
-        return bare_workload(BY_NAME[job.kind], job.object)
+        return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""
@@ -137,9 +76,9 @@ class ClusterJobs:
             decided.queue, decided.pod_sets, decided.hold, decided.required,
         )  # fmt: skip
 
-    def reckoning(self) -> Reckoning:
+    def resource_quotas(self) -> Collection[ResourceQuota]:
         """The ResourceQuotas of the namespaces as they are now."""
-        return Reckoning(self._state, self._facts.resource_quotas.values())
+        return self._facts.resource_quotas.values()
 
     # -- patches
 

@@ -15,13 +15,13 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from queuer.controller.landing.steps import Cause
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.memory.turns import Turns
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
+from queuer.domain.workload import Cause
 from queuer.kube.client import ApiError, ConflictError
 from queuer.store.cycles import NewEviction
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-FIRST, LONGEST = 0.1, 10.0
+from queuer.domain.backoff import BackOff
+
+BACK_OFF = BackOff(first=0.1, longest=10.0)
 """Seconds, where the server does not say how long."""
 
 
@@ -16,7 +18,7 @@ class Pause:
 
     def __init__(self) -> None:
         self._until = 0.0
-        self._next = FIRST
+        self._pauses = iter(BACK_OFF)
 
     async def over(self) -> None:
         """Wait for the end of the pause that is on, if any."""
@@ -29,9 +31,9 @@ class Pause:
         """
         now = asyncio.get_running_loop().time()
         if now >= self._until:
-            self._until, self._next = now + self._next, min(2 * self._next, LONGEST)
+            self._until = now + next(self._pauses)
         self._until = max(self._until, now + (asked or 0.0))
 
     def answered(self) -> None:
         """The server takes requests again."""
-        self._next = FIRST
+        self._pauses = iter(BACK_OFF)

@@ -11,13 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from queuer.controller.landing.steps import Cause
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
-from queuer.domain.workload import Workload
+from queuer.domain.workload import Cause, Workload
 from queuer.kube.client import ApiError
 from queuer.store.cycles import NewEviction
 

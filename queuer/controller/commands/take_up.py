@@ -14,13 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands.limits import Use
-from queuer.controller.commands.verbs import CAUSE, Case, Done, refuse, run
+from queuer.controller.commands.verbs import Case, Done, refuse, run
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
+from queuer.domain.workload import Cause
 from queuer.store import commands
 from queuer.store.commands import Answer, Command, NewOverride
 from queuer.store.engine import begin
@@ -78,7 +79,7 @@ def carry_out(
                 if done.eviction is not None and before is not None:
                     use().goes(before)
                     metrics.evictions.labels(
-                        queue_label(before.workload.queue, state.rules.tree), CAUSE
+                        queue_label(before.workload.queue, state.rules.tree), Cause.COMMAND
                     ).inc()
                 changed += _write_down(batch, before, done)
                 _answer(batch, command, done)

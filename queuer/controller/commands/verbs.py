@@ -21,13 +21,11 @@ from queuer.domain.fields import nearest
 from queuer.domain.override import Override, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import Cause, State, Workload
 from queuer.store.commands import Command
 from queuer.store.cycles import NewEviction
 from queuer.store.tables import CommandOutcome, CommandVerb
 
-CAUSE = "command"
-"""Cause of an eviction by command."""
 REST = 60.0
 """Seconds for which an evicted gang is not offered: it was sent away to make room."""
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -133,7 +131,7 @@ def _evict(case: Case, live: Live) -> Done:
         outcome=CommandOutcome.DONE,
         message=told.primary.text,
         live=replace(after, explanation=told),
-        eviction=NewEviction(uid=live.uid, cause=CAUSE, patch=case.jobs.evict(live), note=note),
+        eviction=NewEviction(uid=live.uid, cause=Cause.COMMAND, patch=case.jobs.evict(live), note=note),
     )
 
 

@@ -5,7 +5,7 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -13,21 +13,22 @@ from typing import Any, Protocol
 import msgspec
 
 from queuer.controller.cycle.forecast import is_hit, with_estimate
-from queuer.controller.cycle.overrun import CAUSE as OVERRUN
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.cycle.whom import for_whom
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
-from queuer.controller.ledger.culprits import about
+from queuer.controller.ledger.commit import about
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
-from queuer.domain.workload import State, Workload
-from queuer.solver.records import Admission, Bond, Plan, Reservation, Snapshot
+from queuer.domain.workload import Cause, State, Workload
+from queuer.kube.objects import ResourceQuota
+from queuer.solver.records import Admission, Bond, Plan, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -48,36 +49,6 @@ class Asked:
     barred: Mapping[str, Explanation] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """The commit of a plan: rows for the store, and the workloads as they are once it is committed."""
-
-    record: CycleRecord
-    admissions: tuple[NewAdmission, ...]
-    evictions: tuple[NewEviction, ...]
-    explanations: Mapping[str, Explanation]
-    bonds: tuple[Bond, ...]
-    reservations: tuple[Reservation, ...]
-    after: tuple[Live, ...]
-
-    @property
-    def uids(self) -> frozenset[str]:
-        """All workloads that the commit is about."""
-        parts = (self.admissions, self.evictions, self.bonds, self.reservations)
-        return frozenset(row.uid for part in parts for row in part).union(self.explanations)
-
-    def of(self, uid: str) -> Answered:
-        """The commit of what is about one workload."""
-        return replace(
-            self,
-            admissions=tuple(row for row in self.admissions if row.uid == uid),
-            evictions=tuple(row for row in self.evictions if row.uid == uid),
-            bonds=tuple(row for row in self.bonds if row.uid == uid),
-            reservations=tuple(row for row in self.reservations if row.uid == uid),
-            explanations={u: why for u, why in self.explanations.items() if u == uid},
-        )
-
-
 class Patches(Protocol):
     """How jobs are started and suspended; see `queuer.controller.apply.jobs`."""
 
@@ -90,7 +61,7 @@ class Patches(Protocol):
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what memory holds of it."""
 
-    def reckoning(self) -> Reckoning:
+    def resource_quotas(self) -> Iterable[ResourceQuota]:
         """The ResourceQuotas of the namespaces as they are now."""
 
 
@@ -105,7 +76,7 @@ def answer(
     new_id: Callable[[], str],
     retell: float,
     ranges: Mapping[str, StartRange] = MappingProxyType({}),
-) -> Answered:
+) -> NewCycle:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one.
 
     `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons. Raises Mishandled naming a
@@ -117,7 +88,7 @@ def answer(
         if _is_offered(pending.workload.uid, state, now=now)
         and _asks_the_same(state.live[pending.workload.uid].workload, pending.workload)
     }
-    reckoning, refused = patches.reckoning(), dict[str, Explanation]()
+    reckoning, refused = Reckoning(state, patches.resource_quotas()), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
@@ -145,7 +116,7 @@ def answer(
     bound = {bond.uid for bond in bonds}
     reservations = tuple(r for r in plan.reservations if r.uid in standing)
     late = overrun(state, (r for r in reservations if r.uid not in after), now=now)
-    leave = {uid: (beneficiary, OVERRUN) for uid, beneficiary in late.items()}
+    leave = {uid: (beneficiary, Cause.MAX_RUNTIME.value) for uid, beneficiary in late.items()}
     # Whoever is gone or asks for something else needs nobody to go.
     leave |= {e.uid: (e.beneficiary, e.rule.value) for e in plan.evictions if e.beneficiary in bound}
     displaced = dict[str, Explanation]()
@@ -172,7 +143,7 @@ def answer(
     explanations = to_write(told, state, after, now=now, every=retell)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation, told=now)
-    return Answered(
+    return NewCycle(
         record=_record(asked, plan, state, now=now),
         admissions=tuple(admissions),
         evictions=tuple(evictions),

@@ -6,22 +6,22 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from queuer.controller.cycle.answer import Answered, Asked, answer
-from queuer.controller.cycle.commit import remember, write_answer, write_capacity
+from queuer.controller.cycle.answer import Asked, answer
 from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.newest import Keeper
+from queuer.controller.cycle.per_user import beyond
 from queuer.controller.cycle.recorder import Recorder
+from queuer.controller.cycle.remember import remember
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
 from queuer.controller.health.probes import Health
-from queuer.controller.ledger.culprits import Mishandled, culprits
+from queuer.controller.ledger.commit import Mishandled, commit
+from queuer.controller.ledger.new_cycle import NewCycle, undecided
 from queuer.controller.logs import logger
 from queuer.controller.term import Term
 from queuer.solver.records import Budget, Plan, Snapshot
@@ -33,6 +33,9 @@ log = logger("decisions")
 
 TOLD = 250
 """Reasons that are written with a decision; the others follow."""
+CAPACITY = "capacity"
+"""Trigger of a record that only says that the cluster's capacity changed: readers take it from the newest record, and
+while nobody waits none is made."""
 NOTED = 5.0
 """Seconds between two notes of the capacity alone."""
 
@@ -114,7 +117,8 @@ class Decisions:
             cycle = self._term.next_cycle()
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
-                    barred = self._term.jobs.reckoning().barred(waiting)
+                    barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
+                    barred |= beyond((live for live in waiting if live.uid not in barred), state)
                     snapshot = take(state, now=now, barred=barred)
             except Mishandled as error:
                 self._term.set_aside(error.found)
@@ -181,7 +185,7 @@ class Decisions:
             except Mishandled as error:
                 self._term.set_aside(error.found)
 
-    def _answer(self, asked: Asked, plan: Plan, *, now: float) -> Answered | None:
+    def _answer(self, asked: Asked, plan: Plan, *, now: float) -> NewCycle | None:
         """The commit of a plan; None where the plan is none that can be committed: nothing is changed by it yet."""
         term = self._term
         try:
@@ -196,19 +200,14 @@ class Decisions:
             term.metrics.refused_plans.inc()
             return None
 
-    async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
+    async def _commit(self, asked: Asked, plan: Plan, found: NewCycle) -> None:
         """One transaction, then memory, then the effects. Raises Mishandled where somebody's part fails."""
         term = self._term
         await term.settings.failpoints.at(Point.DECIDED)
         now_told = dict(islice(found.explanations.items(), TOLD))
-        try:
-            with term.metrics.phase("commit", cycle=asked.cycle):
-                async with begin(term.engine) as connection:
-                    at_once = replace(found, explanations=now_told)
-                    committed = await write_answer(connection, at_once, epoch=term.epoch)
-        except Exception as error:
-            alone = partial(_write_of, found, epoch=term.epoch)
-            raise Mishandled(await culprits(term.engine, error, found.uids, alone)) from error
+        with term.metrics.phase("commit", cycle=asked.cycle):
+            at_once = replace(found, explanations=now_told)
+            committed = await commit(term.engine, at_once, epoch=term.epoch)
         self._capacity = found.record.capacity
         term.state.untold |= {u: why for u, why in found.explanations.items() if u not in now_told}
         await term.settings.failpoints.at(Point.COMMITTED)
@@ -227,10 +226,6 @@ class Decisions:
         if capacity == self._capacity or now < self._noted + NOTED:
             return
         self._capacity, self._noted = capacity, now
-        cycle = term.next_cycle()
+        found = undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY)
         async with begin(term.engine) as connection:
-            await write_capacity(connection, state=term.state, epoch=term.epoch, cycle=cycle, now=now)
-
-
-async def _write_of(found: Answered, connection: AsyncConnection, uid: str, *, epoch: int) -> None:
-    await write_answer(connection, found.of(uid), epoch=epoch)
+            await found.write(connection, term.epoch)

@@ -13,7 +13,6 @@ from queuer.domain.quantity import NOTHING, add
 from queuer.domain.workload import State
 from queuer.solver.records import Reservation
 
-CAUSE = "max-runtime"
 LATE = 60.0
 """Seconds that work is given beyond its bound, beside the grace of its pods: it may be about to end."""
 

@@ -16,7 +16,7 @@ FEW, PORTIONS = 200, 10
 """Of rows of which figures alone moved, so many are written after a decision, or one of so many portions."""
 _WHOSE = (
     "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "ownerQueue", "victims", "freed",
-    "cause",
+    "cause", "user", "perUser",
 )  # fmt: skip
 """Parameters of a reason that say what or who it is about; the others are figures."""
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
-from queuer.controller.ledger.culprits import Mishandled
+from queuer.controller.ledger.commit import Mishandled
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from queuer.controller.cycle.overrun import CAUSE as OVERRUN
 from queuer.domain.figures import devices
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import child_towards, common_ancestor
-from queuer.domain.workload import Workload
+from queuer.domain.workload import Cause, Workload
 from queuer.solver.records import EvictionRule
 
 
@@ -15,7 +14,7 @@ def for_whom(cause: str, victim: Workload, other: Workload) -> str:
     own = other.namespace == victim.namespace
     who = f"{other.namespace}/{other.name} in {other.queue}" if own else f"a job of {other.queue}"
     text = f"evicted for {who}, which asks {devices(format_resources(other.demand))} and "
-    if cause == OVERRUN:
+    if cause == Cause.MAX_RUNTIME:
         return f"{text}has a reservation there; it ran longer than its max-runtime"
     if cause == EvictionRule.RECLAIM:
         at = common_ancestor(victim.queue, other.queue)

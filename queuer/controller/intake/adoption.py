@@ -10,39 +10,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from dataclasses import replace
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.ledger import rows
-from queuer.controller.ledger.culprits import culprits
+from queuer.controller.ledger.commit import Mishandled, about, commit
+from queuer.controller.ledger.new_cycle import NewCycle, undecided
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
-from queuer.domain.usable import check_queue
+from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import PodSet, State
-from queuer.solver.records import Assignment, SolveStatus
-from queuer.store import cycles
-from queuer.store.cycles import Committed, CycleRecord, NewAdmission
-from queuer.store.engine import begin
+from queuer.solver.records import Assignment
+from queuer.store.cycles import NewAdmission
 
 log = logger("adoption")
 
 TRIGGER = "adopted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """The commit that charges them, and the workloads as they are after it."""
-
-    record: CycleRecord
-    admissions: tuple[NewAdmission, ...]
-    after: tuple[Live, ...]
 
 
 class Adopter:
@@ -54,19 +42,18 @@ class Adopter:
 
     async def look(self, uids: Sequence[str]) -> None:
         """Charge those of these workloads that are to be. Whose part fails is set aside."""
-        term, lives = self._term, {live.uid: live for live in self._found.among(uids)}
+        term, lives = self._term, self._found.among(uids)
         if not lives:
             return
-        cycle = term.next_cycle()
         try:
-            async with begin(term.engine) as connection:
-                adopted, committed = await self._write(connection, *lives.values(), cycle=cycle)
-        except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
-            failed = await culprits(
-                term.engine, error, lives, lambda c, uid: self._write(c, lives[uid], cycle=cycle)
-            )
-            term.set_aside(failed)
-            term.state.touched.update(lives)
+            adopted = adopt(
+                lives, state=term.state, jobs=term.jobs, epoch=term.epoch, cycle=term.next_cycle(), now=term.clock(),
+                new_id=term.new_id,
+            )  # fmt: skip
+            committed = await commit(term.engine, adopted, epoch=term.epoch)
+        except Mishandled as error:
+            term.set_aside(error.found)
+            term.state.touched.update(live.uid for live in lives)
             return
         for live in adopted.after:
             log.warning("adopted", workload=live.uid, queue=live.workload.queue)
@@ -75,23 +62,6 @@ class Adopter:
         term.state.reconsider()
         await term.settings.failpoints.at(Point.ADOPTED)
         term.send(committed.entries)
-
-    async def _write(
-        self, connection: AsyncConnection, *lives: Live, cycle: int
-    ) -> tuple[Adoption, Committed]:
-        term, state = self._term, self._term.state
-        adopted = adopt(
-            lives, state=state, jobs=term.jobs, epoch=term.epoch, cycle=cycle, now=term.clock(),
-            new_id=term.new_id,
-        )  # fmt: skip
-        return adopted, await cycles.commit(
-            connection,
-            epoch=term.epoch,
-            record=adopted.record,
-            admissions=adopted.admissions,
-            bonds=tuple(map(rows.bond_row, state.bonds)),
-            reservations=tuple(map(rows.reservation_row, state.reservations)),
-        )
 
 
 class Found:
@@ -123,7 +93,9 @@ def objection(live: Live, state: ClusterState) -> str | None:
     """Why a job that runs is not charged to the queue that it names, None if it is."""
     if not live.workload.pod_sets:
         return "it cannot be read" if live.explanation is None else live.explanation.primary.text
-    refused = check_queue(live.workload, state.rules.tree)
+    tree, job = state.rules.tree, state.jobs.get(live.uid)
+    groups = () if job is None else job.groups
+    refused = check_queue(live.workload, tree) or check_user(live.workload, groups, tree)
     return None if refused is None else refused.primary.text
 
 
@@ -136,31 +108,29 @@ def adopt(
     cycle: int,
     now: float,
     new_id: Callable[[], str],
-) -> Adoption:
-    """Charge these as they run."""
+) -> NewCycle:
+    """Charge these as they run. Raises Mishandled naming one of which that cannot be said."""
     admissions, after = [], []
     for live in lives:
-        assignments = tuple(_as_it_is(pod_set, live, state) for pod_set in live.workload.pod_sets)
-        placement = Placement(id=new_id(), epoch=epoch, cycle=cycle, at=now, assignments=assignments)
-        admissions.append(
-            NewAdmission(
-                id=placement.id,
-                uid=live.uid,
-                attempt=live.attempt,
-                assignments=tuple(map(rows.assignment_json, assignments)),
-                charges=rows.charges(live.workload, assignments),
-                patch=jobs.adopt(live, placement),
-                before=live.state,
+        with about(live.uid):
+            assignments = tuple(_as_it_is(pod_set, live, state) for pod_set in live.workload.pod_sets)
+            placement = Placement(id=new_id(), epoch=epoch, cycle=cycle, at=now, assignments=assignments)
+            admissions.append(
+                NewAdmission(
+                    id=placement.id,
+                    uid=live.uid,
+                    attempt=live.attempt,
+                    assignments=tuple(map(rows.assignment_json, assignments)),
+                    charges=rows.charges(live.workload, assignments),
+                    patch=jobs.adopt(live, placement),
+                    before=live.state,
+                )
             )
-        )
         after.append(
             replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None)
         )
-    record = CycleRecord(
-        id=cycle, started_at=now, finished_at=now, trigger=TRIGGER, status=SolveStatus.GREEDY, waiting=0,
-        capacity=state.capacity_by_flavor,
-    )  # fmt: skip
-    return Adoption(record=record, admissions=tuple(admissions), after=tuple(after))
+    found = undecided(state, cycle=cycle, now=now, trigger=TRIGGER)
+    return replace(found, admissions=tuple(admissions), after=tuple(after))
 
 
 def _as_it_is(pod_set: PodSet, live: Live, state: ClusterState) -> Assignment:

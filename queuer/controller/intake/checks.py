@@ -12,23 +12,33 @@ from typing import Any
 
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import Rules
+from queuer.domain.fields import format_duration
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import LONGEST, Explanation
-from queuer.domain.usable import check_queue, either, misconfigured, usable_leaves
+from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
+from queuer.kube.workloads import MAX_RUNTIME, PRIORITY_CLASS, NamespaceFacts
 from queuer.store.tables import Barred
 
 
 def check(
-    workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
+    workload: Workload,
+    rules: Rules,
+    nodes: Collection[Node],
+    *,
+    facts: NamespaceFacts,
+    before: Live | None,
+    groups: Collection[str] = (),
 ) -> tuple[Barred, Explanation] | None:
-    """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
-    queue = check_queue(workload, rules.tree)
+    """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now;
+    `groups`: of its user.
+    """
+    queue = check_queue(workload, rules.tree) or check_user(workload, groups, rules.tree)
     drained = None if queue else _drained(workload, rules.tree, before=before)
     priority = None if queue else _priority(workload, rules.tree, facts)  # a wrong queue allows nothing yet
-    wrong = together(queue, drained, priority, *_levels(workload, rules.topology, nodes))
+    runtime = None if queue else _runtime(workload, rules.tree)
+    wrong = together(queue, drained, priority, runtime, *_levels(workload, rules.topology, nodes))
     if wrong is None:
         return None
     return Barred.MISCONFIGURED if drained is None else Barred.DRAINING, wrong
@@ -87,6 +97,24 @@ def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Exp
         f"priority {workload.priority} is above {most}, the most that queue {workload.queue} allows "
         f"(maxPriority {highest}{missing}); set the label {PRIORITY_CLASS} to {either(allowed[:3]) or 'another class'}",
         queue=workload.queue, priority=workload.priority, highest=most, maxPriority=highest, nearest=allowed[:3],
+    )  # fmt: skip
+
+
+def _runtime(workload: Workload, tree: QueueTree) -> Explanation | None:
+    """A job promises to end within what its queue allows."""
+    most, promised = tree.access(workload.queue).max_runtime, workload.max_runtime
+    if most is None or (promised is not None and promised <= most):
+        return None
+    allowed = format_duration(most)
+    said = (
+        "this one promises no end"
+        if promised is None
+        else f"this one may run for {format_duration(promised)}"
+    )
+    return misconfigured(
+        f"queue {workload.queue} takes jobs that run for {allowed} at most (maxRuntime), {said}; "
+        f"set the annotation {MAX_RUNTIME} to {allowed} or less",
+        queue=workload.queue, maxRuntime=allowed,
     )  # fmt: skip
 
 

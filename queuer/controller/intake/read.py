@@ -21,7 +21,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
-from queuer.domain.usable import check_queue
+from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import State, Workload
 from queuer.kube.workloads import QUEUE
 from queuer.store.tables import Barred
@@ -77,11 +77,14 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     except InvalidInput as error:
         workload = overridden(jobs.bare_workload(job), override)
         named = not any(QUEUE in problem.field for problem in error.problems)
-        queue = check_queue(workload, state.rules.tree) if named else None
+        tree = state.rules.tree
+        queue = (check_queue(workload, tree) or check_user(workload, job.groups, tree)) if named else None
         barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
     else:
         facts = jobs.facts(job)
-        wrong = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
+        wrong = check(
+            workload, state.rules, state.nodes.values(), facts=facts, before=known, groups=job.groups
+        )
         barred, explanation = wrong or (None, None)
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))

@@ -16,13 +16,14 @@ import msgspec
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import Workload
 from queuer.kube.client import ApiError
 
 log = logger("confirm")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+_BACK_OFF = BackOff(first=0.25, longest=5.0)
 _READ_SECONDS = 5.0
 _AT_ONCE = 4
 """Reads of one namespace: the slow reads of one must not take all connections."""
@@ -67,7 +68,7 @@ class Confirmer:
                 group.create_task(self._confirm(live), name="confirm")
 
     async def _confirm(self, live: Live) -> None:
-        slots, pause = self._slots_of(live.workload.namespace), _FIRST_PAUSE
+        slots, pauses = self._slots_of(live.workload.namespace), iter(_BACK_OFF)
         try:
             while self._stands(live):
                 async with slots:
@@ -76,8 +77,7 @@ class Confirmer:
                     self._gone.add(live.uid)
                     self._state.touch(live.uid)
                     return
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(next(pauses))
         finally:
             self._under_way.discard(_key(live))
 

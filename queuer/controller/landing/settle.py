@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, back_off, next_step
+from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
 from queuer.controller.memory.live import JobView, Live
-from queuer.domain.workload import State
+from queuer.domain.backoff import BackOff
+from queuer.domain.workload import Cause, State
 
-DELETED = "deleted"
 _MOST_STEPS = 8
 
 
@@ -22,8 +22,7 @@ class Limits:
     """The times that landing depends on, see `settings.Settings`."""
 
     landing_deadline: float
-    avoid: float
-    avoid_limit: float
+    avoid: BackOff
     lost_node: float
 
 
@@ -152,7 +151,7 @@ def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Lim
     rests for a growing time: what keeps it is most likely the same everywhere.
     """
     failures = live.failures + 1
-    pause = back_off(failures, base=limits.avoid, limit=limits.avoid_limit)
+    pause = limits.avoid.after(failures)
     avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(refused, now + pause)
     elsewhere = failures == 1 and bool(refused)
     rest = None if elsewhere else now + pause
@@ -166,7 +165,7 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: f
     state = ended or (State.FAILED if vanished and before.charged else None)
     if state is None and after is not None and after.state is not before.state:
         state = after.state
-    cause = next((s.cause.value for s in steps if s.cause is not None), DELETED if vanished else "")
+    cause = next((s.cause.value for s in steps if s.cause is not None), Cause.DELETED if vanished else "")
     landed = before.landed is not None or Move.LANDED in moves
     recharge = {name for step in steps for name in step.requests}
     if after is not None and after.placement is not None and before.placement is not None:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodView
 from queuer.domain.quantity import Resources
-from queuer.domain.workload import State
+from queuer.domain.workload import Cause, State
 
 PATIENCE = 4
 """Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
@@ -48,14 +48,6 @@ class Move(StrEnum):
     VANISHED = "vanished"  # the job was deleted
     REQUEUE = "requeue"  # evicted, quiet, pods gone: back to its queue
     RELEASE = "release"  # ended and pods gone: its capacity is free
-
-
-class Cause(StrEnum):
-    """Why a gang is evicted other than by a plan."""
-
-    LANDING_TIMEOUT = "landing-timeout"
-    LOST_PODS = "lost-pods"
-    SUSPENDED = "suspended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,8 +311,3 @@ def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
             live.short.since + _patience(live, live.short, said, landing_deadline) for said in ("", "some")
         }
     return tuple(sorted(due))
-
-
-def back_off(failures: int, *, base: float, limit: float) -> float:
-    """Seconds of pause after the n-th failure in a row (from 1)."""
-    return min(limit, base * 2.0 ** min(failures - 1, 30))

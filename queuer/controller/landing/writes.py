@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
 
-from queuer.controller.apply.applier import Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.landing.confirm import Confirmer
@@ -20,10 +19,10 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
-from queuer.domain.workload import State
+from queuer.domain.workload import Cause, State
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Effect
+from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind
 from queuer.store.tables import Outcome as Ended
 from queuer.store.workloads import StateChange
@@ -58,7 +57,9 @@ def _take_result(
             confirmed = replace(live.placement, unconfirmed=False)
             batch.after[live.uid] = replace(live, placement=confirmed)
         case EntryKind.WITHDRAW, Ended.APPLIED:
-            change = StateChange(uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn")
+            change = StateChange(
+                uid=live.uid, state=requeued(live).state, at=batch.now, cause=Cause.WITHDRAWN
+            )
             batch.changes[live.uid] = change
             batch.release.append(live.uid)  # a later step of this round may take the change's place
             batch.after[live.uid] = requeued(live)

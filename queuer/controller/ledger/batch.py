@@ -5,14 +5,13 @@ It can be cut by workload, so that one whose part fails is left out of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.controller.apply.applier import Result
 from queuer.controller.memory.live import Live
 from queuer.domain.errors import Conflict
 from queuer.domain.reasons import Explanation
@@ -21,7 +20,7 @@ from queuer.store import commands, cycles, ledger, outbox, workloads
 from queuer.store.commands import Answer, NewOverride
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Done, Effect, Entry
+from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.workloads import Intake, Setback, StateChange
 
 
@@ -102,9 +101,9 @@ class Batch:
                 self.after[uid] = replace(live, attempt=attempt)
         return lost
 
-    def try_one(self, epoch: int) -> Callable[[AsyncConnection, str], Awaitable[object]]:
-        """Writes the part of one workload."""
-        return lambda connection, uid: self.part(uid.__eq__).write(connection, epoch)
+    def of(self, uid: str) -> Batch:
+        """What is about one workload."""
+        return self.part(uid.__eq__)
 
     def part(self, within: Callable[[str], bool]) -> Batch:
         """What is about the workloads for which `within` says so."""
@@ -134,7 +133,7 @@ class Batch:
 
     async def write(self, connection: AsyncConnection, epoch: int) -> tuple[Entry, ...]:
         """Write everything; returns the effects that must be sent once this is committed."""
-        await outbox.done(connection, epoch, [_done(result, at=self.now) for result in self.results])
+        await outbox.done(connection, epoch, self.results, at=self.now)
         await workloads.update_states(connection, epoch, list(self.changes.values()))
         entries = await cycles.evict(connection, epoch, self.evictions, at=self.now)
         await ledger.recharge(connection, epoch, self.recharges)
@@ -162,13 +161,3 @@ def _uid(item: Any) -> str:
             return workload.uid
         case _:
             return str(item.uid)
-
-
-def _done(result: Result, *, at: float) -> Done:
-    return Done(
-        seq=result.entry.seq,
-        outcome=result.outcome,
-        at=at,
-        resource_version=result.resource_version,
-        message=result.message,
-    )

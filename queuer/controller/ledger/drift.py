@@ -37,7 +37,7 @@ class Difference:
 
     def amounts(self) -> dict[str, int]:
         """By resource how far the ledger and the pods are from the charge, base units."""
-        booked, charged = (NOTHING if row is None else row.amounts for row in (self.booked, self.charged))
+        booked, charged = _numbers(self.booked), _numbers(self.charged)
         if (
             self.booked is not None
             and self.charged is not None
@@ -51,19 +51,38 @@ class Difference:
 
 def differences(
     book: Iterable[LedgerRow], lives: Mapping[str, Live], pods: Mapping[str, Iterable[PodView]]
-) -> dict[Key, Difference]:
-    """All that differ. `pods`: by uid of the job those that hold something, lost ones left out."""
-    booked = {(row.uid, row.pod_set): row for row in book}
-    charged = {(row.uid, row.pod_set): row for live in lives.values() for row in _charged(live)}
-    bound = {key: amounts for uid in pods if uid in lives for key, amounts in _bound(uid, pods[uid])}
-    found = {}
-    for key in {*booked, *charged, *bound}:
-        row, wanted = booked.get(key), charged.get(key)
+) -> tuple[dict[Key, Difference], dict[str, Exception]]:
+    """All that differ, and the workloads of which that cannot be said, with why. `pods`: by uid of the job those that
+    hold something, lost ones left out.
+    """
+    booked: dict[str, dict[str, LedgerRow]] = defaultdict(dict)
+    for row in book:
+        booked[row.uid][row.pod_set] = row
+    found, failed = dict[Key, Difference](), dict[str, Exception]()
+    for uid in {*booked, *lives}:
+        try:
+            for pod_set, difference in _of(booked[uid], lives.get(uid), pods.get(uid, ())):
+                found[uid, pod_set] = difference
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
+            failed[uid] = error
+    return found, failed
+
+
+def _of(
+    booked: Mapping[str, LedgerRow], live: Live | None, pods: Iterable[PodView]
+) -> list[tuple[str, Difference]]:
+    """What differs of one workload, by pod set; `live`: None = memory does not know it."""
+    charged = {} if live is None else {row.pod_set: row for row in _charged(live)}
+    bound = {} if live is None else _bound(pods)
+    queue = ROOT if live is None else live.workload.queue
+    found = []
+    for name in {*booked, *charged, *bound}:
+        row, wanted = booked.get(name), charged.get(name)
         limit = NOTHING if wanted is None else wanted.amounts
-        over = {r: n - limit.get(r, 0) for r, n in bound.get(key, NOTHING).items() if n > limit.get(r, 0)}
+        over = {r: n - limit.get(r, 0) for r, n in bound.get(name, NOTHING).items() if n > limit.get(r, 0)}
         if over or _content(row) != _content(wanted):
-            queue = row.queue if row is not None else lives[key[0]].workload.queue
-            found[key] = Difference(queue=queue, booked=row, charged=wanted, over=over)
+            at = queue if row is None else row.queue
+            found.append((name, Difference(queue=at, booked=row, charged=wanted, over=over)))
     return found
 
 
@@ -80,6 +99,9 @@ def by_queue(tree: QueueTree, found: Iterable[Difference]) -> dict[tuple[str, st
 def _charged(live: Live) -> Iterator[LedgerRow]:
     if live.placement is None:
         return
+    placed, asked = set(live.placement.counts), {pod_set.name for pod_set in live.workload.pod_sets}
+    if placed != asked:
+        raise ValueError(f"its admission is for the pod sets {sorted(placed)}, but it has {sorted(asked)}")
     for charge in charges(live.workload, live.placement.assignments, held=live.placement.held):
         if charge.count:
             yield LedgerRow(
@@ -88,13 +110,18 @@ def _charged(live: Live) -> Iterator[LedgerRow]:
             )  # fmt: skip
 
 
-def _bound(uid: str, pods: Iterable[PodView]) -> Iterator[tuple[Key, Resources]]:
+def _bound(pods: Iterable[PodView]) -> Mapping[str, Resources]:
     """What the pods on nodes request, by pod set."""
     total: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.charged_to is not None and pod.pod_set is not None:
             total[pod.pod_set] = add(total.get(pod.pod_set, {}), pod.requests)
-    return (((uid, name), amounts) for name, amounts in total.items())
+    return total
+
+
+def _numbers(row: LedgerRow | None) -> Resources:
+    """Its amounts; what somebody wrote there that is no number counts as nothing."""
+    return NOTHING if row is None else {r: n for r, n in row.amounts.items() if type(n) is int}
 
 
 def _account(row: LedgerRow) -> tuple[str, str]:

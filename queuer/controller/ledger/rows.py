@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.workload import Workload, demand_of
@@ -14,6 +15,8 @@ from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredBond, StoredReservation
 from queuer.store.inherited import StoredAdmission
 from queuer.store.workloads import StoredWorkload
+
+log = logger("rows")
 
 
 def assignment_json(assignment: Assignment) -> dict[str, Any]:
@@ -110,6 +113,23 @@ def reservation_of(row: StoredReservation) -> Reservation:
     )
 
 
+def _placement(admission: StoredAdmission, held: Mapping[str, int]) -> Placement:
+    """One of which the assignments cannot be read has none. It counts in full then, for nobody knows what it holds."""
+    at: dict[str, Any] = {
+        "id": admission.id,
+        "epoch": admission.epoch,
+        "cycle": admission.cycle,
+        "at": admission.at,
+    }
+    try:
+        found = Placement(**at, assignments=tuple(map(assignment_of, admission.assignments)))
+        charged = {name: held.get(name, count) for name, count in found.counts.items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        log.error("admission not understood", workload=admission.uid, said=repr(error))
+        return Placement(**at, assignments=())
+    return found if charged == found.counts else replace(found, reduced=charged)
+
+
 def live_of(
     stored: StoredWorkload,
     admission: StoredAdmission | None,
@@ -124,18 +144,8 @@ def live_of(
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew.
     """
-    placement, setback = None, stored.setback
-    if admission is not None:
-        placement = Placement(
-            id=admission.id,
-            epoch=admission.epoch,
-            cycle=admission.cycle,
-            at=admission.at,
-            assignments=tuple(map(assignment_of, admission.assignments)),
-        )
-        charged = {name: held.get(name, count) for name, count in placement.counts.items()}
-        if charged != placement.counts:
-            placement = replace(placement, reduced=charged)
+    setback = stored.setback
+    placement = None if admission is None else _placement(admission, held)
     return Live(
         workload=stored.workload,
         state=stored.state,

@@ -138,7 +138,7 @@ class JobView:
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
     `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them. `sizes`:
-    pods by pod set that it runs at once, as it says now; {} = not known.
+    pods by pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
     """
 
     uid: str
@@ -153,4 +153,5 @@ class JobView:
     status: str | None = None
     left: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
     object: Any = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from queuer.domain.backoff import BackOff
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 
-FIRST, LAST = 10.0, 600.0
-"""Seconds until the first retry, and until each of the last ones; twice as long each time."""
+BACK_OFF = BackOff(first=10.0, longest=600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Quarantine:
         """Set a workload aside; returns the reason to tell."""
         before = self._cases.get(uid)
         failures = 1 if before is None else before.failures + 1
-        wait = min(LAST, FIRST * 2.0 ** min(failures - 1, 30))
+        wait = BACK_OFF.after(failures)
         said = f"{type(error).__name__}: {error}"[:LONGEST]
         text = f"Queuer could not handle this job and has set it aside, next try in {wait:.0f} s: {said}"
         why = simple(Token.QUARANTINED, text, error=said, failures=failures)
@@ -52,7 +52,9 @@ class Quarantine:
         for uid in found:
             case = self._cases[uid]
             self._cases[uid] = Case(why=case.why, failures=case.failures, until=case.until, tried=True)
-        for uid in [u for u, case in self._cases.items() if case.tried and case.until + LAST < now]:
+        for uid in [
+            u for u, case in self._cases.items() if case.tried and case.until + BACK_OFF.longest < now
+        ]:
             del self._cases[uid]
         return found
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
+from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
 from queuer.domain.workload import GRACE
+from queuer.kube.kinds import Kind
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
+from queuer.kube.patches import STATUS, admission_of
 from queuer.kube.requests import effective_requests
+from queuer.kube.workloads import groups_of
 
 _EFFECTS = frozenset(TaintEffect)
 
@@ -73,6 +78,27 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         deleted=seconds_of(found.metadata.deletion_timestamp),
         grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+    )
+
+
+def job_view(kind: Kind, found: Any) -> JobView:
+    """A job object as memory holds it."""
+    meta = found.metadata
+    return JobView(
+        uid=meta.uid,
+        kind=kind.name,
+        namespace=meta.namespace,
+        name=meta.name,
+        resource_version=meta.resource_version,
+        suspended=kind.suspended(found),
+        quiet=kind.quiet(found),
+        outcome=kind.outcome(found),
+        admission=admission_of(found),
+        status=meta.annotations.get(STATUS),
+        left=kind.left(found),
+        sizes={role.name: max(0, role.count) for role in kind.roles(found)},
+        groups=groups_of(meta),
+        object=found,
     )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from queuer.controller.apply.jobs import Facts, job_view
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.views import node_of, pod_of
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.kinds import BY_NAME, KINDS, JobObject, Kind, member_of

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from queuer.controller.cycle.answer import Answered, Asked, answer
+from queuer.controller.cycle.answer import Asked, answer
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
@@ -67,8 +68,8 @@ class Patches:
     def as_decided(self, job: JobView) -> bool:
         return job.uid not in self._edited
 
-    def reckoning(self) -> Reckoning:
-        return Reckoning(self._state, self._quotas)
+    def resource_quotas(self) -> tuple[ResourceQuota, ...]:
+        return self._quotas
 
 
 def world() -> tuple[ClusterState, Asked, Plan]:
@@ -95,12 +96,12 @@ def world() -> tuple[ClusterState, Asked, Plan]:
 def committed(
     state: ClusterState, asked: Asked, plan: Plan, *,
     edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
-) -> Answered:  # fmt: skip
+) -> NewCycle:  # fmt: skip
     patches = Patches(state, edited, quotas)
     return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
 
 
-def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
+def uids(found: NewCycle) -> tuple[list[str], list[str], list[str]]:
     return (
         [a.uid for a in found.admissions],
         [e.uid for e in found.evictions],
@@ -213,7 +214,7 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
     state, asked, plan = world()
     state.bonds = plan.bonds
     state.put(replace(state.live["v"], state=State.EVICTING))
-    assert list(Patches(state, quotas=pods(2, used=1)).reckoning().barred(state.live.values())) == ["a", "v"]
+    assert list(Reckoning(state, pods(2, used=1)).barred(state.live.values())) == ["a", "v"]
     asked = replace(asked, snapshot=replace(asked.snapshot, bonds=plan.bonds))
     there = replace(plan, evictions=())
     assert uids(committed(state, asked, there, quotas=pods(2, used=1))) == ([], [], ["b"])

@@ -9,18 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.apply.applier import Answer, Applier, Result, judge
-from queuer.controller.apply.jobs import ClusterJobs, Facts
-from queuer.controller.apply.pause import FIRST, Pause
+from queuer.controller.apply.applier import Answer, Applier, judge
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.facts import Facts
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
 from queuer.store.leader import LeadershipLost
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 
 JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="7", suspended=True)
@@ -211,7 +212,7 @@ async def test_refusals_of_requests_that_were_under_way_together_are_one() -> No
     for _ in range(30):
         pause.begin()
     await pause.over()
-    assert FIRST <= loop.time() - began < 5 * FIRST
+    assert BACK_OFF.first <= loop.time() - began < 5 * BACK_OFF.first
 
 
 @pytest.mark.parametrize(

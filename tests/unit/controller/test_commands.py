@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands.take_up import carry_out
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State

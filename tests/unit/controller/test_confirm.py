@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing import confirm
 from queuer.controller.landing.confirm import Confirmer
@@ -21,11 +21,13 @@ from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.facts import Facts
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving, until
 
-LIMITS = Limits(landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0, lost_node=300.0)
+LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
 
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:

@@ -7,13 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.kube.kinds import PYTORCHJOB
@@ -102,6 +105,42 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     take_in(batch, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
     [intake] = batch.intakes
     assert (intake.workload.uid, intake.explanation) == ("j2", None)
+
+
+def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
+    """By the stamped user; where no rule is for it, it is told so. A change of the rules takes it elsewhere."""
+    state = heard()
+
+    def rules(*placement: PlacementRule) -> Rules:
+        leaves = (Queue(path=f"root.a.{name}") for name in ("one", "two"))
+        return Rules(
+            tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",), placement=placement), *leaves]),
+            revision=len(placement) + 2,
+        )
+
+    def now() -> dict[str, str]:
+        batch = Batch(now=0.0)
+        take_in(batch, state.take_unread(9), state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
+        for live in batch.after.values():
+            assert live is not None
+            state.put(live)
+        return {uid: live.workload.queue for uid, live in state.live.items()}
+
+    state.configure(rules(PlacementRule(user="bob", queue="root.a.one")))
+    for uid, user in (("b", "bob"), ("c", "carol")):
+        found = manifest(uid)
+        found["metadata"]["annotations"] = {"queuer.dev/user": user}
+        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+    assert now() == {"b": "root.a.one", "c": "root.a"}
+    told = state.live["c"].explanation
+    assert told is not None
+    assert (
+        "none of its placement rules is for namespace ns and user carol; choose root.a.one"
+        in told.primary.text
+    )
+    state.configure(rules(PlacementRule(user="carol", queue="root.a.one"), PlacementRule(queue="root.a.two")))
+    assert now() == {"b": "root.a.two", "c": "root.a.one"}
+    assert [live.explanation for live in state.lives()] == [None, None]
 
 
 def test_a_job_that_cannot_be_handled_is_the_only_one_that_is_not_taken_in(

@@ -10,10 +10,8 @@ from dataclasses import replace
 import pytest
 
 from queuer.controller.landing.steps import (
-    Cause,
     Move,
     Step,
-    back_off,
     deadlines,
     held,
     missing,
@@ -22,7 +20,7 @@ from queuer.controller.landing.steps import (
 )
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.solver.records import Assignment
 
 WORKLOAD = Workload(
@@ -288,7 +286,3 @@ def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:
     assert (step.move, step.requests) == (Move.DIFFERS, {"main": real})
     charged = replace(WORKLOAD, pod_sets=(replace(WORKLOAD.pod_sets[0], requests=real),))
     assert move(replace(RUNNING, workload=charged), JOB, *pods) is None
-
-
-def test_back_off_doubles_and_is_bounded() -> None:
-    assert [back_off(n, base=60, limit=300) for n in (1, 2, 3, 4, 9999)] == [60, 120, 240, 300, 300]

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.cycle.answer import Answered, Asked
+from queuer.controller.cycle.answer import Asked
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
-from queuer.controller.memory.quarantine import FIRST
+from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -76,11 +76,11 @@ class Refusing(Decider):
         raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
 
 
-def uncommitted(loop: Loop) -> list[Answered]:
+def uncommitted(loop: Loop) -> list[NewCycle]:
     """What is committed from now on, without a database."""
-    committed = list[Answered]()
+    committed = list[NewCycle]()
 
-    async def commit(asked: Asked, plan: Plan, found: Answered) -> None:
+    async def commit(asked: Asked, plan: Plan, found: NewCycle) -> None:
         loop.term.state.bonds = found.bonds
         committed.append(found)
 
@@ -96,7 +96,7 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     state.job_changed(job)
     state.take_unread(99), state.take_touched(99)
 
-    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
+    jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
@@ -143,7 +143,7 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
     assert "KeyError: 'strange'" in told.primary.text
     assert loop.term.state.untold == {"a": told}
     assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
-    loop.term.state.try_again(now=clock[0] + FIRST)
+    loop.term.state.try_again(now=clock[0] + BACK_OFF.first)
     assert loop.term.state.take_unread(99) == ["a"]
 
 

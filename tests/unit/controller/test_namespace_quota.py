@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import convert
 
-from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState

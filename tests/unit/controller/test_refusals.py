@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from queuer.controller.apply.refusals import Refusals
-from queuer.controller.landing.steps import Cause
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.kube.events import newest_refusal
 from queuer.store.cycles import NewEviction
 from tests.kube.stub import until

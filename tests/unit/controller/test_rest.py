@@ -7,8 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from queuer.controller.apply.applier import Result
-from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
@@ -17,12 +16,14 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.rows import live_of
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import job_view
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.solver.records import Assignment
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import Barred, EntryKind, Outcome
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS

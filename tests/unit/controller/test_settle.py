@@ -10,10 +10,11 @@ from queuer.controller.ledger.rows import charges
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.backoff import BackOff
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Assignment
 
-LIMITS = Limits(landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0, lost_node=300.0)
+LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
 WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
     pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live, Placement
-from queuer.controller.memory.quarantine import FIRST, LAST, Quarantine
+from queuer.controller.memory.quarantine import BACK_OFF, Quarantine
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.memory.turns import Turns
 from queuer.domain.workload import PodSet, State, Workload
@@ -89,10 +89,10 @@ def test_who_is_set_aside_is_tried_again_ever_more_rarely() -> None:
         now = quarantine.next
         assert quarantine.due(now) == ["u"]
         assert "u" not in quarantine
-    assert (waits[:3], waits[-1]) == ([FIRST, 2 * FIRST, 4 * FIRST], LAST)
-    assert quarantine.due(now + LAST + 1.0) == []
+    assert (waits[:3], waits[-1]) == ([BACK_OFF.first * n for n in (1, 2, 4)], BACK_OFF.longest)
+    assert quarantine.due(now + BACK_OFF.longest + 1.0) == []
     quarantine.put("u", KeyError("x"), now=now)
-    assert quarantine.next == now + FIRST, "it was well for long enough"
+    assert quarantine.next == now + BACK_OFF.first, "it was well for long enough"
 
 
 def test_the_reason_of_who_is_set_aside_names_the_error() -> None:
@@ -105,7 +105,7 @@ def test_the_reason_of_who_is_set_aside_names_the_error() -> None:
     assert "ValueError: no such thing" in why.primary.text
     state.take_unread(9)
     assert state.take_touched(9) == (), "it is left alone"
-    state.try_again(now=5.0 + FIRST)
+    state.try_again(now=5.0 + BACK_OFF.first)
     assert (state.take_unread(9), state.take_touched(9)) == (["u"], ("u",))
 
 

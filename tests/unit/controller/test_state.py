@@ -265,6 +265,57 @@ def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
         assert expected in found[1].primary.text
 
 
+ACCESSES = [
+    Queue(path="root.one", namespaces=("ns",), access=Access(users=("bob",), groups=("ml", "ops"))),
+    Queue(path="root.two", namespaces=("ns",), access=Access(users=("alice",))),
+    Queue(path="root.three", namespaces=("other",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "expected"),
+    [
+        ("bob", (), None),
+        ("alice", ("x", "ops"), None),
+        ("alice", ("x",), "user alice may not use queue root.one: it is for user bob and groups ml, ops; "
+                          "alice may use root.two from here"),
+        ("carol", (), "user carol may not use queue root.one: it is for user bob and groups ml, ops"),
+        ("", (), "a job without the annotation queuer.dev/user may not use queue root.one: it is for user bob "
+                 "and groups ml, ops"),
+    ],
+)  # fmt: skip
+def test_who_may_not_use_a_queue_is_told_who_may_and_what_is_nearest(
+    user: str, groups: tuple[str, ...], expected: str | None
+) -> None:
+    rules = replace(RULES, tree=QueueTree.of(ACCESSES))
+    asked = replace(WORKLOAD, queue="root.one", namespace="ns", user=user)
+    found = check(asked, rules, [], facts=NamespaceFacts(), before=None, groups=groups)
+    assert (None if found is None else found[1].primary.text) == expected
+
+
+@pytest.mark.parametrize(
+    ("promised", "expected"),
+    [
+        (3600.0, None),
+        (7200.0, "queue root.a.one takes jobs that run for 1h at most (maxRuntime), this one may run for 2h; "
+                 "set the annotation queuer.dev/max-runtime to 1h or less"),
+        (None, "this one promises no end; set the annotation queuer.dev/max-runtime to 1h or less"),
+    ],
+)  # fmt: skip
+def test_a_job_promises_to_end_within_what_its_queue_allows(
+    promised: float | None, expected: str | None
+) -> None:
+    rules = replace(
+        RULES, tree=QueueTree.of(replace(queue, access=Access(max_runtime=3600.0)) for queue in RULES.tree)
+    )
+    found = check(replace(WORKLOAD, max_runtime=promised), rules, [], facts=NamespaceFacts(), before=None)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert expected in found[1].primary.text
+
+
 def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_place() -> None:
     queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queuer.controller.apply.jobs import Facts
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import MOST_ON_NODE, node_of, pod_of
 from queuer.controller.watch.watches import Watches
 from queuer.domain.queue import Queue, QueueTree

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from queuer.controller.apply.jobs import MANAGED, OPTED_IN, Facts, job_view
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import MANAGED, OPTED_IN, Facts
+from queuer.controller.watch.views import job_view
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.kube.kinds import JOB as JOB_KIND

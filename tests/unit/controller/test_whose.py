@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.apply.jobs import MANAGED, Facts
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.adoption import Found, adopt
@@ -17,6 +16,7 @@ from queuer.controller.landing.settle import requeued
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.facts import MANAGED, Facts
 from queuer.controller.watch.watches import Watches
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree

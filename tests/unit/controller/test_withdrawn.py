@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from queuer.controller.apply.applier import Result
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.writes import settle_touched, take_results
@@ -13,7 +12,7 @@ from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 from tests.unit.landed import LIMITS
 

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from queuer.controller.intake.namespace_reason import Shortage, Users, reason
-from queuer.controller.ledger.culprits import about
+from queuer.controller.cycle.namespace_reason import Shortage, Users, reason
+from queuer.controller.ledger.commit import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput

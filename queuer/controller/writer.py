@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from queuer.controller.apply.applier import Result
 from queuer.controller.cycle.due import matters
 from queuer.controller.failpoints import Point
 from queuer.controller.ledger.batch import Batch
-from queuer.controller.ledger.culprits import culprits
+from queuer.controller.ledger.commit import Mishandled, commit
 from queuer.controller.term import Term
-from queuer.store.engine import begin
-from queuer.store.outbox import Entry
+from queuer.store.outbox import Entry, Result
 
 
 class Writer:
@@ -40,12 +38,10 @@ class Writer:
         batch, entries = self._without(batch, batch.failed), tuple[Entry, ...]()
         while batch.writes:
             try:
-                async with begin(term.engine) as connection:
-                    entries = await batch.write(connection, term.epoch)
+                entries = await commit(term.engine, batch, epoch=term.epoch)
                 break
-            except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
-                failed = await culprits(term.engine, error, batch.uids, batch.try_one(term.epoch))
-                batch = self._without(batch, failed)
+            except Mishandled as error:
+                batch = self._without(batch, error.found)
         for point in _written(batch):
             await term.settings.failpoints.at(point)
         term.send(entries)

@@ -1,0 +1,162 @@
+"""The cluster that lists, what-ifs and live views are measured on: 2,000 nodes, 300 queues, 10,000 jobs that wait.
+
+`bench/instances.md` says how gangs, priorities and guarantees are drawn. The controller fills the cluster itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from bench.instances import CHANCES, GPU, KEYS, PRIORITIES, Form, Mix, draw_form, instance, node_at
+from bench.kubelet import Kubelet
+from bench.scene import Scene, until
+from queuer.domain.document import TreeDocument
+from queuer.domain.nodes import HOSTNAME, Topology
+from queuer.domain.quantity import format_resources
+from queuer.domain.queue import Queue, QueueTree
+from queuer.kube.objects import JOBS, NODES, PRIORITY_CLASSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large it is. `jobs`: all, those that will run included.
+
+    `limit`: of a leaf, as a part of its drawn guarantee, and then what it is guaranteed, too.
+    """
+
+    nodes: int
+    queues: int
+    jobs: int
+    limit: float | None = None
+
+
+LOAD = Size(nodes=2000, queues=300, jobs=12_200)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A full cluster in a scene. Each leaf serves the namespace of its last name."""
+
+    scene: Scene
+    tree: QueueTree
+    kubelet: Kubelet
+    rng: Random
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def submit(self, manifest: Mapping[str, Any] | None = None) -> str:
+        """Create a job, one that is drawn if none is given; answers its uid."""
+        number = len(self.jobs)
+        job = dict(manifest or self.draw())
+        meta = job["metadata"]
+        uid = f"j{number:06}"
+        made = {
+            "name": uid,
+            "uid": uid,
+            "annotations": {},
+            "creationTimestamp": datetime.now(UTC).isoformat(),
+        }
+        job |= {"metadata": {**made, **meta}, "status": {}}
+        job["spec"] = {**job["spec"], "suspend": True}
+        self.jobs[uid] = job
+        self.scene.server.put(JOBS, job)
+        return uid
+
+    def draw(self) -> dict[str, Any]:
+        """A job of some queue, by their guarantees, as its user writes it."""
+        leaves = [queue for queue in self.tree if self.tree.is_leaf(queue.path)]
+        weights = [queue.quota[0].guaranteed or 1 for queue in leaves]
+        path = self.rng.choices(leaves, weights)[0].path
+        return manifest_of(
+            draw_form(self.rng, Mix.MIXED), queue=path, priority=self.rng.choices(PRIORITIES, CHANCES)[0]
+        )
+
+    def end(self, count: int) -> None:
+        """So many jobs succeed."""
+        for uid in self.rng.sample(self.kubelet.running, min(count, len(self.kubelet.running))):
+            self.kubelet.finish(self.now(uid))
+
+    def now(self, uid: str) -> dict[str, Any]:
+        """The job as it is in Kubernetes."""
+        meta = self.jobs[uid]["metadata"]
+        return self.scene.server.one(JOBS, meta["name"], namespace=meta["namespace"])
+
+    async def churn(self, *, every: float = 1.0, jobs: int = 8) -> None:
+        """Until cancelled: so many jobs end, and as many come."""
+        while True:
+            self.end(jobs)
+            for _ in range(jobs):
+                self.submit()
+            await asyncio.sleep(every)
+
+
+def manifest_of(form: Form, *, queue: str, priority: int) -> dict[str, Any]:
+    """A Job of one pod set as its user writes it."""
+    requests = {GPU: form.gpus, "cpu": 8_000 * form.gpus, "memory": form.gpus * 64 * 2**30}
+    amounts = format_resources(requests)
+    pod = {
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}]
+    }
+    notes = {"queuer.dev/topology-required": form.required} if form.required else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": queue.rpartition(".")[2],
+            "labels": {"queuer.dev/queue": queue, "queuer.dev/priority-class": f"p{priority}"},
+            "annotations": notes,
+        },
+        "spec": {"parallelism": form.pods, "completions": form.pods, "template": {"spec": pod}},
+    }
+
+
+async def filled(scene: Scene, size: Size, *, seed: int) -> Cluster:
+    """The cluster, once the controller has looked at every job. A few may still move."""
+    drawn = instance(nodes=size.nodes, pending=0, queues=size.queues, mix=Mix.MIXED, fill=1.0, seed=seed).tree
+    queues = tuple(
+        replace(queue, namespaces=(queue.path.rpartition(".")[2],)) if drawn.is_leaf(queue.path) else queue
+        for queue in drawn
+    )
+    await scene.configure(TreeDocument(queues=queues, topology=Topology(keys=(*KEYS, HOSTNAME))))
+    for number in range(size.nodes):
+        scene.server.put(NODES, _node(number))
+    for value in PRIORITIES:
+        name = f"p{value}"
+        scene.server.put(PRIORITY_CLASSES, {"metadata": {"name": name, "uid": name}, "value": value})
+    made = Cluster(scene=scene, tree=QueueTree.of(queues), kubelet=Kubelet(scene.server), rng=Random(seed))
+    for _ in range(size.jobs):
+        made.submit()
+    await scene.phase(await scene.start(), "leading")
+    await until(lambda: _all_told(scene, size.jobs), seconds=300, what="every job runs or knows why not")
+    return made
+
+
+def _serving(leaf: Queue, limit: float | None) -> Queue:
+    rows = leaf.quota
+    if limit is not None:
+        amounts = [int(limit * (row.guaranteed or 0)) + 1 for row in rows]
+        rows = tuple(replace(row, guaranteed=n, limit=n) for row, n in zip(rows, amounts, strict=True))
+    return replace(leaf, namespaces=(leaf.path.rpartition(".")[2],), quota=rows)
+
+
+async def _all_told(scene: Scene, jobs: int) -> bool:
+    return (
+        await scene.value("SELECT count(*) FROM workload WHERE token IS NOT NULL OR state = 'Running'")
+        >= jobs - 100
+    )
+
+
+def _node(number: int) -> dict[str, Any]:
+    node = node_at(number, used=0).node
+    return {
+        "metadata": {"name": node.name, "uid": node.name, "labels": dict(node.labels)},
+        "spec": {},
+        "status": {
+            "allocatable": dict(format_resources(node.allocatable)),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }

@@ -1,0 +1,84 @@
+"""Where a job would go, and whether it may: labels, placement rules and access asked without a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from queuer.api.deps import PREFIX, Asking, Snapshot
+from queuer.api.models import Model
+from queuer.domain.access import export_access
+from queuer.domain.placement import export_placement
+from queuer.domain.queue import ROOT, QueueState
+from queuer.domain.usable import check_queue, check_user, usable_leaves
+from queuer.domain.workload import Workload
+from queuer.store.config import load_config
+
+router = APIRouter(prefix=PREFIX, tags=["queues"])
+MOST = 100
+"""Queues that are named."""
+
+
+class Step(Model):
+    """A rule of a queue that hands the job on."""
+
+    queue: str = Field(description="Whose rule it is.")
+    rule: dict[str, Any] = Field(description="As it is written under `placement`.")
+
+
+class Placement(Model):
+    """Where a job of this namespace and user would go."""
+
+    namespace: str
+    user: str
+    groups: list[str]
+    queue: str
+    by: str = Field(description="`label`: it is the queue that was named; `rule`: by `steps`.")
+    steps: list[Step] = Field(description="Rules in the order in which they counted.")
+    may: bool = Field(description="Whether a job of theirs is queued there.")
+    reason: str = Field(description="Why not; empty where it is.")
+    state: QueueState | None = Field(
+        description="Of the queue, ancestors included; null where there is none."
+    )
+    access: dict[str, Any] = Field(description="What is asked of jobs there.")
+    usable: list[str] = Field(description=f"Queues that they may use, {MOST} at most.")
+
+
+@router.get("/placement")
+async def get_placement(
+    snapshot: Snapshot,
+    asker: Asking,
+    namespace: Annotated[str, Query(min_length=1, max_length=63)],
+    queue: Annotated[
+        str,
+        Query(max_length=63, description="What the job's label, or the namespace's `default-queue`, names."),
+    ] = ROOT,
+    user: Annotated[str | None, Query(max_length=512, description="Default: who asks.")] = None,
+    group: Annotated[str | None, Query(max_length=512, description="A group of theirs.")] = None,
+) -> Placement:
+    """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits."""
+    tree = (await load_config(snapshot)).tree
+    who = asker.caller.name if user is None else user
+    groups = [group] if group is not None else sorted(asker.caller.groups) if user is None else []
+    steps = tree.placed(queue, namespace=namespace, user=who, groups=groups)
+    path = steps[-1][1].queue if steps else queue
+    job = Workload(
+        uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who
+    )
+    wrong = check_queue(job, tree) or check_user(job, groups, tree)
+    usable = [leaf for leaf in usable_leaves(job, tree) if tree.access(leaf).admits(who, groups)]
+    return Placement(
+        namespace=namespace,
+        user=who,
+        groups=groups,
+        queue=path,
+        by="rule" if steps else "label",
+        steps=[Step(queue=own, rule=export_placement([rule])[0]) for own, rule in steps],
+        may=wrong is None,
+        reason="" if wrong is None else wrong.primary.text,
+        state=tree.effective_state(path) if path in tree else None,
+        access=export_access(tree.access(path)) if path in tree else {},
+        usable=usable[:MOST],
+    )

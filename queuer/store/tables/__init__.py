@@ -1,0 +1,34 @@
+"""The schema, by concept. Migrations build the same thing; a test compares the two.
+
+Rules: no extension; states and tokens are text with a CHECK that lists the words; amounts are bigint base units;
+times are timestamptz; what grows has a retention rule (`queuer.store.retention`). Job facts that no query asks for
+are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
+"""
+
+from queuer.store.tables import configuration, history, workloads
+from queuer.store.tables.base import metadata
+from queuer.store.tables.words import (
+    SOLVE_STATUSES,
+    Barred,
+    CommandOutcome,
+    CommandVerb,
+    DraftState,
+    Effect,
+    EntryKind,
+    Outcome,
+)
+
+__all__ = [
+    "SOLVE_STATUSES",
+    "Barred",
+    "CommandOutcome",
+    "CommandVerb",
+    "DraftState",
+    "Effect",
+    "EntryKind",
+    "Outcome",
+    "configuration",
+    "history",
+    "metadata",
+    "workloads",
+]

@@ -1,0 +1,88 @@
+"""Where a job would go is told without a job: by which rules, whether it may, and what is asked of it there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+from typer.testing import CliRunner
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.cli import main
+from queuer.cli.client import Client
+from tests.api.identity import Table
+from tests.api.problems import problem_of
+from tests.api.rows import Author
+
+A, B = "root.research.team-a", "root.research.team-b"
+TREE = {
+    "apiVersion": "queuer.dev/v1",
+    "kind": "QueueTree",
+    "queues": {
+        "root": {
+            "namespaces": ["ns"],
+            "placement": [{"user": "eve", "queue": A}, {"queue": "root.research"}],
+        },
+        "root.research": {"placement": [{"group": "ml", "queue": A}, {"namespace": "ns", "queue": B}]},
+        A: {"access": {"groups": ["ml"], "maxRuntime": "2h"}},
+        B: {"state": "held"},
+    },
+}
+
+
+@pytest_asyncio.fixture
+async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with this tree, asked by bob."""
+    await author.tree(TREE)
+    app = create_app(engine, ApiSettings(database_url=database_url), Table({"bob": frozenset()}))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1:8787/api/v1/", headers={"user": "bob"}
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("namespace=ns", {"queue": B, "by": "rule", "user": "bob", "may": True, "state": "held", "usable": [B]}),
+        ("namespace=ns&user=carol&group=ml", {"queue": A, "may": True, "access": {
+            "groups": ["ml"], "maxRuntime": "2h", "maxPending": 5000}, "usable": [A, B]}),
+        ("namespace=ns&user=eve", {"queue": A, "may": False, "steps": [
+            {"queue": "root", "rule": {"user": "eve", "queue": A}}]}),
+        (f"namespace=ns&queue={A}", {"queue": A, "by": "label", "may": False, "steps": []}),
+        ("namespace=other", {"queue": "root.research", "may": False, "usable": []}),
+        ("namespace=ns&queue=root.gone", {"queue": "root.gone", "by": "label", "may": False, "state": None}),
+    ],
+)  # fmt: skip
+async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expected: dict[str, Any]) -> None:
+    found = (await asked.get(f"placement?{query}")).json()
+    assert {key: found[key] for key in expected} == expected
+    assert found["may"] is not bool(found["reason"])
+
+
+async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
+    problem = problem_of(await asked.get("placement"), status=422, code="invalid_input")
+    assert problem["errors"][0]["field"] == "query.namespace"
+
+
+async def test_the_tree_keeps_its_rules(asked: httpx2.AsyncClient) -> None:
+    assert (await asked.get("queue-tree")).json()["queues"]["root"] == TREE["queues"]["root"]  # type: ignore[index]
+
+
+async def test_the_command_line_says_it_in_words(
+    asked: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = (await asked.get("placement?namespace=ns&user=eve")).json()
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=found))
+    monkeypatch.setattr(Client, "from_env", lambda: Client("http://queuer.test", transport=transport))
+    arguments = ["queue", "where", "-n", "ns", "--user", "eve"]
+    said = CliRunner().invoke(main.build(arguments), arguments).output
+    assert f"{A}  for eve in ns" in said
+    assert "by rule     (user eve" in said
+    assert "no: user eve may not use queue" in said

@@ -1,0 +1,141 @@
+"""An admission that somebody has edited by hand costs its own workload, and neither the others nor the term."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.failpoints import Failpoints
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.controller.leadership import inherit, load
+from queuer.controller.ledger.auditor import Auditor
+from queuer.controller.loop import Loop
+from queuer.controller.memory.live import JobView
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.settings import Settings
+from queuer.domain.nodes import Node
+from queuer.domain.workload import State
+from queuer.kube.workloads import NamespaceFacts
+from queuer.store import cycles, ledger, workloads
+from queuer.store.engine import begin
+from queuer.store.outbox import Result
+from queuer.store.tables import EntryKind, Outcome
+from tests.store.support import NOW, admission, cycle, intake_of, workload
+
+SPOILT = {
+    "empty": "'[{}]'",
+    "no list": """'{"podSet": "main"}'""",
+    "none": "'[]'",
+    "another pod set": """jsonb_set(assignments, '{0,podSet}', '"other"')""",
+    "nodes": "jsonb_set(assignments, '{0,nodes}', '7')",
+    "selector": "jsonb_set(assignments, '{0,selector}', '[7]')",
+}
+"""What is made of the assignments of `a`, as SQL."""
+HELD = {name: how for name, how in SPOILT.items() if name != "selector"}
+"""Those of which it cannot be said any more what the workload holds."""
+
+
+class Scene:
+    """Two gangs, `a` and `b`, that are admitted by an earlier leader, and who leads next."""
+
+    def __init__(self, engine: AsyncEngine, epoch: int) -> None:
+        self.engine, self.epoch, self.now = engine, epoch, NOW + 60
+        self.state, self.metrics = ClusterState(), Metrics()
+        jobs: Any = SimpleNamespace(
+            workload=lambda job: workload(job.uid),
+            facts=lambda job: NamespaceFacts(),
+            as_decided=lambda job: True,
+            withdraw=lambda live: {},
+            resource_quotas=lambda: (),
+        )
+        self.loop = Loop(
+            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, None), health=Health(stalled=30.0),
+            settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=1, wake=asyncio.Event(),
+            clock=lambda: self.now,
+        )  # fmt: skip
+        self.auditor = Auditor(
+            engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
+            failpoints=Failpoints(), set_aside=self.loop.term.set_aside, clock=lambda: self.now,
+        )  # fmt: skip
+
+    async def begin(self, spoilt: str) -> None:
+        made = [workload(uid) for uid in ("a", "b")]
+        async with begin(self.engine) as connection:
+            await workloads.intake(connection, self.epoch, [intake_of(one) for one in made], at=NOW)
+            admissions = [admission(one) for one in made]
+            await cycles.commit(connection, epoch=self.epoch, record=cycle(1), admissions=admissions)
+        await self.execute(f"UPDATE admission SET assignments = {spoilt} WHERE uid = 'a'")
+        self.state.node_changed(Node(name="n1", labels={}, allocatable={"cpu": 64_000, "pods": 110}))
+        for uid in ("a", "b"):
+            view = JobView(
+                uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="1", suspended=True
+            )
+            self.state.job_changed(view)
+
+    async def execute(self, statement: str) -> list[Any]:
+        async with begin(self.engine) as connection:
+            found = await connection.execute(text(statement))
+            return [row[0] for row in found] if found.returns_rows else []
+
+    async def round(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            await self.loop.round(group)
+
+
+@pytest.fixture
+def scene(engine: AsyncEngine, epoch: int) -> Scene:
+    return Scene(engine, epoch)
+
+
+@pytest.mark.parametrize("how", SPOILT)
+async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, how: str) -> None:
+    """It goes back to its queue, and its capacity with it; what else the earlier leader left is finished."""
+    await scene.begin(SPOILT[how])
+    async with begin(scene.engine) as connection:
+        left = await load(connection, scene.state, now=scene.now)
+        entries = await inherit(connection, left, scene.loop.term)
+    sent = {entry.uid: entry for entry in entries}
+    assert {uid: entry.kind for uid, entry in sent.items()} == {"a": EntryKind.WITHDRAW, "b": EntryKind.ADMIT}
+    for entry in entries:
+        scene.loop.writer.hear(Result(entry=entry, outcome=Outcome.APPLIED))
+    scene.now += 10.0
+    scene.state.take_unread(99)
+    await scene.round()
+    states = await scene.execute("SELECT state FROM workload ORDER BY uid")
+    assert states == [State.QUEUED, State.PLACING]
+    assert await scene.execute("SELECT uid FROM ledger WHERE closed IS NULL") == ["b"]
+
+
+@pytest.mark.parametrize("how", HELD)
+async def test_the_auditor_sets_aside_whom_it_cannot_compare(scene: Scene, how: str) -> None:
+    """Nothing of it is repaired, what is wrong with others is."""
+    await scene.begin(HELD[how])
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    await scene.execute("DELETE FROM ledger WHERE uid = 'b'")
+    for _ in range(3):
+        await scene.auditor.look()
+    assert [uid for uid in ("a", "b") if uid in scene.state.quarantine] == ["a"]
+    assert await scene.execute("SELECT detail->>'uid' FROM audit") == ["b"]
+    async with begin(scene.engine) as connection:
+        assert {row.uid for row in await ledger.load_open(connection)} == {"a", "b"}
+    assert "queuer_workloads_set_aside_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
+
+
+async def test_amounts_that_are_no_numbers_are_written_again(scene: Scene) -> None:
+    await scene.begin("assignments")
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    await scene.execute("""UPDATE ledger SET amounts = '{"cpu": "many"}' WHERE uid = 'a'""")
+    for _ in range(3):
+        await scene.auditor.look()
+    assert await scene.execute("SELECT detail->>'uid' FROM audit") == ["a"]
+    assert await scene.execute("SELECT amounts->'cpu' FROM ledger WHERE uid = 'a' AND closed IS NULL") == [
+        4000
+    ]
