@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from queuer import __version__
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.token import CREATE, LOOPBACK
 from queuer.domain.document import TreeDocument, parse
+from queuer.domain.errors import InvalidInput
 from queuer.domain.finding import Finding, odd, ok, unknown, wrong
 
 MOST_SKEW = 5.0
@@ -37,14 +39,17 @@ class Api:
         self.reachable = True
         yield version(meta, self._client.url)
         yield identity(meta, self._client.url)
-        try:
-            answer = self._client.get("/overview")
+        yield self._controller()
+        # A tree that cannot be had, or is of a newer version, leaves unknown what is compared with it.
+        with suppress(CommandFailed, InvalidInput):
             self.tree = parse(self._client.get("/queue-tree"))
+
+    def _controller(self) -> Finding:
+        try:
+            return controller(self._client.get("/overview")["controller"])
         except CommandFailed as error:
             fix = CREATE if error.exit_code is Exit.FORBIDDEN else error.hint
-            yield unknown("controller", f"the API does not say how it is: {error.message}", fix)
-            return
-        yield controller(answer["controller"])
+            return unknown("controller", f"the API does not say how it is: {error.message}", fix)
 
 
 def version(meta: Mapping[str, Any], url: str) -> Finding:

@@ -90,7 +90,14 @@ def test_a_token_does_not_travel_open(run: Callable[..., Result]) -> None:
     ],
 )
 def test_a_page_is_named_by_what_it_is_about(ref: str | None, page: str) -> None:
-    row = {"uid": "u1", "kind": "Job", "namespace": "team-a", "name": "train", "deleted": None}
+    row = {
+        "uid": "u1",
+        "kind": "Job",
+        "namespace": "team-a",
+        "name": "train",
+        "state": "Queued",
+        "deleted": None,
+    }
     answer = httpx2.Response(200, json={"items": [row], "next": None})
     with Client("http://queuer.test", transport=httpx2.MockTransport(lambda _: answer)) as client:
         assert page_of(client, ref, None) == page

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import httpx2
 import pytest
 
 from queuer import __version__
 from queuer.cli import checks
+from queuer.cli.client import Client
 from queuer.domain.finding import Finding, Health
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.kube.doctor.installed import differs, shipped
@@ -157,10 +159,22 @@ def test_a_managed_namespace_without_a_queue_is_told_where_queues_are_known() ->
     assert healths(namespaces(spaces, None)) == [WELL]
 
 
+def test_who_is_not_logged_in_is_told_how_and_the_rest_is_unknown() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/meta"):
+            return httpx2.Response(200, json={"version": __version__, "authentication": ["token"]})
+        return httpx2.Response(401, json={"detail": "no token", "errors": []})
+
+    with Client("https://queuer.test", transport=httpx2.MockTransport(answer)) as client:
+        api = checks.Api(client)
+        found = list(api.findings())
+    assert healths(found) == [WELL, WELL, Health.UNKNOWN]
+    assert "kubectl create token" in found[-1].fix
+    assert api.tree is None
+
+
 def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
     """And nothing after it is said to be well."""
-    from queuer.cli.client import Client
-
     with Client("http://127.0.0.1:1") as client:
         api = checks.Api(client)
         found: list[Finding] = list(api.findings())

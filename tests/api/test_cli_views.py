@@ -1,4 +1,4 @@
-"""`queuer topo` and `queuer sim` over the API: what is free, what fits, and whether one more job would start."""
+"""`queuer topo`, `queuer sim` and `queuer top` over the API: what is free, whether one more job would start, a frame."""
 
 from __future__ import annotations
 
@@ -59,3 +59,17 @@ async def test_a_job_is_asked_about_as_its_file_has_it(
     file.write_text("---\na: 1\n---\nb: 2\n")
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
     assert "holds 2 documents, one job is needed" in str(found.exception)
+
+
+async def test_top_prints_one_frame_of_what_the_api_answers(
+    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.cycle()
+    found = await run(monkeypatch, api, "top")
+    assert found.exit_code == 0, found.output
+    assert "cycle 1 " in found.stdout.splitlines()[0]
+    assert "Jobs    none" in found.stdout
+    assert [line.split()[0:3] for line in found.stdout.splitlines() if "team-b" in line] == [
+        ["└─", "team-b", "0/32"]
+    ]
