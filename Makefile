@@ -88,6 +88,10 @@ size: ## Count the Python of the decision, and of its tests
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
+.PHONY: fuzz
+fuzz: control-plane ## Fuzz REST by its schema, job annotations and tree documents, half an hour
+	@$(PY) -m pytest tests/fuzz -s --timeout=1800 --hypothesis-profile=fuzz
+
 .PHONY: chaos
 chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
