@@ -1,4 +1,4 @@
-"""`queuer topo`, `queuer sim` and `queuer top` over the API: what is free, whether one more job would start, a frame."""
+"""`queuer topo`, `sim` and `top` over the API: what is free, whether one more job would start, a frame."""
 
 from __future__ import annotations
 
