@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
-SOURCES := queuer tests migrations bench
+SOURCES := queuer tests migrations bench tools/reference
 CORE := queuer/solver
 CORE_TESTS := tests/solver
 
@@ -52,7 +52,9 @@ check: setup ## Check style, types and layers
 	@.venv/bin/lint-imports
 
 .PHONY: test
-test: check control-plane ## Check everything and run all tests
+test: check control-plane web browser ## Check everything and run all tests
+	@npm --prefix web run --silent check
+	@npm --prefix web test --silent
 	@$(PY) -m pytest
 
 .PHONY: e2e
@@ -119,12 +121,31 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --order packed --json
 	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
 
+.PHONY: docs
+docs: setup ## Write docs/reference from the code
+	@$(PY) -m tools.reference
+
+# What the dashboard is built from; the built files go into the package.
+WEB := queuer/api/pages/web/index.html
+WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
+
 .PHONY: web
-web: ## Build the dashboard (needs Node)
-	@if test -f web/package.json; then npm --prefix web ci && npm --prefix web run build; \
-	else echo "nothing to build: the API renders its pages itself"; fi
+web: $(WEB) ## Build the dashboard (needs Node 20.19 or newer)
+
+$(WEB): $(WEB_SOURCES)
+	@command -v npm >/dev/null || { echo "Node 20.19 or newer is needed to build the dashboard: install it (Debian: nodejs, npm)"; exit 1; }
+	@echo "building the dashboard"
+	@npm --prefix web ci --silent
+	@npm --prefix web run --silent build
+	@touch $@
+
+.PHONY: browser
+browser: ## Install Chromium for the tests of the dashboard, unless there is one (Debian, as root)
+	@command -v "$${QUEUER_CHROMIUM:-chromium}" >/dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+		{ echo "Chromium is needed: install it, or name it: export QUEUER_CHROMIUM=/path/to/chromium"; exit 1; }
 
 .PHONY: clean
 clean: ## Stop the local cluster (its data stays), remove what was installed and built here
 	@if test -x $(PY); then $(PY) -m queuer local down || test $$? -eq 3; fi  # 3: there is none
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist web/node_modules queuer/api/pages/web

@@ -42,10 +42,11 @@ class Scene:
     ports: dict[int, int] = field(default_factory=dict)
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
 
-    async def start(self, part: str = "controller") -> asyncio.subprocess.Process:
-        """`queuer serve PART`."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+    async def start(self, part: str = "controller", *, port: int = 0) -> asyncio.subprocess.Process:
+        """`queuer serve PART`; `port` 0: any that is free."""
+        if not port:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                port = listener.getsockname()[1]
         variable = "QUEUER_PORT" if part == "api" else "QUEUER_CONTROLLER_PORT"
         with self.log(part, port).open("wb") as log:
             process = await asyncio.create_subprocess_exec(

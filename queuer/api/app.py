@@ -29,7 +29,7 @@ from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
-from queuer.api.pages import login, page
+from queuer.api.pages import dashboard, login, page
 from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
@@ -96,6 +96,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.include_router(health.router)
     app.include_router(login.router)
     app.include_router(page.router)
+    app.include_router(dashboard.router)
     return app
 
 

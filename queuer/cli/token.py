@@ -16,6 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from queuer.domain.variables import Variable
+
+TOKEN = Variable(
+    name="QUEUER_TOKEN", form="token",
+    meaning="What the command line logs in with. Not set: what `queuer login` keeps, else the kubeconfig's token.",
+)  # fmt: skip
 DEFAULT_API = "http://127.0.0.1:8787"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CREATE = "export QUEUER_TOKEN=$(kubectl create token NAME -n NAMESPACE --audience queuer)"
@@ -31,7 +37,7 @@ class Login:
 
 def find_login(environ: Mapping[str, str]) -> Login:
     """How to log in to the API that the environment names."""
-    if token := environ.get("QUEUER_TOKEN", "").strip():
+    if token := TOKEN.text(environ).strip():
         return checked(token, "QUEUER_TOKEN")
     if token := _kept(environ).get((environ.get("QUEUER_API") or DEFAULT_API).rstrip("/"), ""):
         return checked(token, str(_file(environ)))

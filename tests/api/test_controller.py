@@ -49,11 +49,11 @@ async def test_an_idle_controller_is_not_a_dead_one(
     if state == "stale":
         detail = problem_of(probe, status=503, code="unavailable")["detail"]
         assert "not been heard of since" in detail
-        assert 'role="alert"' in (await api.get("/")).text
+        assert 'role="alert"' in (await api.get("/plain")).text
     else:
         assert (probe.status_code, probe.text) == (200, state)
-        assert 'role="alert"' not in (await api.get("/")).text
-    assert ("idle: nothing to decide" in (await api.get("/")).text) is (state == "idle")
+        assert 'role="alert"' not in (await api.get("/plain")).text
+    assert ("idle: nothing to decide" in (await api.get("/plain")).text) is (state == "idle")
     assert (await api.get("/readyz")).status_code == 200
 
 

@@ -53,7 +53,7 @@ def test_a_bar_shows_each_part_in_its_place(
 
 
 async def test_an_empty_installation_says_what_to_do(api: httpx2.AsyncClient) -> None:
-    text = (await api.get("/")).text
+    text = (await api.get("/plain")).text
     assert "queuer apply -f tree.yaml" in text
     assert "Nothing waits." in text
 
@@ -64,7 +64,7 @@ async def test_the_page_shows_amounts_reasons_and_places(api: httpx2.AsyncClient
     await author.submit(runs, hangs)
     await author.cycle(admit=[runs], explain={"llama": waits()})
     await author.step("trains", State.RUNNING)
-    text = (await api.get("/")).text
+    text = (await api.get("/plain")).text
     assert "no rack has 8 free nodes" in text
     assert "TopologyPlacementFailed" in text
     assert "used 48, guaranteed 32, limit -, borrowed 16, lent -" in text
@@ -78,7 +78,7 @@ async def test_whatever_a_job_says_of_itself_is_inert(api: httpx2.AsyncClient, a
     await author.tree()
     attack = "<img src=x onerror=alert(1)>"
     await author.misconfigured(workload("u1", queue=A, name=attack, namespace=attack), f"annotation {attack}")
-    text = (await api.get("/")).text
+    text = (await api.get("/plain")).text
     assert attack not in text
     assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 3
     assert "<script" not in text
@@ -90,8 +90,8 @@ async def test_the_page_reloads_itself_unless_paused_and_keeps_the_resource(
     await author.tree()
     await author.submit(workload("u1", queue=A))
     await author.cycle(explain={"u1": waits(Token.WAITING_FOR_QUOTA, "later")})
-    assert '<meta http-equiv="refresh" content="5">' in (await api.get("/")).text
-    paused = (await api.get("/", params={"refresh": "0", "resource": "cpu"})).text
+    assert '<meta http-equiv="refresh" content="5">' in (await api.get("/plain")).text
+    paused = (await api.get("/plain", params={"refresh": "0", "resource": "cpu"})).text
     assert "http-equiv" not in paused
     assert '<a href="?resource=cpu&amp;refresh=0" aria-current="true"' in paused
 
@@ -113,8 +113,8 @@ async def test_who_is_not_known_is_told_how_to_log_in_and_a_tenant_sees_its_own(
     )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        nobody = await client.get("/")
-        alice = await client.get("/", headers={"user": "alice"})
+        nobody = await client.get("/plain")
+        alice = await client.get("/plain", headers={"user": "alice"})
     assert (nobody.status_code, alice.status_code) == (401, 200)
     assert "kubectl create token NAME -n NAMESPACE --audience queuer" in nobody.text
     assert "Logged in as alice." in alice.text

@@ -1,4 +1,4 @@
-"""The page at `/`: the tree, what waits and why, what runs. Plain HTML without script that reloads itself."""
+"""The page at `/plain`: the tree, what waits and why, what runs. Plain HTML without script that reloads itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Choice:
     logged_in: bool = False
 
 
-async def _visitor(request: Request) -> Asker | None:
+async def visitor(request: Request) -> Asker | None:
     """Who asks; None: nobody who is known."""
     try:
         return await asking(request)
@@ -67,27 +67,27 @@ async def _visitor(request: Request) -> Asker | None:
         return None
 
 
-@router.get("/")
+@router.get("/plain")
 async def page(
-    visitor: Annotated[Asker | None, Depends(_visitor)],
+    who: Annotated[Asker | None, Depends(visitor)],
     engine: Engine,
     settings: Settings,
     resource: str | None = None,
     refresh: Annotated[int | None, Query(ge=0, le=3600)] = None,
 ) -> HTMLResponse:
     """The page. `refresh`: seconds between reloads, 0 = none."""
-    if visitor is None:
-        return login_page(settings, status=401)
+    if who is None:
+        return login_page(settings, goes_to="/plain", status=401)
     choice = Choice(
         resource=resource,
         refresh=settings.refresh if refresh is None else refresh,
-        banner=_banner(settings, visitor),
+        banner=_banner(settings, who),
         logged_in=settings.authentication is not Authentication.NONE,
     )
     stale_after = settings.stale_after
     async with one_view(engine) as snapshot:
-        everything = await visitor.reads_everything()
-        namespaces = None if everything else await visitor.readable(await reads.namespaces(snapshot))
+        everything = await who.reads_everything()
+        namespaces = None if everything else await who.readable(await reads.namespaces(snapshot))
         waiting, active = [
             await workload_views.workloads(
                 snapshot, namespaces=namespaces, states=states, limit=ROWS, stale_after=stale_after
@@ -98,9 +98,9 @@ async def page(
     return HTMLResponse(render(choice, queues=queues, waiting=waiting, active=active))
 
 
-def _banner(settings: ApiSettings, visitor: Asker) -> str:
+def _banner(settings: ApiSettings, who: Asker) -> str:
     if settings.authentication is not Authentication.NONE:
-        return f"Logged in as {visitor.caller.name}."
+        return f"Logged in as {who.caller.name}."
     return OPEN_BANNER if settings.open_network else LOOPBACK_BANNER
 
 

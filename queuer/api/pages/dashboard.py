@@ -1,0 +1,62 @@
+"""Serves the dashboard: files that `make web` builds from `web/` into this package. Without them: the plain page.
+
+Every screen is the same document; the script in it reads the address. It may load and ask this server alone.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from queuer.api.pages.login import login_page
+from queuer.api.pages.page import visitor
+from queuer.domain.errors import NotFound
+
+router = APIRouter(include_in_schema=False)
+
+PLAIN = "/plain"
+SCREENS = (
+    "/queues", "/queues/{path}", "/jobs", "/jobs/{uid}", "/topology", "/cycles", "/cycles/{id}", "/fair-share",
+    "/edit", "/edit/{id}", "/events", "/audit", "/me",
+)  # fmt: skip
+_POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_TYPES = {"js": "text/javascript", "css": "text/css"}
+_FOREVER = "public, max-age=31536000, immutable"
+"""The names of built files hold a hash of what is in them."""
+
+
+def _built() -> Traversable:
+    return resources.files("queuer.api.pages").joinpath("web")
+
+
+async def screen(request: Request) -> Response:
+    """The document of every screen. A plain route: the parameters of its address are for the script."""
+    address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if await visitor(request) is None:
+        return login_page(request.app.state.settings, goes_to=address, status=401)
+    document = _built().joinpath("index.html")
+    if document.is_file():
+        return HTMLResponse(document.read_bytes(), headers={"Content-Security-Policy": _POLICY})
+    if request.url.path == "/":
+        return RedirectResponse(PLAIN, 303)
+    raise NotFound("the dashboard is not built here", hint=f"make web, or see the plain page at {PLAIN}")
+
+
+for _path in ("/", *SCREENS):
+    router.add_route(_path, screen, methods=["GET"], include_in_schema=False)
+
+
+@router.get("/assets/{name}")
+async def asset(name: str) -> Response:
+    """A script or a style sheet."""
+    found = _built().joinpath("assets", name)
+    kind = _TYPES.get(name.rsplit(".", 1)[-1])
+    if kind is None or "/" in name or not found.is_file():
+        raise NotFound(f"there is no file {name}")
+    return Response(found.read_bytes(), media_type=kind, headers={"Cache-Control": _FOREVER})

@@ -1,0 +1,116 @@
+"""What goes wrong around the dashboard: each trouble has a face of its own, and what was shown stays."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.ui.site import Site
+
+OVERVIEW = "**/api/v1/overview"
+QUEUES = "**/api/v1/queues"
+
+
+def test_a_part_that_fails_breaks_alone_and_is_tried_again(page: Page) -> None:
+    fails = True
+
+    def answer(route: Route) -> None:
+        if not fails:
+            route.fallback()
+            return
+        problem = {"type": "/problems/internal", "title": "Internal error", "status": 500, "code": "internal",
+                   "detail": "something went wrong here", "requestId": "r-4711"}  # fmt: skip
+        route.fulfill(status=500, content_type="application/problem+json", body=json.dumps(problem))
+
+    page.route(QUEUES, answer)
+    page.goto("/")
+    shares = page.get_by_role("region", name="Where gpu goes")
+    expect(shares.get_by_role("alert")).to_contain_text("something went wrong here", timeout=15_000)
+    expect(shares).to_contain_text("request r-4711")
+    expect(page.get_by_role("region", name="Now")).to_contain_text("gpu used")
+    fails = False
+    shares.get_by_role("button", name="Retry").click()
+    expect(shares.get_by_role("link", name="root", exact=False).first).to_be_visible()
+
+
+def test_nothing_is_called_none_while_it_loads(page: Page) -> None:
+    held: list[Route] = []
+    page.route(OVERVIEW, lambda route: held.append(route))
+    page.goto("/")
+    page.wait_for_selector(".skeleton i")
+    text = page.locator("main").inner_text()
+    assert "Nothing needs you" not in text
+    assert "No job waits" not in text
+    assert not any(line.strip() == "0" for line in text.splitlines())
+    for route in held:
+        route.continue_()
+    page.unroute(OVERVIEW)
+    expect(page.get_by_role("region", name="Now")).to_contain_text("gpu used")
+
+
+def test_a_server_that_is_away_leaves_what_was_shown_and_comes_back_by_itself(page: Page, demo: Site) -> None:
+    page.goto("/queues?find=g00")
+    rows = page.get_by_role("treegrid").get_by_role("row")
+    expect(rows.filter(has_text="g00")).to_have_count(1)
+    shown = rows.count()
+    expect(page.get_by_role("status")).to_contain_text("live")
+    demo.run(demo.pause())
+    try:
+        expect(page.get_by_role("status")).to_contain_text("reconnecting", timeout=20_000)
+        expect(page.get_by_text("Live updates lost")).to_be_visible(timeout=20_000)
+        assert rows.count() == shown
+    finally:
+        demo.run(demo.resume())
+    expect(page.get_by_role("status")).to_contain_text("live", timeout=40_000)
+    assert "find=g00" in page.url
+    assert rows.count() == shown
+
+
+def test_a_login_that_has_ended_is_said_and_nothing_is_lost(page: Page) -> None:
+    page.goto("/jobs")
+    grid = page.get_by_role("grid", name="Jobs")
+    expect(grid.get_by_role("row").nth(1)).to_be_visible()
+    problem = {
+        "title": "Not logged in",
+        "status": 401,
+        "code": "unauthenticated",
+        "detail": "the token has expired",
+    }
+    page.route(
+        "**/api/v1/workloads?**",
+        lambda route: route.fulfill(
+            status=401, content_type="application/problem+json", body=json.dumps(problem)
+        ),
+    )
+    page.get_by_role("button", name="Running").click()
+    expect(page.get_by_role("alert").first).to_contain_text("the token has expired")
+    expect(page.get_by_role("link", name="Log in again").first).to_have_attribute(
+        "href", "/login?next=%2Fjobs%3Fstate%3DRunning"
+    )
+
+
+def test_a_queue_that_does_not_exist_is_told_with_the_nearest(page: Page) -> None:
+    page.goto("/queues/root.g00.q000")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean root.g00.q000", timeout=15_000)
+
+
+def test_no_job_and_no_queue_shows_what_to_do_first(page: Page) -> None:
+    def empty(route: Route) -> None:
+        answer = route.fetch().json()
+        changed = {
+            "counts": {},
+            "queues": 1,
+            "attention": [],
+            "reasons": [],
+            "capacity": [],
+            "series": [],
+            "at": [],
+        }
+        route.fulfill(json={**answer, **changed})
+
+    page.route(OVERVIEW, empty)
+    page.goto("/")
+    attention = page.get_by_role("region", name="Attention")
+    expect(attention.get_by_text("kubectl label namespace default")).to_be_visible()
+    expect(attention.get_by_role("button", name="copy command").first).to_be_visible()

@@ -1,0 +1,131 @@
+"""One job's screen and the list: why it waits, what would help, and what hostile names can do (nothing)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from queuer.kube.objects import JOBS
+from tests.ui.conftest import opened
+from tests.ui.jobs import HOSTILE, Waiting, submit
+from tests.ui.site import Site
+
+
+@pytest.fixture(scope="module")
+def waiting(demo: Site) -> Waiting:
+    """Three jobs that wait, each for another reason."""
+    return submit(demo)
+
+
+def test_the_banner_says_what_queuer_why_says(page: Page, demo: Site, waiting: Waiting) -> None:
+    page.goto(f"/jobs/{waiting.large}")
+    shown = page.get_by_test_id("reason").inner_text()
+    namespace = waiting.queue.rpartition(".")[2]
+    told = subprocess.run(
+        [sys.executable, "-m", "queuer", "why", "large", "-n", namespace],
+        env={**os.environ, "QUEUER_API": demo.url}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert f"CHANGE  {shown}" in told.splitlines()
+    assert shown.startswith("ExceedsMaxQuota: ")
+
+
+def test_a_queue_that_does_not_exist_is_told_with_the_nearest(page: Page, waiting: Waiting) -> None:
+    page.goto(f"/jobs/{waiting.lost}")
+    banner = page.get_by_label("Why", exact=True)
+    expect(banner).to_contain_text("CHANGE")
+    expect(banner).to_contain_text(f"did you mean {waiting.queue}")
+    expect(banner.get_by_text("kubectl label job lost")).to_be_visible()
+
+
+def test_a_name_that_is_markup_is_text(page: Page, waiting: Waiting) -> None:
+    page.on("dialog", lambda dialog: pytest.fail(f"a dialog opened: {dialog.message}"))
+    page.goto(f"/jobs/{waiting.hostile}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
+    page.goto(f"/jobs?queue={waiting.queue}&state=Queued")
+    expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+    assert page.locator("img").count() == 0
+
+
+def test_what_if_answers_and_reserves_nothing(page: Page, demo: Site, waiting: Waiting) -> None:
+    before = demo.run(demo.cluster.scene.value("SELECT count(*) FROM event"))
+    page.goto(f"/jobs/{waiting.large}")
+    page.get_by_label("pods", exact=True).fill("401")
+    page.get_by_role("button", name="Would it start?").click()
+    expect(page.get_by_text("It could never start.")).to_be_visible()
+    expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
+    assert demo.run(demo.cluster.scene.value("SELECT count(*) FROM event")) == before
+
+
+def test_a_hold_is_asked_for_with_its_reason_and_answered(page: Page, waiting: Waiting) -> None:
+    page.goto(f"/jobs/{waiting.hostile}")
+    page.get_by_role("button", name="Hold").click()
+    page.get_by_label("Reason, for the audit").fill("the data set is wrong")
+    page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+    expect(page.get_by_text("done: held")).to_be_visible(timeout=10_000)
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_label("Why", exact=True)).to_contain_text("OnHold", timeout=10_000)
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    expect(page.get_by_text("done: released")).to_be_visible(timeout=10_000)
+
+
+def test_the_address_shows_the_same_elsewhere(
+    chromium: Browser, demo: Site, page: Page, waiting: Waiting
+) -> None:
+    page.goto("/jobs")
+    page.get_by_label("reason", exact=True).fill("ExceedsMaxQuota")
+    page.get_by_role("button", name="Queued").click()
+    expect(page.get_by_role("link", name="large")).to_be_visible()
+    page.wait_for_url("**reason=ExceedsMaxQuota**")
+    with opened(chromium, demo.url) as other:
+        other.goto(page.url)
+        expect(other.get_by_label("reason", exact=True)).to_have_value("ExceedsMaxQuota")
+        expect(other.get_by_role("button", name="Queued")).to_have_attribute("aria-pressed", "true")
+        expect(other.get_by_role("link", name="large")).to_be_visible()
+
+
+def test_what_matches_nothing_says_so_and_how_to_see_all(page: Page) -> None:
+    page.goto("/jobs?name=nobody")
+    expect(page.get_by_text("No job matches name=nobody.")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    expect(page.get_by_role("grid", name="Jobs")).to_be_visible()
+
+
+def test_a_job_that_was_deleted_shows_its_history(page: Page, demo: Site) -> None:
+    cluster = demo.cluster
+
+    async def vanish() -> str:
+        uid = cluster.submit()
+        await demo.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}'")
+        cluster.scene.server.remove(JOBS, cluster.now(uid))
+        await demo.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}' AND deleted_at IS NOT NULL")
+        return uid
+
+    page.goto(f"/jobs/{demo.run(vanish())}")
+    expect(page.get_by_text("This job was deleted; what follows is its history.")).to_be_visible()
+    expect(page.get_by_role("region", name="Timeline")).to_be_visible()
+
+
+def test_rows_are_walked_and_opened_by_keys(page: Page) -> None:
+    page.goto("/jobs")
+    first = page.get_by_role("grid", name="Jobs").locator("[data-index='0']")
+    first.focus()
+    page.keyboard.press("j")
+    second = page.locator("[data-index='1']")
+    expect(second).to_be_focused()
+    name = second.get_by_role("link").first.inner_text()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+
+
+def test_the_list_holds_no_more_than_rows(page: Page, demo: Site) -> None:
+    with page.expect_response(lambda answer: "/api/v1/workloads" in answer.url) as found:
+        page.goto("/jobs")
+    items = json.loads(found.value.text())["items"]
+    assert items
+    assert not {"podSets", "spec", "explanation"} & items[0].keys()

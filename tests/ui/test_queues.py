@@ -1,0 +1,130 @@
+"""The tree, one queue, and a change of quota from the grid to its taking back."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from queuer.domain.quantity import parse_quantity
+from tests.ui.conftest import opened
+from tests.ui.site import Site
+
+GPU = "nvidia.com/gpu"
+
+
+def rest(demo: Site, path: str) -> dict[str, Any]:
+    """What the API answers."""
+    with urllib.request.urlopen(f"{demo.url}/api/v1{path}") as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def used(cell: str) -> int:
+    return parse_quantity(cell.split("/")[0].strip(), resource=GPU)
+
+
+def borrowed(queue: dict[str, Any]) -> int:
+    return sum(int(each["borrowed"]) for each in queue["accounts"] if each["resource"] == GPU)
+
+
+def test_what_children_use_is_what_their_parent_uses(page: Page) -> None:
+    page.goto("/queues")
+    tree = page.get_by_role("treegrid")
+    expect(tree.get_by_role("row").nth(2)).to_be_visible()
+    rows = [
+        (int(row.get_attribute("aria-level") or 0), used(row.get_by_role("gridcell").nth(1).inner_text()))
+        for row in tree.locator("[data-index]").all()
+    ]
+    sums: dict[int, int] = {}
+    for level, amount in reversed(rows):
+        assert sums.pop(level + 1, amount) == amount
+        sums[level] = sums.get(level, 0) + amount
+    assert len(rows) > 12
+
+
+def test_the_tree_is_walked_with_arrows_and_says_where_one_is(page: Page) -> None:
+    page.goto("/queues")
+    root = page.get_by_role("treegrid").locator("[data-index='0']")
+    root.focus()
+    expect(root).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("ArrowLeft")
+    expect(root).to_have_attribute("aria-expanded", "false")
+    expect(page.locator("[data-index='1']")).to_have_count(0)
+    assert "closed=root" in page.url
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    first = page.locator("[data-index='1']")
+    expect(first).to_be_focused()
+    assert (first.get_attribute("aria-level"), first.get_attribute("aria-posinset")) == ("2", "1")
+
+
+def test_a_full_cluster_is_no_reason_to_worry(page: Page) -> None:
+    page.goto("/queues")
+    tree = page.get_by_role("treegrid")
+    expect(tree.get_by_role("row").nth(2)).to_be_visible()
+    assert tree.locator(".chip-warning, .chip-critical").count() == 0
+
+
+def test_a_queue_says_how_much_may_start_and_who_waits_in_which_order(page: Page, demo: Site) -> None:
+    path = max(rest(demo, "/queues")["items"], key=lambda each: each["leaf"] * each["pendingWorkloads"])[
+        "path"
+    ]
+    page.goto(f"/queues/{path}")
+    room = page.get_by_role("region", name="May start now")
+    expect(room).to_contain_text(rest(demo, f"/queues/{path}/headroom")["text"])
+    told = [item["workload"]["name"] for item in rest(demo, f"/queues/{path}/pending")["items"]]
+    shown = page.get_by_role("tabpanel").get_by_role("listitem").get_by_role("link")
+    expect(shown).to_have_text(told)
+    page.get_by_role("tab", name="Pending").press("ArrowRight")
+    expect(page.get_by_role("tab", name="Running")).to_be_focused()
+    assert "tab=Running" in page.url
+
+
+def test_a_limit_is_cut_with_a_preview_and_a_reason_and_taken_back(page: Page, demo: Site) -> None:
+    before = rest(demo, "/queue-tree")
+    path = max(rest(demo, "/queues")["items"], key=lambda each: each["leaf"] and borrowed(each))["path"]
+    page.goto(f"/edit?root={path}")
+    own = page.get_by_label(f"guaranteed {GPU} of {path}").input_value()
+    page.get_by_label(f"limit {GPU} of {path}").fill(own)
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("heading", name="This is planned")).to_be_visible()
+    expect(page.get_by_role("region", name="What changes")).to_contain_text(path)
+    expect(page.get_by_role("region", name="What it means")).to_contain_text("Running jobs are kept")
+    apply = page.get_by_role("button", name="Apply")
+    expect(apply).to_be_disabled()
+    page.get_by_label("Reason").fill("an experiment is over")
+    apply.click()
+    expect(page.get_by_role("heading", name="This was applied")).to_be_visible()
+    entry = rest(demo, "/audit?limit=1")["items"][0]
+    assert (entry["reason"], entry["queues"]) == ("an experiment is over", [path])
+    page.goto("/queues?only=attention")
+    expect(page.get_by_role("treegrid")).to_contain_text("over limit")
+    page.goto(f"/edit/{entry['revision']}")
+    page.get_by_role("button", name="Take this back").click()
+    expect(page.get_by_role("heading", name="This is planned")).to_be_visible()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("heading", name="This was applied")).to_be_visible()
+    assert rest(demo, "/queue-tree") == before
+
+
+def test_two_admins_do_not_overwrite_each_other(chromium: Browser, demo: Site, page: Page) -> None:
+    path = next(each["path"] for each in rest(demo, "/queues")["items"] if each["leaf"])
+    label = f"guaranteed {GPU} of {path}"
+    page.goto(f"/edit?root={path}")
+    mine = int(page.get_by_label(label).input_value())
+    page.get_by_label(label).fill(str(mine - 1))
+    with opened(chromium, demo.url) as other:
+        other.goto(f"/edit?root={path}")
+        other.get_by_label(label).fill(str(mine - 2))
+        other.get_by_role("button", name="Preview").click()
+        other.get_by_label("Reason").fill("the other was faster")
+        other.get_by_role("button", name="Apply").click()
+        expect(other.get_by_role("heading", name="This was applied")).to_be_visible()
+    page.get_by_role("button", name="Preview").click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("Somebody has changed the same meanwhile")
+    expect(alert).to_contain_text(f'"{mine - 1}"')
+    expect(page.get_by_label(label)).to_have_value(str(mine - 2))

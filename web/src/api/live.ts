@@ -1,0 +1,135 @@
+/**
+ * One stream of changes per browser, however many tabs are open: the tab that holds the lock listens, and tells
+ * the others over a channel. A hidden tab gives the lock away. Browsers allow six connections to a server.
+ */
+
+export type Topic = "queues" | "overview" | "workloads" | "cycle";
+export type Link = "connecting" | "live" | "lost" | "ended";
+
+interface Told {
+  /** A tab that has just opened wants to know how the stream is. */
+  ask?: true;
+  link?: Link;
+  topics?: readonly Topic[];
+  id?: string;
+}
+
+const NAME = "queuer-live";
+const ALL: readonly Topic[] = ["queues", "overview", "workloads", "cycle"];
+const LONGEST_PAUSE_MS = 30_000;
+
+export interface Listener {
+  changed(topics: readonly Topic[]): void;
+  link(link: Link): void;
+}
+
+/** Follow what changes until the returned function is called. */
+export function follow(listener: Listener): () => void {
+  const channel = new BroadcastChannel(NAME);
+  let seen: string | undefined;
+  let turn: AbortController | undefined;
+  let leading: Link | undefined;
+
+  const take = (told: Told) => {
+    if (told.id) seen = told.id;
+    if (told.link) listener.link(told.link);
+    if (told.topics) listener.changed(told.topics);
+  };
+  const tell = (told: Told) => {
+    leading = told.link ?? leading;
+    channel.postMessage(told);
+    take(told);
+  };
+  channel.onmessage = (message: MessageEvent<Told>) => {
+    if (message.data.ask && leading) channel.postMessage({ link: leading });
+    take(message.data);
+  };
+
+  const lead = () => {
+    turn = new AbortController();
+    const { signal } = turn;
+    navigator.locks
+      .request(NAME, { signal }, () => listen(signal, () => seen, tell))
+      .catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      });
+  };
+  const seenOrHidden = () => {
+    if (document.visibilityState === "hidden") {
+      turn?.abort();
+      turn = leading = undefined;
+    } else if (!turn) {
+      // What was missed meanwhile is read anew, whoever leads.
+      listener.changed(ALL);
+      lead();
+    }
+  };
+
+  document.addEventListener("visibilitychange", seenOrHidden);
+  if (document.visibilityState !== "hidden") lead();
+  channel.postMessage({ ask: true });
+  return () => {
+    document.removeEventListener("visibilitychange", seenOrHidden);
+    turn?.abort();
+    channel.close();
+  };
+}
+
+/** Hold the stream until `signal`; reconnects by itself, later each time. */
+async function listen(signal: AbortSignal, seen: () => string | undefined, tell: (told: Told) => void): Promise<void> {
+  let pause = 1000;
+  while (!signal.aborted) {
+    const ended = await once(signal, seen(), tell, () => (pause = 1000));
+    if (signal.aborted) return;
+    tell({ link: ended ? "ended" : "lost" });
+    await wait(pause, signal);
+    pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+  }
+}
+
+/** One connection, to its end. True: the server ended it, because nobody is known to ask any more. */
+function once(
+  signal: AbortSignal,
+  after: string | undefined,
+  tell: (told: Told) => void,
+  opened: () => void,
+): Promise<boolean> {
+  return new Promise((resolve) => {
+    const source = new EventSource(`/api/v1/stream${after ? `?after=${after}` : ""}`);
+    const close = (ended: boolean) => {
+      source.close();
+      resolve(ended);
+    };
+    signal.addEventListener("abort", () => close(false), { once: true });
+    source.onopen = () => {
+      opened();
+      tell({ link: "live" });
+    };
+    source.onerror = () => close(false);
+    source.onmessage = (message) => tell({ id: message.lastEventId });
+    for (const topic of ALL) {
+      source.addEventListener(topic, (message: MessageEvent<string>) => {
+        tell({ topics: [topic], id: message.lastEventId });
+      });
+    }
+    source.addEventListener("reset", (message: MessageEvent<string>) => {
+      const { topics } = JSON.parse(message.data) as { topics?: Topic[] };
+      tell({ topics: topics ?? ALL });
+    });
+    source.addEventListener("end", () => close(true));
+  });
+}
+
+function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
+}

@@ -1,0 +1,222 @@
+/**
+ * Every question the screens ask. The first part of a key is the topic of the stream that makes the answer old:
+ * `queues`, `overview`, `workloads`, `cycle`; keys under `settled` change by what is done here alone.
+ */
+
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { api, body } from "./client";
+import type { AuditList, EventList } from "./schema";
+
+export interface JobFilter {
+  queue?: string;
+  namespace?: string;
+  name?: string;
+  state?: string;
+  reason?: string;
+  deleted?: boolean;
+}
+
+/** Of answers that also come as JSON lines: the form that is asked for here. */
+type Json<T> = Promise<{ data?: T; error?: unknown; response: Response }>;
+
+export const overview = () =>
+  queryOptions({
+    queryKey: ["overview"],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/overview", { signal })),
+  });
+
+export const queues = () =>
+  queryOptions({
+    queryKey: ["queues"],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/queues", { signal })),
+  });
+
+export const queue = (path: string) =>
+  queryOptions({
+    queryKey: ["queues", path],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/queues/{path}", { params: { path: { path } }, signal })),
+  });
+
+export const headroom = (path: string, shape?: string) =>
+  queryOptions({
+    queryKey: ["cycle", "headroom", path, shape],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/queues/{path}/headroom", {
+          params: { path: { path }, query: shape ? { shape } : {} },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
+export const pending = (path: string) =>
+  infiniteQueryOptions({
+    queryKey: ["cycle", "pending", path],
+    queryFn: ({ signal, pageParam }) =>
+      body(
+        api.GET("/api/v1/queues/{path}/pending", {
+          params: { path: { path }, query: { limit: 100, ...(pageParam && { cursor: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+  });
+
+export const history = (path: string, since: string, step: string) =>
+  queryOptions({
+    queryKey: ["settled", "history", path, since, step],
+    queryFn: ({ signal }) =>
+      body(api.GET("/api/v1/queues/{path}/history", { params: { path: { path }, query: { since, step } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export const fairShare = (root: string) =>
+  queryOptions({
+    queryKey: ["cycle", "fair-share", root],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/fair-share", { params: { query: { root } }, signal })),
+  });
+
+export const jobs = (filter: JobFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["workloads", "list", filter],
+    queryFn: ({ signal, pageParam }) =>
+      body(
+        api.GET("/api/v1/workloads", {
+          params: { query: { limit: 200, ...filter, ...(pageParam && { cursor: pageParam }) } as never },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+
+export const job = (uid: string) =>
+  queryOptions({
+    queryKey: ["workloads", uid],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/workloads/{uid}", { params: { path: { uid } }, signal })),
+  });
+
+export const timeline = (uid: string) =>
+  queryOptions({
+    queryKey: ["workloads", uid, "timeline"],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/workloads/{uid}/timeline", { params: { path: { uid } }, signal })),
+  });
+
+export const jobEvents = (uid: string) =>
+  queryOptions({
+    queryKey: ["workloads", uid, "events"],
+    queryFn: ({ signal }) =>
+      body<EventList>(api.GET("/api/v1/events", { params: { query: { uid, limit: 200 } }, signal }) as Json<EventList>),
+  });
+
+export const audit = (target?: string) =>
+  queryOptions({
+    queryKey: ["settled", "audit", target],
+    queryFn: ({ signal }) =>
+      body<AuditList>(
+        api.GET("/api/v1/audit", {
+          params: { query: { limit: 100, ...(target && { target }) } },
+          signal,
+        }) as Json<AuditList>,
+      ),
+  });
+
+export const me = () =>
+  queryOptions({
+    queryKey: ["settled", "me"],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/me", { signal })),
+    staleTime: 60_000,
+  });
+
+export const meta = () =>
+  queryOptions({
+    queryKey: ["settled", "meta"],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/meta", { signal })),
+    staleTime: Infinity,
+  });
+
+export const cycles = () =>
+  infiniteQueryOptions({
+    queryKey: ["cycle", "list"],
+    queryFn: ({ signal, pageParam }) =>
+      body(
+        api.GET("/api/v1/cycles", {
+          params: { query: { limit: 200, ...(pageParam && { cursor: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next,
+  });
+
+export const cycle = (id: number) =>
+  queryOptions({
+    queryKey: ["settled", "cycle", id],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/cycles/{id}", { params: { path: { id } }, signal })),
+  });
+
+export const topology = (level: string | undefined, resource: string | undefined) =>
+  queryOptions({
+    queryKey: ["cycle", "topology", level, resource],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/topology", {
+          params: { query: { limit: 500, ...(level && { level }), ...(resource && { resource }) } },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
+export const slots = (shape: string) =>
+  queryOptions({
+    queryKey: ["cycle", "slots", shape],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export interface EventFilter {
+  type?: string;
+  queue?: string;
+  uid?: string;
+}
+
+export const events = (filter: EventFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["workloads", "events", filter],
+    queryFn: ({ signal, pageParam }) =>
+      body<EventList>(
+        api.GET("/api/v1/events", {
+          params: { query: { limit: 200, ...filter, ...(pageParam && { before: pageParam }) } },
+          signal,
+        }) as Json<EventList>,
+      ),
+    initialPageParam: 0,
+    getNextPageParam: (page) => page.next,
+  });
+
+export const auditOf = (filter: { target?: string; actor?: string }) =>
+  queryOptions({
+    queryKey: ["settled", "audit", filter],
+    queryFn: ({ signal }) =>
+      body<AuditList>(
+        api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal }) as Json<AuditList>,
+      ),
+  });
+
+export const queueTree = (root: string) =>
+  queryOptions({
+    queryKey: ["settled", "tree", root],
+    queryFn: ({ signal }) =>
+      body(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal }) as Json<unknown>),
+    staleTime: Infinity,
+  });
+
+export const changeset = (id: string) =>
+  queryOptions({
+    queryKey: ["settled", "changeset", id],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/changesets/{id}", { params: { path: { id } }, signal })),
+  });

@@ -1,0 +1,37 @@
+import { useQuery } from "@tanstack/react-query";
+import * as queries from "../api/queries";
+import { loginAddress } from "../kit/Panel";
+import { between, clock, span } from "../text/time";
+import { useFreshness } from "./freshness";
+import { useNow } from "./now";
+
+const LOST_SECONDS = 5;
+
+/** What makes the whole page doubtful: no server, no controller, no login. */
+export function Banner() {
+  const { link, since } = useFreshness();
+  const now = useNow();
+  const { data, dataUpdatedAt } = useQuery({ ...queries.overview(), refetchInterval: 15_000 });
+  const { data: server } = useQuery(queries.meta());
+  const lost = between(since, now);
+  const stale = data?.controller.state === "stale" || data?.controller.state === "never";
+  return (
+    <div aria-live="polite">
+      {link === "ended" && (
+        <p className="banner banner-bad">
+          You are not logged in any more. <a href={loginAddress()}>Log in again</a>; this page keeps what it shows.
+        </p>
+      )}
+      {link === "lost" && lost > LOST_SECONDS && (
+        <p className="banner banner-wait">
+          Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)};
+          retrying.
+        </p>
+      )}
+      {stale && <p className="banner banner-bad">{data.controller.text}</p>}
+      {server?.authentication.length === 0 && (
+        <p className="banner">No authentication: whoever reaches this server can read all jobs and change quota.</p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,101 @@
+/** What surrounds each screen: where one is, how fresh it is, who asks, and keys that go elsewhere. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+import * as queries from "../api/queries";
+import { Banner } from "./Banner";
+import { Clock } from "./Clock";
+import { useFollowing } from "./freshness";
+import { Help, useKeys } from "./keys";
+import { setPreferences, usePreferences } from "./preferences";
+
+export const SCREENS = [
+  { path: "/", title: "Overview", key: "o" },
+  { path: "/queues", title: "Queues", key: "q" },
+  { path: "/jobs", title: "Jobs", key: "j" },
+  { path: "/topology", title: "Topology", key: "t" },
+  { path: "/cycles", title: "Cycles", key: "c" },
+  { path: "/fair-share", title: "Fair share", key: "s" },
+  { path: "/edit", title: "Edit quotas", key: "e" },
+  { path: "/events", title: "Events", key: "v" },
+  { path: "/audit", title: "Audit", key: "a" },
+] as const;
+
+export function Shell() {
+  useFollowing();
+  const help = useKeys();
+  const heading = useRef<HTMLElement>(null);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  const screen = SCREENS.find((each) => (each.path === "/" ? path === "/" : path.startsWith(each.path)));
+  useEffect(() => {
+    document.title = screen ? `${screen.title} · Queuer` : "Queuer";
+  }, [screen]);
+  return (
+    <>
+      <a className="skip" href="#main">
+        Skip to content
+      </a>
+      <header className="bar-top">
+        <Link to="/" className="brand">
+          Queuer
+        </Link>
+        <nav aria-label="Screens">
+          {SCREENS.map(({ path: to, title }) => (
+            <Link key={to} to={to} activeOptions={{ exact: to === "/" }} activeProps={{ "aria-current": "page" }}>
+              {title}
+            </Link>
+          ))}
+        </nav>
+        <span className="spring" />
+        <Clock />
+        <Theme />
+        <button type="button" className="quiet" onClick={help.show} aria-label="Keys and help">
+          ?
+        </button>
+        <Who />
+      </header>
+      <Banner />
+      <main id="main" ref={heading} tabIndex={-1}>
+        <Outlet />
+      </main>
+      <Help open={help.open} close={help.close} />
+    </>
+  );
+}
+
+function Theme() {
+  const { theme } = usePreferences();
+  const next = ({ system: "light", light: "dark", dark: "system" } as const)[theme];
+  return (
+    <button
+      type="button"
+      className="quiet"
+      onClick={() => setPreferences({ theme: next })}
+      aria-label={`Colours: ${theme}`}
+    >
+      {{ system: "◐ system", light: "○ light", dark: "● dark" }[theme]}
+    </button>
+  );
+}
+
+function Who() {
+  const { data } = useQuery(queries.me());
+  const { data: server } = useQuery(queries.meta());
+  if (!data) return null;
+  const open = server?.authentication.length === 0;
+  return (
+    <span className="who">
+      <Link to="/me" title={data.groups.join(", ")}>
+        {data.name}
+      </Link>
+      {!open && (
+        <form method="post" action="/logout">
+          <button type="submit" className="quiet">
+            log out
+          </button>
+        </form>
+      )}
+    </span>
+  );
+}

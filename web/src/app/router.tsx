@@ -1,0 +1,96 @@
+/** Addresses of the screens. What a reader has chosen lives in them, so that a link shows the same elsewhere. */
+
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  parseSearchWith,
+  stringifySearchWith,
+} from "@tanstack/react-router";
+import { CycleDetail, Cycles } from "../screens/Cycles";
+import { Editor } from "../screens/edit/Editor";
+import { Plan } from "../screens/edit/Plan";
+import { FairShare } from "../screens/FairShare";
+import { Jobs } from "../screens/Jobs";
+import { Job } from "../screens/job/Job";
+import { Audit, Events } from "../screens/Log";
+import { Me } from "../screens/Me";
+import { Overview } from "../screens/Overview";
+import { Queue } from "../screens/Queue";
+import { Queues } from "../screens/Queues";
+import { Topology } from "../screens/Topology";
+import { Shell } from "./Shell";
+
+/** Parameters of an address are plain words. */
+export type Search<Name extends string> = Partial<Record<Name, string>>;
+
+/** Only the named parameters, and only those that say something. */
+function only<Name extends string>(...names: Name[]) {
+  return (raw: Record<string, unknown>): Search<Name> =>
+    Object.fromEntries(
+      names.filter((name) => raw[name] !== undefined && raw[name] !== "").map((name) => [name, String(raw[name])]),
+    ) as Search<Name>;
+}
+
+const root = createRootRoute({ component: Shell });
+
+const routes = [
+  createRoute({ getParentRoute: () => root, path: "/", component: Overview, validateSearch: only("resource") }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queues",
+    component: Queues,
+    validateSearch: only("resource", "closed", "find", "only", "scale"),
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/queues/$path",
+    component: Queue,
+    validateSearch: only("resource", "tab", "range"),
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/jobs",
+    component: Jobs,
+    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/topology",
+    component: Topology,
+    validateSearch: only("level", "resource", "shape", "find"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/cycles", component: Cycles }),
+  createRoute({ getParentRoute: () => root, path: "/cycles/$id", component: CycleDetail }),
+  createRoute({ getParentRoute: () => root, path: "/fair-share", component: FairShare, validateSearch: only("root") }),
+  createRoute({ getParentRoute: () => root, path: "/edit", component: Editor, validateSearch: only("root", "as") }),
+  createRoute({ getParentRoute: () => root, path: "/edit/$id", component: Plan }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/events",
+    component: Events,
+    validateSearch: only("type", "queue", "uid"),
+  }),
+  createRoute({
+    getParentRoute: () => root,
+    path: "/audit",
+    component: Audit,
+    validateSearch: only("target", "actor"),
+  }),
+  createRoute({ getParentRoute: () => root, path: "/me", component: Me }),
+] as const;
+
+export const router = createRouter({
+  routeTree: root.addChildren(routes),
+  defaultPreload: false,
+  scrollRestoration: true,
+  parseSearch: parseSearchWith((text) => text),
+  stringifySearch: stringifySearchWith(String),
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

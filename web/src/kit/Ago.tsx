@@ -1,0 +1,14 @@
+import { useNow } from "../app/now";
+import { between, exact, span } from "../text/time";
+
+/** How long ago something was; the moment itself in the title. */
+export function Ago({ at, suffix = "" }: { at: string | null | undefined; suffix?: string }) {
+  const now = useNow();
+  if (!at) return <span className="soft">–</span>;
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {span(between(at, now))}
+      {suffix}
+    </time>
+  );
+}

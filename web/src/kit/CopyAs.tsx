@@ -1,0 +1,47 @@
+import { useState } from "react";
+
+interface Commands {
+  /** The command line's words after `queuer`. */
+  queuer?: string;
+  /** A path of the API. */
+  curl?: string;
+  kubectl?: string;
+}
+
+/** Buttons that copy how the same answer is had from a terminal. */
+export function CopyAs({ queuer, curl, kubectl }: Commands) {
+  return (
+    <span className="copy-as">
+      {queuer && <Copy label="queuer" text={`queuer ${queuer}`} />}
+      {kubectl && <Copy label="kubectl" text={`kubectl ${kubectl}`} />}
+      {curl && (
+        <Copy label="curl" text={`curl -H "Authorization: Bearer $QUEUER_TOKEN" '${window.location.origin}${curl}'`} />
+      )}
+    </span>
+  );
+}
+
+export function Copy({ label, text }: { label: string; text: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => {
+    void navigator.clipboard.writeText(text).then(() => {
+      setCopied(true);
+      setTimeout(() => setCopied(false), 1500);
+    });
+  };
+  return (
+    <button type="button" className="quiet" title={text} onClick={copy} aria-description={text}>
+      {copied ? "copied" : `copy ${label}`}
+    </button>
+  );
+}
+
+/** A command to read and to copy. */
+export function Command({ text }: { text: string }) {
+  return (
+    <span className="command">
+      <code>{text}</code>
+      <Copy label="command" text={text} />
+    </span>
+  );
+}

@@ -1,0 +1,65 @@
+/** Where capacity goes: each queue as wide as what it uses or is guaranteed, below its parent. The tree is its table. */
+
+import { Link } from "@tanstack/react-router";
+import { hierarchy, partition } from "d3-hierarchy";
+import type { Account, Queue } from "../api/schema";
+import { amount, grouped, short, told } from "../text/quantity";
+
+const ROW = 34;
+const LEAST = 0.004;
+
+interface Node {
+  queue: Queue;
+  account: Account | undefined;
+  children: Node[];
+}
+
+export type Measure = "used" | "guaranteed";
+
+export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; resource: string; by: Measure }) {
+  const top = tree(queues, resource);
+  if (!top) return null;
+  // A parent is at least as wide as its children together, whatever rounding or a race makes of the figures.
+  const root = partition<Node>()(
+    hierarchy(top).sum((node) => (node.children.length ? 0 : Math.max(0, amount(node.account?.[by])))),
+  );
+  const shown = root.descendants().filter((node) => node.x1 - node.x0 > LEAST);
+  const height = (root.height + 1) * ROW;
+  return (
+    <div className="icicle" style={{ height }}>
+      {shown.map(({ data, x0, x1, depth, value }) => {
+        const borrowed = amount(data.account?.borrowed);
+        const used = amount(data.account?.used);
+        const name = data.queue.path.slice(data.queue.path.lastIndexOf(".") + 1);
+        const words = `${data.queue.path}: ${data.account?.used ?? 0} ${short(resource)} used of ${data.account?.guaranteed ?? 0} guaranteed`;
+        return (
+          <Link
+            key={data.queue.path}
+            to="/queues/$path"
+            params={{ path: data.queue.path }}
+            title={words}
+            className={`icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`}
+            style={{ left: `${x0 * 100}%`, width: `${(x1 - x0) * 100}%`, top: depth * ROW, height: ROW }}
+          >
+            {x1 - x0 > 0.03 && (
+              <>
+                {name} <small>{resource === "memory" ? told(value ?? 0, resource) : grouped(value ?? 0)}</small>
+              </>
+            )}
+          </Link>
+        );
+      })}
+    </div>
+  );
+}
+
+function tree(queues: readonly Queue[], resource: string): Node | undefined {
+  const nodes = new Map<string, Node>();
+  for (const queue of queues) {
+    const account = queue.accounts.find((each) => each.resource === resource && each.flavor === null);
+    const node = { queue, account, children: [] };
+    nodes.set(queue.path, node);
+    if (queue.parent !== null) nodes.get(queue.parent)?.children.push(node);
+  }
+  return nodes.get("root");
+}

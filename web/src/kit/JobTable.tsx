@@ -1,0 +1,89 @@
+/** Jobs as rows, wherever jobs are listed. */
+
+import { Link, useNavigate } from "@tanstack/react-router";
+import type { Workload } from "../api/schema";
+import { demand } from "../text/quantity";
+import { Ago } from "./Ago";
+import { Chip } from "./Chip";
+import { type Column, Table } from "./Table";
+
+export const JOB_COLUMNS: readonly Column<Workload>[] = [
+  {
+    id: "name",
+    title: "job",
+    width: "minmax(22ch, 3fr)",
+    cell: (job) => (
+      <>
+        <Link
+          to="/jobs/$uid"
+          params={{ uid: job.uid }}
+          tabIndex={-1}
+          title={`${job.kind} ${job.namespace}/${job.name}`}
+        >
+          {job.name}
+        </Link>{" "}
+        <small>{job.namespace}</small>
+      </>
+    ),
+  },
+  { id: "state", title: "state", width: "12ch", cell: (job) => <Chip word={job.state} /> },
+  {
+    id: "reason",
+    title: "why it waits",
+    width: "minmax(24ch, 5fr)",
+    cell: (job) =>
+      job.reason && (
+        <span title={job.reason.text}>
+          <Chip word={job.reason.verdict} /> {job.reason.text}
+        </span>
+      ),
+  },
+  {
+    id: "queue",
+    title: "queue",
+    width: "minmax(16ch, 2fr)",
+    cell: (job) => (
+      <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1} title={job.queue}>
+        {job.queue}
+      </Link>
+    ),
+  },
+  {
+    id: "demand",
+    title: "asks for",
+    width: "18ch",
+    cell: (job) => <span title={demand(job.demand)}>{demand(job.demand)}</span>,
+  },
+  { id: "user", title: "user", width: "minmax(8ch, 1fr)", cell: (job) => job.user },
+  {
+    id: "priority",
+    title: "priority",
+    width: "8ch",
+    number: true,
+    cell: (job) => job.override?.priority ?? job.priority,
+  },
+  { id: "age", title: "submitted", width: "10ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
+];
+
+interface Props {
+  label: string;
+  jobs: readonly Workload[];
+  columns?: readonly Column<Workload>[];
+  more?: (() => void) | undefined;
+  count?: number;
+}
+
+export function JobTable({ label, jobs, columns = JOB_COLUMNS, more, count }: Props) {
+  const navigate = useNavigate();
+  return (
+    <Table
+      label={label}
+      columns={columns}
+      rows={jobs}
+      id={(job) => job.uid}
+      open={(job) => void navigate({ to: "/jobs/$uid", params: { uid: job.uid } })}
+      more={more}
+      {...(count !== undefined && { count })}
+    />
+  );
+}

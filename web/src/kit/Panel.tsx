@@ -1,0 +1,109 @@
+/**
+ * A part of a screen that is loaded, fails and is asked again by itself. It never says "none" before an answer
+ * came, and keeps an older answer, marked so, when a newer one fails.
+ */
+
+import type { UseQueryResult } from "@tanstack/react-query";
+import { type ReactNode, useEffect, useId, useState } from "react";
+import { Failure } from "../api/client";
+import { useNow } from "../app/now";
+import { clock } from "../text/time";
+
+type Asked<T> = Pick<UseQueryResult<T>, "data" | "error" | "isFetching" | "dataUpdatedAt" | "refetch">;
+
+interface Props<T> {
+  title: string;
+  query: Asked<T>;
+  /** Beside the title: pickers, buttons that copy. */
+  tools?: ReactNode;
+  className?: string;
+  children: (data: T) => ReactNode;
+}
+
+export function Panel<T>({ title, query, tools, className = "", children }: Props<T>) {
+  const id = useId();
+  return (
+    <section className={`panel ${className}`} aria-labelledby={id} aria-busy={query.data === undefined && !query.error}>
+      <header className="panel-head">
+        <h2 id={id}>{title}</h2>
+        {tools && <div className="panel-tools">{tools}</div>}
+      </header>
+      <Answer query={query}>{children}</Answer>
+    </section>
+  );
+}
+
+/** The same without a frame. */
+export function Answer<T>({ query, children }: Pick<Props<T>, "query" | "children">) {
+  const { data, error } = query;
+  if (data === undefined) {
+    return error ? <Trouble error={error} retry={() => void query.refetch()} /> : <Skeleton />;
+  }
+  return (
+    <>
+      {error && <Trouble error={error} retry={() => void query.refetch()} since={query.dataUpdatedAt} />}
+      <div className={error ? "aged" : undefined}>{children(data)}</div>
+    </>
+  );
+}
+
+/** What failed, what it means, whom to show it to, and a way to try again. */
+export function Trouble({ error, retry, since }: { error: Error; retry?: () => void; since?: number }) {
+  const now = useNow();
+  const failure = error instanceof Failure ? error : undefined;
+  return (
+    <div className="trouble" role="alert">
+      <p>
+        <strong>{failure?.title ?? "Something went wrong"}.</strong> {error.message}
+        {since ? ` Showing what was so at ${clock(new Date(since), now)}.` : ""}
+      </p>
+      {failure?.errors.length ? (
+        <ul>
+          {failure.errors.map((fault) => (
+            <li key={fault.field}>
+              <code>{fault.field}</code> {fault.message}
+              {fault.hint && `: ${fault.hint}`}
+            </li>
+          ))}
+        </ul>
+      ) : null}
+      <p className="row">
+        {retry && (
+          <button type="button" onClick={retry}>
+            Retry
+          </button>
+        )}
+        {failure?.status === 401 && <a href={loginAddress()}>Log in again</a>}
+        {failure?.requestId && <small>request {failure.requestId}</small>}
+      </p>
+    </div>
+  );
+}
+
+export function loginAddress(): string {
+  const here = window.location.pathname + window.location.search;
+  return `/login?next=${encodeURIComponent(here)}`;
+}
+
+/** Nothing for a moment, so that quick answers do not flash; then grey lines. */
+function Skeleton() {
+  const [shown, setShown] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setShown(true), 150);
+    return () => clearTimeout(timer);
+  }, []);
+  if (!shown) return <div className="skeleton" />;
+  return (
+    <div className="skeleton">
+      <span className="visually-hidden">Loading</span>
+      <i />
+      <i />
+      <i />
+    </div>
+  );
+}
+
+/** Why there is nothing to see, and what to do about it. */
+export function Empty({ children }: { children: ReactNode }) {
+  return <div className="empty">{children}</div>;
+}

@@ -1,0 +1,111 @@
+/**
+ * A queue's amounts on one scale. Own use is solid, what is borrowed hatched, what is lent dotted, pending demand
+ * outlined beyond; a thick tick marks the guarantee, a thin one the limit. Told apart without colour, too.
+ */
+
+import { useId } from "react";
+import type { Account } from "../api/schema";
+import { amount, short } from "../text/quantity";
+
+const WIDTH = 400;
+const HEIGHT = 16;
+
+export interface Amounts {
+  used: number;
+  borrowed: number;
+  lent: number;
+  pending: number;
+  guaranteed: number;
+  limit: number | null;
+}
+
+export function amounts(account: Account): Amounts {
+  return {
+    used: amount(account.used),
+    borrowed: amount(account.borrowed),
+    lent: amount(account.lent),
+    pending: amount(account.pending),
+    guaranteed: amount(account.guaranteed),
+    limit: account.limit === null ? null : amount(account.limit),
+  };
+}
+
+/** The whole length that shows everything of an account. */
+export function reach(of: Amounts): number {
+  return Math.max(of.used + of.pending, of.guaranteed, of.limit ?? 0);
+}
+
+export interface Piece {
+  kind: "own" | "borrowed" | "lent" | "pending";
+  from: number;
+  to: number;
+}
+
+/** The pieces of a bar, in amounts. What is lent lies at the end of the unused guarantee. */
+export function pieces(of: Amounts): Piece[] {
+  const own = of.used - of.borrowed;
+  const lentFrom = Math.max(own, of.guaranteed - of.lent);
+  const all: Piece[] = [
+    { kind: "own", from: 0, to: own },
+    { kind: "borrowed", from: own, to: of.used },
+    { kind: "lent", from: lentFrom, to: Math.max(lentFrom, of.guaranteed) },
+  ];
+  const end = Math.max(of.used, of.guaranteed);
+  if (of.lent === 0) all[2] = { kind: "lent", from: 0, to: 0 };
+  all.push({ kind: "pending", from: end, to: end + of.pending });
+  return all.filter((piece) => piece.to > piece.from);
+}
+
+export function QuotaBar({ account, scale }: { account: Account; scale?: number }) {
+  const id = useId();
+  const of = amounts(account);
+  const whole = scale ?? reach(of);
+  const x = (value: number) => (whole > 0 ? Math.min(WIDTH, (value / whole) * WIDTH) : 0);
+  const name = short(account.resource);
+  const limit = account.limit === null ? "" : `, limit ${account.limit}`;
+  const words =
+    `${account.used} ${name} used of ${account.guaranteed} guaranteed${limit}; ` +
+    `${account.borrowed} borrowed, ${account.lent} lent, ${account.pending} pending`;
+  return (
+    <svg className="bar" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
+      <title>{words}</title>
+      <defs>
+        <pattern id={`${id}h`} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect width="6" height="6" className="bar-borrowed" />
+          <rect width="2" height="6" className="bar-gap" />
+        </pattern>
+        <pattern id={`${id}d`} width="6" height="6" patternUnits="userSpaceOnUse">
+          <circle cx="3" cy="3" r="1.7" className="bar-lent" />
+        </pattern>
+      </defs>
+      <rect className="bar-track" width={x(Math.max(of.guaranteed, of.used))} y="3" height="10" />
+      {pieces(of).map(({ kind, from, to }) => (
+        <rect
+          key={kind}
+          className={`bar-${kind}`}
+          x={x(from)}
+          width={Math.max(0, x(to) - x(from))}
+          y={3}
+          height={10}
+          {...(kind === "borrowed" && { fill: `url(#${id}h)`, className: "" })}
+          {...(kind === "lent" && { fill: `url(#${id}d)`, className: "" })}
+        />
+      ))}
+      {of.guaranteed > 0 && <rect className="bar-tick" x={x(of.guaranteed) - 2} y="0" width="2" height={HEIGHT} />}
+      {of.limit !== null && of.limit > 0 && (
+        <rect className="bar-tick" x={x(of.limit) - 1} y="0" width="1" height={HEIGHT} />
+      )}
+    </svg>
+  );
+}
+
+/** What the parts of a bar mean. */
+export function BarLegend() {
+  return (
+    <p className="legend" aria-hidden="true">
+      <i className="key key-own" /> own <i className="key key-borrowed" /> borrowed <i className="key key-lent" /> lent{" "}
+      <i className="key key-pending" /> pending <i className="key key-guaranteed" /> guaranteed{" "}
+      <i className="key key-limit" /> limit
+    </p>
+  );
+}

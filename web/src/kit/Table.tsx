@@ -1,0 +1,141 @@
+/**
+ * A list of rows: only those in sight are drawn, and their order stands still while somebody points at them or has
+ * the focus among them. Rows are walked with the arrow keys or j and k, and opened with Enter.
+ */
+
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+
+export interface Column<Row> {
+  id: string;
+  title: string;
+  cell: (row: Row) => ReactNode;
+  /** A width of CSS grid, such as `8ch` or `minmax(12ch, 1fr)`. */
+  width: string;
+  number?: boolean;
+}
+
+interface Props<Row> {
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  id: (row: Row) => string;
+  open?: (row: Row) => void;
+  /** Called when the end comes into sight. */
+  more?: (() => void) | undefined;
+  /** Of all rows, where more are to come: unknown = -1. */
+  count?: number;
+}
+
+const ROW = 30;
+
+export function Table<Row>({ label, columns, rows, id, open, more, count }: Props<Row>) {
+  const frame = useRef<HTMLDivElement>(null);
+  const [held, setHeld] = useState(false);
+  const { shown, changed, apply } = useStill(rows, id, held);
+  const [active, setActive] = useState(0);
+  const virtual = useVirtualizer({
+    count: shown.length,
+    getScrollElement: () => frame.current,
+    estimateSize: () => ROW,
+    overscan: 12,
+    getItemKey: (index) => id(shown[index] as Row),
+  });
+  const items = virtual.getVirtualItems();
+  const last = items.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (more && last >= shown.length - 20) more();
+  }, [last, shown.length, more]);
+
+  const go = (index: number) => {
+    const next = Math.max(0, Math.min(shown.length - 1, index));
+    setActive(next);
+    virtual.scrollToIndex(next);
+    requestAnimationFrame(() => frame.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+  };
+  const keys = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 20, PageUp: -20 }[event.key];
+    if (step) go(active + step);
+    else if (event.key === "Home") go(0);
+    else if (event.key === "End") go(shown.length - 1);
+    else if (
+      event.key === "Enter" &&
+      open &&
+      event.target === event.currentTarget.querySelector(`[data-index="${active}"]`)
+    ) {
+      const row = shown[active];
+      if (row !== undefined) open(row);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const template = columns.map((column) => column.width).join(" ");
+  return (
+    <div
+      className="table"
+      onMouseEnter={() => setHeld(true)}
+      onMouseLeave={() => setHeld(false)}
+      onFocus={() => setHeld(true)}
+      onBlur={() => setHeld(false)}
+    >
+      {changed > 0 && (
+        <button type="button" className="updates" onClick={apply}>
+          {changed} {changed === 1 ? "update" : "updates"} – apply
+        </button>
+      )}
+      <div ref={frame} className="table-frame" role="grid" aria-label={label} aria-rowcount={count ?? shown.length + 1}>
+        <div className="table-row table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+          {columns.map((column) => (
+            <span key={column.id} role="columnheader" className={column.number ? "number" : undefined}>
+              {column.title}
+            </span>
+          ))}
+        </div>
+        <div role="rowgroup" style={{ height: virtual.getTotalSize(), position: "relative" }} onKeyDown={keys}>
+          {items.map((item) => {
+            const row = shown[item.index] as Row;
+            return (
+              <div
+                key={item.key}
+                data-index={item.index}
+                className="table-row"
+                role="row"
+                aria-rowindex={item.index + 2}
+                tabIndex={item.index === active ? 0 : -1}
+                onFocus={() => setActive(item.index)}
+                onDoubleClick={() => open?.(row)}
+                style={{
+                  gridTemplateColumns: template,
+                  transform: `translateY(${item.start}px)`,
+                  position: "absolute",
+                }}
+              >
+                {columns.map((column) => (
+                  <span key={column.id} role="gridcell" className={column.number ? "number" : undefined}>
+                    {column.cell(row)}
+                  </span>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+/** Rows that keep their order while `held`; values within them go on changing. */
+function useStill<Row>(rows: readonly Row[], id: (row: Row) => string, held: boolean) {
+  const [order, setOrder] = useState<readonly string[] | null>(null);
+  useEffect(() => setOrder(held ? rows.map(id) : null), [held]); // eslint-disable-line react-hooks/exhaustive-deps
+  if (!held || !order) return { shown: rows, changed: 0, apply: () => undefined };
+  const byId = new Map(rows.map((row) => [id(row), row]));
+  const kept = order.map((key) => byId.get(key)).filter((row) => row !== undefined);
+  const known = new Set(order);
+  const fresh = rows.filter((row) => !known.has(id(row)));
+  const appended = rows.slice(-fresh.length).every((row, index) => row === fresh[index]);
+  // A further page is no update: it comes after all that is shown.
+  const shown = appended ? [...kept, ...fresh] : kept;
+  const changed = (appended ? 0 : fresh.length) + (order.length - kept.length);
+  return { shown, changed, apply: () => setOrder(rows.map(id)) };
+}

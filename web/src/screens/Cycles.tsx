@@ -1,0 +1,188 @@
+/** Decisions. In ten seconds: are there any, are they fast, what was left out and why. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams } from "@tanstack/react-router";
+import { useEffect, useMemo } from "react";
+import * as queries from "../api/queries";
+import type { components } from "../api/schema";
+import { usePreferences } from "../app/preferences";
+import { Ago } from "../kit/Ago";
+import { CopyAs } from "../kit/CopyAs";
+import { Answer, Empty, Panel } from "../kit/Panel";
+import { type Column, Table } from "../kit/Table";
+import { grouped } from "../text/quantity";
+
+type Cycle = components["schemas"]["queuer__api__cycles__models__Cycle"];
+
+const STRIP = 200;
+
+interface Stats {
+  phases?: Record<string, number>;
+  note?: string;
+  fallback?: string;
+  repaired?: number;
+  refused?: number;
+  gap?: number;
+}
+
+const stats = (cycle: Cycle) => cycle.stats as Stats;
+const seconds = (cycle: Cycle) => Object.values(stats(cycle).phases ?? {}).reduce((sum, each) => sum + each, 0);
+const took = (value: number) => (value >= 1 ? `${value.toFixed(2)} s` : `${(value * 1000).toFixed(0)} ms`);
+
+const COLUMNS: readonly Column<Cycle>[] = [
+  {
+    id: "id",
+    title: "cycle",
+    width: "10ch",
+    cell: (cycle) => (
+      <Link to="/cycles/$id" params={{ id: String(cycle.id) }} tabIndex={-1}>
+        {cycle.id}
+      </Link>
+    ),
+  },
+  { id: "age", title: "age", width: "8ch", cell: (cycle) => <Ago at={cycle.finished} /> },
+  { id: "trigger", title: "because of", width: "14ch", cell: (cycle) => cycle.trigger },
+  { id: "status", title: "status", width: "12ch", cell: (cycle) => cycle.status },
+  { id: "took", title: "took", width: "9ch", number: true, cell: (cycle) => took(seconds(cycle)) },
+  { id: "admitted", title: "admitted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.admitted) },
+  { id: "evicted", title: "evicted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.evicted) },
+  { id: "waiting", title: "left waiting", width: "11ch", number: true, cell: (cycle) => grouped(cycle.waiting) },
+  { id: "note", title: "", width: "minmax(10ch, 1fr)", cell: (cycle) => stats(cycle).fallback || stats(cycle).note },
+];
+
+export function Cycles() {
+  const query = useInfiniteQuery(queries.cycles());
+  const navigate = useNavigate();
+  const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
+  return (
+    <>
+      <h1 className="visually-hidden">Cycles</h1>
+      <Panel
+        title="Cycles"
+        query={{ ...query, data: items } as never}
+        tools={<CopyAs queuer="cycles" curl="/api/v1/cycles" />}
+      >
+        {() =>
+          items?.length ? (
+            <>
+              <Strip cycles={items} />
+              <Table
+                label="Cycles"
+                columns={COLUMNS}
+                rows={items}
+                id={(cycle) => String(cycle.id)}
+                open={(cycle) => void navigate({ to: "/cycles/$id", params: { id: String(cycle.id) } })}
+                more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
+              />
+            </>
+          ) : (
+            <Empty>No cycle has been committed yet: nothing was there to decide.</Empty>
+          )
+        }
+      </Panel>
+    </>
+  );
+}
+
+/** The newest cycles, oldest left: as high as they took long, marked where they admitted or evicted. */
+function Strip({ cycles }: { cycles: readonly Cycle[] }) {
+  const shown = cycles.slice(0, STRIP).toReversed();
+  const longest = Math.max(...shown.map(seconds), 0.001);
+  return (
+    <div
+      className="strip-plot"
+      role="group"
+      aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}
+    >
+      {shown.map((cycle) => (
+        <Link
+          key={cycle.id}
+          to="/cycles/$id"
+          params={{ id: String(cycle.id) }}
+          tabIndex={-1}
+          className={cycle.evicted ? "evicts" : cycle.admitted ? "admits" : ""}
+          style={{ height: `${Math.max(4, (seconds(cycle) / longest) * 100)}%` }}
+          title={`cycle ${cycle.id}: ${took(seconds(cycle))}, ${cycle.status}, ${cycle.admitted} admitted, ${cycle.evicted} evicted`}
+        />
+      ))}
+    </div>
+  );
+}
+
+export function CycleDetail() {
+  const { id } = useParams({ from: "/cycles/$id" });
+  const number = Number(id);
+  const query = useQuery(queries.cycle(number));
+  const navigate = useNavigate();
+  const { keys } = usePreferences();
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      const step = { "[": -1, "]": 1 }[event.key];
+      if (keys && step && !(event.target instanceof HTMLInputElement)) {
+        void navigate({ to: "/cycles/$id", params: { id: String(number + step) } });
+      }
+    };
+    window.addEventListener("keydown", press);
+    return () => window.removeEventListener("keydown", press);
+  }, [keys, navigate, number]);
+  return (
+    <>
+      <h1>Cycle {id}</h1>
+      <p className="soft">
+        <Link to="/cycles">All cycles</Link> · <kbd>[</kbd> <kbd>]</kbd> the ones beside it
+      </p>
+      <Answer query={query}>{(cycle) => <Shown cycle={cycle} />}</Answer>
+    </>
+  );
+}
+
+function Shown({ cycle }: { cycle: Cycle }) {
+  const { phases = {}, ...rest } = stats(cycle);
+  const total = seconds(cycle);
+  return (
+    <section className="panel">
+      <div className="panel-head">
+        <h2>
+          {cycle.status.toLowerCase()}, because of {cycle.trigger}
+        </h2>
+        <div className="panel-tools">
+          <CopyAs queuer={`cycles show ${cycle.id}`} curl={`/api/v1/cycles/${cycle.id}`} />
+          {cycle.replayable && <CopyAs queuer={`cycles replay ${cycle.id}`} />}
+        </div>
+      </div>
+      <p>
+        {grouped(cycle.admitted)} admitted, {grouped(cycle.evicted)} evicted, {grouped(cycle.waiting)} left waiting;
+        begun {new Date(cycle.started).toLocaleString()}.
+      </p>
+      <div className="phases" aria-hidden="true">
+        {Object.entries(phases).map(([name, value]) => (
+          <i key={name} style={{ flexGrow: value * 1000 }} title={`${name} ${took(value)}`}>
+            {name}
+          </i>
+        ))}
+      </div>
+      <table className="plain facts">
+        <tbody>
+          {Object.entries(phases).map(([name, value]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td className="number">{took(value)}</td>
+            </tr>
+          ))}
+          <tr>
+            <th scope="row">in all</th>
+            <td className="number">{took(total)}</td>
+          </tr>
+          {Object.entries(rest)
+            .filter(([, value]) => value !== "" && value !== null && typeof value !== "object")
+            .map(([name, value]) => (
+              <tr key={name}>
+                <th scope="row">{name}</th>
+                <td className="number">{String(value)}</td>
+              </tr>
+            ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

@@ -1,0 +1,168 @@
+/** What happened, and who did what and why: kept longer than Kubernetes keeps its Events. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo } from "react";
+import * as queries from "../api/queries";
+import type { AuditEntry, EventItem } from "../api/schema";
+import { CopyAs } from "../kit/CopyAs";
+import { Filter } from "../kit/Filter";
+import { Empty, Panel } from "../kit/Panel";
+import { type Column, Table } from "../kit/Table";
+
+const time = (at: string) => <time dateTime={at}>{new Date(at).toLocaleString()}</time>;
+
+const EVENTS: readonly Column<EventItem>[] = [
+  { id: "at", title: "time", width: "24ch", cell: (event) => time(event.at) },
+  { id: "type", title: "what", width: "22ch", cell: (event) => event.type },
+  {
+    id: "queue",
+    title: "queue",
+    width: "minmax(16ch, 2fr)",
+    cell: (event) =>
+      event.queue && (
+        <Link to="/queues/$path" params={{ path: event.queue }} tabIndex={-1}>
+          {event.queue}
+        </Link>
+      ),
+  },
+  {
+    id: "uid",
+    title: "job",
+    width: "14ch",
+    cell: (event) =>
+      event.uid && (
+        <Link to="/jobs/$uid" params={{ uid: event.uid }} tabIndex={-1}>
+          {event.uid.slice(0, 8)}
+        </Link>
+      ),
+  },
+  { id: "data", title: "", width: "minmax(20ch, 5fr)", cell: (event) => said(event.data) },
+];
+
+export function said(data: Record<string, unknown>): string {
+  return Object.entries(data)
+    .filter(([, value]) => value !== null && typeof value !== "object")
+    .map(([name, value]) => `${name} ${String(value)}`)
+    .join(", ");
+}
+
+export function Events() {
+  const search = useSearch({ from: "/events" });
+  const navigate = useNavigate({ from: "/events" });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const query = useInfiniteQuery(queries.events(search));
+  const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
+  return (
+    <>
+      <h1 className="visually-hidden">Events</h1>
+      <Panel
+        title="Events"
+        query={{ ...query, data: items } as never}
+        tools={
+          <>
+            <Filter label="type" search value={search.type ?? ""} set={(type) => set({ type })} />
+            <Filter label="queue" value={search.queue ?? ""} set={(queue) => set({ queue })} />
+            <Link to="/audit">Audit</Link>
+            <CopyAs
+              queuer="events -w"
+              curl={`/api/v1/events?${new URLSearchParams(search as Record<string, string>)}`}
+            />
+          </>
+        }
+      >
+        {() =>
+          items?.length ? (
+            <Table
+              label="Events"
+              columns={EVENTS}
+              rows={items}
+              id={(event) => String(event.id)}
+              more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
+            />
+          ) : (
+            <Empty>No event that you may see matches.</Empty>
+          )
+        }
+      </Panel>
+    </>
+  );
+}
+
+export function Audit() {
+  const search = useSearch({ from: "/audit" });
+  const navigate = useNavigate({ from: "/audit" });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const query = useQuery(queries.auditOf(search));
+  return (
+    <>
+      <h1 className="visually-hidden">Audit</h1>
+      <Panel
+        title="Audit"
+        query={query}
+        tools={
+          <>
+            <Filter label="queue or job" search value={search.target ?? ""} set={(target) => set({ target })} />
+            <Filter label="who" value={search.actor ?? ""} set={(actor) => set({ actor })} />
+            <Link to="/events">Events</Link>
+            <CopyAs queuer="audit" curl="/api/v1/audit" />
+          </>
+        }
+      >
+        {(data) =>
+          data.items.length === 0 ? <Empty>No entry that you may see matches.</Empty> : <Entries items={data.items} />
+        }
+      </Panel>
+    </>
+  );
+}
+
+export function Entries({ items }: { items: readonly AuditEntry[] }) {
+  return (
+    <table className="plain">
+      <thead>
+        <tr>
+          {["time", "who", "what", "where", "why"].map((title) => (
+            <th key={title} scope="col">
+              {title}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {items.map((entry) => (
+          <tr key={entry.id}>
+            <td>{time(entry.at)}</td>
+            <th scope="row">
+              {entry.actor} <small>{entry.source}</small>
+            </th>
+            <td>
+              {entry.action}
+              {entry.revision !== null && (
+                <>
+                  {" "}
+                  <Link to="/edit/$id" params={{ id: String(entry.revision) }}>
+                    revision {entry.revision}
+                  </Link>
+                </>
+              )}
+            </td>
+            <td>
+              {entry.queues.map((path) => (
+                <div key={path}>
+                  <Link to="/queues/$path" params={{ path }}>
+                    {path}
+                  </Link>
+                </div>
+              ))}
+              {said(entry.detail)}
+            </td>
+            <td>{entry.reason || "–"}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

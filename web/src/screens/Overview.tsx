@@ -1,0 +1,270 @@
+/** In ten seconds: is anything admitted, is anyone starved, where is free capacity and what do jobs wait for. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+import * as queries from "../api/queries";
+import type { AttentionItem, Overview as Answer, ReasonGroup } from "../api/schema";
+import { Ago } from "../kit/Ago";
+import { Chip } from "../kit/Chip";
+import { Command, CopyAs } from "../kit/CopyAs";
+import { Icicle, type Measure } from "../kit/Icicle";
+import { Empty, Panel } from "../kit/Panel";
+import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { type Line, Series } from "../kit/Series";
+import { amount, grouped, short, told } from "../text/quantity";
+
+const DAY_SECONDS = 86_400;
+
+export function Overview() {
+  const query = useQuery(queries.overview());
+  const { resource: chosen } = useSearch({ from: "/" });
+  const navigate = useNavigate({ from: "/" });
+  const names = query.data?.capacity.map((each) => each.resource) ?? [];
+  const resource = chosen ?? mainResource(names);
+  return (
+    <>
+      <h1 className="visually-hidden">Overview</h1>
+      <Panel
+        title="Now"
+        query={query}
+        tools={
+          <>
+            <ResourcePicker
+              names={names}
+              chosen={resource}
+              choose={(name) => void navigate({ search: (old) => ({ ...old, resource: name }) })}
+            />
+            <CopyAs queuer="status" curl="/api/v1/overview" />
+          </>
+        }
+      >
+        {(data) => <Strip data={data} resource={resource} />}
+      </Panel>
+      <div className="columns">
+        <Panel title="Attention" query={query}>
+          {(data) => <AttentionList data={data} resource={resource} />}
+        </Panel>
+        <Panel title="Pending by reason" query={query} tools={<CopyAs queuer="why --all" />}>
+          {(data) => <Reasons groups={data.reasons} resource={resource} />}
+        </Panel>
+      </div>
+      <Shares resource={resource} />
+      <Panel title="Last day" query={query}>
+        {(data) => <Day data={data} resource={resource} />}
+      </Panel>
+    </>
+  );
+}
+
+function Strip({ data, resource }: { data: Answer; resource: string }) {
+  const capacity = data.capacity.find((each) => each.resource === resource);
+  const count = (state: string) => data.counts[state] ?? 0;
+  return (
+    <ul className="strip">
+      <li>
+        <b>{data.cycle ? <Ago at={data.cycle.finished} /> : "none yet"}</b>
+        <span>since the last cycle{data.cycle && `, ${data.cycle.status.toLowerCase()}`}</span>
+      </li>
+      <li>
+        <b>{grouped(count("Queued"))}</b>
+        <span>queued</span>
+      </li>
+      <li>
+        <b>{grouped(count("Placing") + count("Admitted"))}</b>
+        <span>placing</span>
+      </li>
+      <li>
+        <b>{grouped(count("Running"))}</b>
+        <span>running</span>
+      </li>
+      {capacity && (
+        <li>
+          <b>
+            {grouped(amount(capacity.used))} / {grouped(amount(capacity.allocatable))}
+          </b>
+          <span>
+            {short(resource)} used, {told(amount(capacity.free), resource)} free
+          </span>
+        </li>
+      )}
+      <li>
+        <b>{data.oldestAdmissible ? <Ago at={data.oldestAdmissible} /> : "–"}</b>
+        <span>oldest wait of a job that may start</span>
+      </li>
+    </ul>
+  );
+}
+
+function AttentionList({ data, resource }: { data: Answer; resource: string }) {
+  if (data.queues <= 1 && Object.keys(data.counts).length === 0) return <FirstSteps data={data} />;
+  if (data.attention.length === 0) {
+    const capacity = data.capacity.find((each) => each.resource === resource);
+    return (
+      <Empty>
+        Nothing needs you.
+        {capacity && ` ${capacity.used} of ${capacity.allocatable} ${short(resource)} in use.`}
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <ul className="list">
+        {data.attention.map((item) => (
+          <Needy key={`${item.kind}${item.ref}${item.text}`} item={item} />
+        ))}
+      </ul>
+      {data.attentionTotal > data.attention.length && (
+        <p className="soft">
+          {data.attentionTotal - data.attention.length} more;{" "}
+          <Link to="/queues" search={{ only: "attention" }}>
+            see the queues
+          </Link>
+          .
+        </p>
+      )}
+    </>
+  );
+}
+
+function Needy({ item }: { item: AttentionItem }) {
+  return (
+    <li>
+      <Chip word={item.severity} />{" "}
+      {item.ref ? (
+        <Link to="/queues/$path" params={{ path: item.ref }}>
+          {item.text}
+        </Link>
+      ) : (
+        item.text
+      )}{" "}
+      {item.since && (
+        <small className="soft">
+          <Ago at={item.since} />
+        </small>
+      )}
+    </li>
+  );
+}
+
+function FirstSteps({ data }: { data: Answer }) {
+  const seen = data.capacity.length > 0;
+  return (
+    <ol className="steps">
+      <li>
+        {seen ? "✓ Nodes were seen." : "No node was seen yet. The controller looks at the cluster's nodes:"}
+        {!seen && <Command text="kubectl get nodes" />}
+      </li>
+      <li>
+        Say who may use the queue root, or make queues below it:{" "}
+        <Command text="queuer export > tree.yaml && queuer apply -f tree.yaml" />
+      </li>
+      <li>
+        Let a namespace take part, and label a job:{" "}
+        <Command text="kubectl label namespace default queuer.dev/managed=true queuer.dev/default-queue=root" />
+      </li>
+    </ol>
+  );
+}
+
+function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resource: string }) {
+  if (groups.length === 0) return <Empty>No job waits.</Empty>;
+  return (
+    <table className="plain">
+      <thead>
+        <tr>
+          <th scope="col">reason</th>
+          <th scope="col" className="number">
+            jobs
+          </th>
+          <th scope="col" className="number">
+            {short(resource)}
+          </th>
+          <th scope="col" className="number">
+            oldest
+          </th>
+          <th scope="col">verdict</th>
+        </tr>
+      </thead>
+      <tbody>
+        {groups.map((group) => (
+          <tr key={group.token}>
+            <th scope="row">
+              <Link to="/jobs" search={{ reason: group.token }}>
+                {group.token}
+              </Link>
+            </th>
+            <td className="number">{grouped(group.jobs)}</td>
+            <td className="number">{told(amount(group.amounts[resource]), resource)}</td>
+            <td className="number">
+              <Ago at={group.oldest} />
+            </td>
+            <td>
+              <Chip word={group.verdict} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Shares({ resource }: { resource: string }) {
+  const query = useQuery(queries.queues());
+  const [by, setBy] = useState<Measure>("used");
+  return (
+    <Panel
+      title={`Where ${short(resource)} goes`}
+      query={query}
+      tools={
+        <>
+          <span className="choice" role="group" aria-label="Width">
+            {(["used", "guaranteed"] as const).map((measure) => (
+              <button key={measure} type="button" aria-pressed={by === measure} onClick={() => setBy(measure)}>
+                {measure}
+              </button>
+            ))}
+          </span>
+          <CopyAs queuer={`queue tree --resource ${resource}`} curl="/api/v1/queues" />
+        </>
+      }
+    >
+      {(data) => (
+        <>
+          <Icicle queues={data.items} resource={resource} by={by} />
+          <p className="soft">
+            Width is what is {by}; hatched queues borrow.{" "}
+            <Link to="/queues" search={{ resource }}>
+              As a table
+            </Link>
+          </p>
+        </>
+      )}
+    </Panel>
+  );
+}
+
+function Day({ data, resource }: { data: Answer; resource: string }) {
+  const series = data.series.find((each) => each.resource === resource);
+  const lines = useMemo<Line[]>(
+    () =>
+      series
+        ? [
+            { label: "used", values: series.used.map(amount), colour: "--own", fill: true },
+            { label: "guaranteed", values: series.guaranteed.map(amount), colour: "--ink", dash: [2, 3] },
+            { label: "pending", values: series.pending.map(amount), colour: "--pending", dash: [6, 3] },
+          ]
+        : [],
+    [series],
+  );
+  if (!series || data.at.length === 0)
+    return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
+  return (
+    <Series
+      label={`${short(resource)} used, guaranteed and pending over the last day`}
+      at={data.at}
+      lines={lines}
+      seconds={DAY_SECONDS}
+    />
+  );
+}

@@ -1,0 +1,229 @@
+/** Change the quota of a subtree: as a grid, or as the whole document. Nothing happens before its plan was seen. */
+
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useEffect, useState } from "react";
+import { api, body } from "../../api/client";
+import * as queries from "../../api/queries";
+import type { Changeset } from "../../api/schema";
+import { CopyAs } from "../../kit/CopyAs";
+import { Empty, Panel, Trouble } from "../../kit/Panel";
+import { short } from "../../text/quantity";
+import { type Clash, type Document, changed, merged, nothing, withAmount } from "./document";
+
+const FIELDS = ["guaranteed", "limit", "lend"] as const;
+
+export function Editor() {
+  const { root = "root", as } = useSearch({ from: "/edit" });
+  const navigate = useNavigate({ from: "/edit" });
+  const query = useQuery(queries.queueTree(root));
+  return (
+    <>
+      <h1 className="visually-hidden">Edit quotas</h1>
+      <Panel
+        title={`Quota of ${root} and below`}
+        query={query}
+        tools={
+          <>
+            <span className="choice" role="group" aria-label="Form">
+              {(["grid", "text"] as const).map((form) => (
+                <button
+                  key={form}
+                  type="button"
+                  aria-pressed={(as ?? "grid") === form}
+                  onClick={() => void navigate({ search: (old) => ({ ...old, as: form }), replace: true })}
+                >
+                  {form}
+                </button>
+              ))}
+            </span>
+            <CopyAs queuer={`export --root ${root}`} curl={`/api/v1/queue-tree?root=${root}`} />
+          </>
+        }
+      >
+        {(base) => <Draft key={root} base={base as Document} asText={as === "text"} />}
+      </Panel>
+    </>
+  );
+}
+
+const draftKey = (root: string) => `queuer-draft-${root}`;
+
+interface Kept {
+  base: Document;
+  mine: Document;
+}
+
+function kept(base: Document): Kept {
+  try {
+    return JSON.parse(sessionStorage.getItem(draftKey(base.root)) ?? "null") ?? { base, mine: base };
+  } catch {
+    return { base, mine: base };
+  }
+}
+
+function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
+  const [draft, setDraft] = useState(() => kept(newest));
+  const [clashes, setClashes] = useState<readonly Clash[]>([]);
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const { base, mine } = draft;
+  useEffect(() => sessionStorage.setItem(draftKey(base.root), JSON.stringify(draft)), [base.root, draft]);
+  const edit = (document: Document) => setDraft({ base, mine: document });
+  const forget = () => {
+    sessionStorage.removeItem(draftKey(base.root));
+    setDraft({ base: newest, mine: newest });
+    setClashes([]);
+  };
+  const plan = useMutation({
+    mutationFn: async () => {
+      // Whoever has changed the same queues meanwhile is not overwritten unseen.
+      const theirs = (await client.fetchQuery({ ...queries.queueTree(base.root), staleTime: 0 })) as Document;
+      const together = merged(base, mine, theirs);
+      setDraft({ base: theirs, mine: together.document });
+      setClashes(together.clashes);
+      if (together.clashes.length) return null;
+      return body<Changeset>(
+        api.POST("/api/v1/changesets", { body: changed(theirs, together.document) as never }) as never,
+      );
+    },
+    onSuccess: (planned) => {
+      if (planned?.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });
+    },
+  });
+  const none = nothing(changed(base, mine));
+  return (
+    <>
+      {asText ? <Text document={mine} edit={edit} /> : <Grid base={base} document={mine} edit={edit} />}
+      {clashes.length > 0 && <Clashes clashes={clashes} />}
+      {plan.error && <Trouble error={plan.error} />}
+      <p className="row edit-actions">
+        <button type="button" className="main" disabled={none || plan.isPending} onClick={() => plan.mutate()}>
+          {plan.isPending ? "planning" : "Preview"}
+        </button>
+        <button type="button" disabled={none} onClick={forget}>
+          Start over
+        </button>
+        <span className="soft">
+          {none
+            ? "Nothing is changed yet."
+            : `Changed: ${Object.keys(changed(base, mine).queues).join(", ") || "flavors or topology"}.`}
+        </span>
+      </p>
+    </>
+  );
+}
+
+function Clashes({ clashes }: { clashes: readonly Clash[] }) {
+  return (
+    <div className="trouble" role="alert">
+      <p>
+        <strong>Somebody has changed the same meanwhile.</strong> Theirs is shown above; write yours again where it
+        should hold.
+      </p>
+      <ul>
+        {clashes.map((clash) => (
+          <li key={clash.path + clash.key}>
+            <code>
+              {clash.path} {clash.key}
+            </code>
+            : yours was <code>{JSON.stringify(clash.mine)}</code>, theirs is <code>{JSON.stringify(clash.theirs)}</code>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+interface FormProps {
+  document: Document;
+  edit: (document: Document) => void;
+}
+
+function Grid({ base, document, edit }: FormProps & { base: Document }) {
+  const rows = Object.entries(document.queues).flatMap(([path, stated]) =>
+    (stated.quota ?? []).map((row, index) => ({ path, row, index })),
+  );
+  if (rows.length === 0) return <Empty>No queue here states a quota. Write one as text.</Empty>;
+  return (
+    <table className="plain">
+      <thead>
+        <tr>
+          <th scope="col">queue</th>
+          <th scope="col">resource</th>
+          {FIELDS.map((field) => (
+            <th key={field} scope="col">
+              {field}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(({ path, row, index }) => (
+          <tr key={`${path}${index}`}>
+            <th scope="row">{path}</th>
+            <td title={row.resource}>
+              {short(row.resource)} {row.flavor && <small>{row.flavor}</small>}
+            </td>
+            {FIELDS.map((field) => {
+              const was = base.queues[path]?.quota?.[index]?.[field];
+              const is = row[field];
+              return (
+                <td key={field}>
+                  <input
+                    size={10}
+                    aria-label={`${field} ${row.resource} of ${path}`}
+                    value={is === undefined ? "" : String(is)}
+                    placeholder={field === "lend" ? "all" : "none"}
+                    className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
+                    onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
+                  />
+                  {String(was ?? "") !== String(is ?? "") && (
+                    <small> was {was === undefined ? "none" : String(was)}</small>
+                  )}
+                </td>
+              );
+            })}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Text({ document, edit }: FormProps) {
+  const [text, setText] = useState<string>();
+  const [wrong, setWrong] = useState("");
+  useEffect(() => {
+    void import("yaml").then((yaml) => setText(yaml.stringify(document, { aliasDuplicateObjects: false })));
+  }, []); // eslint-disable-line react-hooks/exhaustive-deps
+  const write = (written: string) => {
+    setText(written);
+    void import("yaml").then((yaml) => {
+      try {
+        const read: unknown = yaml.parse(written);
+        if (typeof read !== "object" || read === null || !("queues" in read))
+          throw new Error("the document names no queues");
+        edit(read as Document);
+        setWrong("");
+      } catch (error) {
+        setWrong(error instanceof Error ? error.message : String(error));
+      }
+    });
+  };
+  if (text === undefined) return null;
+  return (
+    <>
+      <textarea
+        className="document"
+        aria-label="QueueTree document"
+        aria-invalid={wrong !== ""}
+        spellCheck={false}
+        rows={Math.min(34, text.split("\n").length + 2)}
+        value={text}
+        onChange={(event) => write(event.target.value)}
+      />
+      {wrong && <p className="trouble">{wrong}</p>}
+    </>
+  );
+}

@@ -1,0 +1,232 @@
+/** What a changeset would do, or did: its fields, whom it concerns, and the way on. */
+
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, useNavigate, useParams } from "@tanstack/react-router";
+import { useRef, useState } from "react";
+import { api, body } from "../../api/client";
+import * as queries from "../../api/queries";
+import type { Changeset, Jobs } from "../../api/schema";
+import { Ago } from "../../kit/Ago";
+import { Chip } from "../../kit/Chip";
+import { Command } from "../../kit/CopyAs";
+import { Answer, Trouble } from "../../kit/Panel";
+import { demand, short } from "../../text/quantity";
+
+const LEAST_REASON = 10;
+
+export function Plan() {
+  const { id } = useParams({ from: "/edit/$id" });
+  const query = useQuery(queries.changeset(id));
+  return <Answer query={query}>{(changeset) => <Shown of={changeset} />}</Answer>;
+}
+
+const TITLES: Record<Changeset["state"], string> = {
+  planned: "This is planned",
+  expired: "This plan is too old to be applied",
+  discarded: "This plan was given up",
+  applied: "This was applied",
+};
+
+function Shown({ of }: { of: Changeset }) {
+  return (
+    <>
+      <header className="job-head">
+        <h1>{TITLES[of.state]}</h1>
+        <Chip word={of.state} />
+        <span className="soft">
+          by {of.actor}
+          {of.applied ? (
+            <>
+              , <Ago at={of.applied} suffix=" ago" />
+            </>
+          ) : (
+            of.planned && (
+              <>
+                , <Ago at={of.planned} suffix=" ago" />
+              </>
+            )
+          )}
+          {of.reason && `: ${of.reason}`}
+        </span>
+      </header>
+      <section className="panel" aria-label="What changes">
+        <header className="panel-head">
+          <h2>What changes</h2>
+        </header>
+        <ul className="list">
+          {of.changes.map((change) => (
+            <li key={change.kind + change.name}>
+              <Chip word={change.action} /> {change.text}
+            </li>
+          ))}
+        </ul>
+      </section>
+      {of.state === "planned" && <Consequences of={of} />}
+      {of.state === "planned" ? <Decide of={of} /> : of.state === "applied" && <Revert of={of} />}
+    </>
+  );
+}
+
+function Consequences({ of }: { of: Changeset }) {
+  const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
+  const quiet =
+    !warnings.length && !overLimit.length && !reclaimable.length && !impact?.starts.count && !impact?.never.count;
+  return (
+    <section className="panel" aria-label="What it means">
+      <header className="panel-head">
+        <h2>What it means</h2>
+        {impact && <small>worked out by the decision itself on cycle {impact.cycle}; no promise</small>}
+      </header>
+      {of.impactMissing && <p className="trouble">{of.impactMissing}</p>}
+      {quiet && <p>Nothing that runs or waits is touched.</p>}
+      <ul className="list">
+        {warnings.map((each) => (
+          <li key={each.field + each.message}>
+            <Chip word="warning" /> <code>{each.field}</code> {each.message}
+            {each.hint && `: ${each.hint}`}
+          </li>
+        ))}
+        {overLimit.map((each) => (
+          <li key={each.queue + each.resource}>
+            <Chip word="warning" label="over limit" /> {each.queue} uses {each.used} {short(each.resource)}, {each.over}{" "}
+            more than its new limit {each.limit}.{" "}
+            {of.effect === "drain" && "Running jobs are kept; nothing new starts there until enough have ended."}
+          </li>
+        ))}
+        {reclaimable.map((each) => (
+          <li key={`r${each.queue}${each.resource}`}>
+            <Chip word="info" label="reclaimable" /> {each.amount} {short(each.resource)} of running work of{" "}
+            {each.queue} could be taken back in addition.
+          </li>
+        ))}
+        {impact && impact.starts.count > 0 && <Several of={impact.starts} words="would start now" />}
+        {impact && impact.never.count > 0 && <Several of={impact.never} words="could never start any more" />}
+        {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
+      </ul>
+    </section>
+  );
+}
+
+function Several({ of, words }: { of: Required<Jobs> | Jobs; words: string }) {
+  const jobs = of.jobs ?? [];
+  const count = of.count ?? 0;
+  return (
+    <li>
+      <b>
+        {count} {count === 1 ? "job" : "jobs"} {words}
+      </b>{" "}
+      ({demand(of.amounts ?? {})})
+      {jobs.length > 0 && (
+        <>
+          :{" "}
+          {jobs.map((job, index) => (
+            <span key={job.uid}>
+              {index > 0 && ", "}
+              <Link to="/jobs/$uid" params={{ uid: job.uid }}>
+                {job.namespace}/{job.name}
+              </Link>
+            </span>
+          ))}
+          {jobs.length < count && ` and ${count - jobs.length} more`}
+        </>
+      )}
+    </li>
+  );
+}
+
+function Decide({ of }: { of: Changeset }) {
+  const [reason, setReason] = useState("");
+  const key = useRef(crypto.randomUUID());
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const id = of.id ?? "";
+  const cuts = of.reductions ?? [];
+  const apply = useMutation({
+    mutationFn: () =>
+      body<Changeset>(
+        api.POST("/api/v1/changesets/{id}:apply", {
+          params: { path: { id }, header: { "idempotency-key": key.current } },
+          body: { reason },
+        } as never) as never,
+      ),
+    onSuccess: (applied) => {
+      sessionStorage.removeItem(`queuer-draft-${of.root}`);
+      void client.invalidateQueries();
+      if (applied.revision != null)
+        void navigate({ to: "/edit/$id", params: { id: String(applied.revision) }, replace: true });
+    },
+  });
+  const discard = useMutation({
+    mutationFn: () =>
+      body<Changeset>(api.POST("/api/v1/changesets/{id}:discard", { params: { path: { id } } } as never) as never),
+    onSuccess: () => void navigate({ to: "/edit", search: { root: of.root } }),
+  });
+  const lacking = cuts.length > 0 && reason.trim().length < LEAST_REASON;
+  return (
+    <section className="panel" aria-label="Apply">
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          apply.mutate();
+        }}
+      >
+        {cuts.length > 0 && (
+          <>
+            <p>This takes something away, and needs a reason:</p>
+            <ul className="list">
+              {cuts.map((cut) => (
+                <li key={cut.field + cut.message}>
+                  <code>{cut.field}</code> {cut.message}
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
+        <p>
+          <label>
+            Reason {cuts.length > 0 ? `(at least ${LEAST_REASON} characters)` : "(for the audit)"}
+            <br />
+            <input value={reason} size={60} onChange={(event) => setReason(event.target.value)} />
+          </label>
+        </p>
+        {apply.error && <Trouble error={apply.error} />}
+        {discard.error && <Trouble error={discard.error} />}
+        <p className="row">
+          <button type="submit" className="main" disabled={lacking || apply.isPending}>
+            {apply.isPending ? "applying" : "Apply"}
+          </button>
+          <Link to="/edit" search={{ root: of.root }}>
+            Edit again
+          </Link>
+          <button type="button" onClick={() => discard.mutate()}>
+            Give up
+          </button>
+          <Command text={`queuer apply --changeset ${id}`} />
+        </p>
+      </form>
+    </section>
+  );
+}
+
+function Revert({ of }: { of: Changeset }) {
+  const navigate = useNavigate();
+  const plan = useMutation({
+    mutationFn: () =>
+      body<Changeset>(api.POST("/api/v1/changesets", { body: { revert: of.revision } as never } as never) as never),
+    onSuccess: (planned) => {
+      if (planned.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });
+    },
+  });
+  return (
+    <section className="panel" aria-label="Take back">
+      {plan.error && <Trouble error={plan.error} />}
+      <p className="row">
+        <button type="button" disabled={plan.isPending} onClick={() => plan.mutate()}>
+          Take this back
+        </button>
+        <span className="soft">Plans the opposite, to be looked at before it is applied.</span>
+        <Link to="/audit">Audit</Link>
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,56 @@
+import { describe, expect, it } from "vitest";
+import { type Document, type Stated, changed, merged, nothing, same, withAmount } from "./document";
+
+const tree = (queues: Record<string, Stated>): Document => ({
+  apiVersion: "queuer.dev/v1",
+  kind: "QueueTree",
+  root: "root",
+  queues,
+});
+const gpu = (guaranteed: string): Stated => ({ quota: [{ resource: "gpu", guaranteed }] });
+const BASE = tree({ "root.a": { ...gpu("4"), weight: 1 }, "root.b": gpu("8") });
+
+describe("what an edit sends", () => {
+  it("is the queues that it changed, and nothing else", () => {
+    const mine = withAmount(BASE, "root.a", 0, "limit", "6");
+    expect(Object.keys(changed(BASE, mine).queues)).toEqual(["root.a"]);
+    expect(changed(BASE, mine).queues["root.a"]?.quota?.[0]).toEqual({ resource: "gpu", guaranteed: "4", limit: "6" });
+  });
+
+  it("is nothing where the words only stand in another order", () => {
+    const mine = tree({ "root.b": gpu("8"), "root.a": { weight: 1, ...gpu("4") } });
+    expect(nothing(changed(BASE, mine))).toBe(true);
+  });
+
+  it("takes an emptied amount out of its row", () => {
+    const mine = withAmount(BASE, "root.b", 0, "guaranteed", "");
+    expect(mine.queues["root.b"]?.quota).toEqual([{ resource: "gpu" }]);
+  });
+});
+
+describe("two people's edits", () => {
+  it("come together where they touch different keys", () => {
+    const mine = tree({ ...BASE.queues, "root.a": { ...gpu("5"), weight: 1 } });
+    const theirs = tree({ ...BASE.queues, "root.a": { ...gpu("4"), weight: 3 }, "root.b": gpu("9") });
+    const { document, clashes } = merged(BASE, mine, theirs);
+    expect(clashes).toEqual([]);
+    expect(document.queues).toEqual({ "root.a": { ...gpu("5"), weight: 3 }, "root.b": gpu("9") });
+  });
+
+  it("never overwrite the same key unseen", () => {
+    const mine = tree({ ...BASE.queues, "root.b": gpu("10") });
+    const theirs = tree({ ...BASE.queues, "root.b": gpu("12") });
+    const { document, clashes } = merged(BASE, mine, theirs);
+    expect(clashes.map(({ path, key }) => [path, key])).toEqual([["root.b", "quota"]]);
+    expect(document.queues["root.b"]).toEqual(gpu("12"));
+  });
+
+  it("agree where both wrote the same", () => {
+    const both = tree({ ...BASE.queues, "root.b": gpu("10") });
+    expect(merged(BASE, both, both).clashes).toEqual([]);
+  });
+});
+
+it("tells lists in another order apart", () => {
+  expect(same([1, 2], [2, 1])).toBe(false);
+});

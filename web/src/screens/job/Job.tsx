@@ -1,0 +1,302 @@
+/** One job. In ten seconds: its state, why, since when, and what to do now. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
+import { Failure } from "../../api/client";
+import type { Change, Detail } from "../../api/detail";
+import * as queries from "../../api/queries";
+import type { WorkloadDetail } from "../../api/schema";
+import { Ago } from "../../kit/Ago";
+import { Chip } from "../../kit/Chip";
+import { Command, CopyAs } from "../../kit/CopyAs";
+import { Answer, Empty, Panel } from "../../kit/Panel";
+import { demand, grouped } from "../../text/quantity";
+import { said } from "../Log";
+import { Commands } from "./Commands";
+import { Estimate } from "./Estimate";
+import { Placement } from "./Placement";
+import { Lanes } from "./Lanes";
+import { WhatIf } from "./WhatIf";
+
+export function Job() {
+  const { uid } = useParams({ from: "/jobs/$uid" });
+  const query = useQuery(queries.job(uid));
+  const missing = query.error instanceof Failure && query.error.status === 404;
+  return (
+    <>
+      <Answer query={query}>{(job) => <Shown job={job} />}</Answer>
+      {missing && (
+        <p className="soft">
+          Jobs of namespaces that you may not read are not found either.{" "}
+          <Link to="/jobs">The jobs that you may see</Link>, <Link to="/me">what you may</Link>.
+        </p>
+      )}
+    </>
+  );
+}
+
+function Shown({ job }: { job: WorkloadDetail }) {
+  const { explanation } = job;
+  const detail = explanation.detail as Detail;
+  const waits = explanation.primary !== null;
+  return (
+    <>
+      <Head job={job} />
+      <Banner job={job} detail={detail} />
+      <div className="columns">
+        {waits && <Reasons job={job} />}
+        <Asked job={job} detail={detail} />
+        {waits && <WouldAdmit changes={explanation.wouldAdmit as unknown as Change[]} detail={detail} />}
+        {job.admission && <Placement job={job} />}
+      </div>
+      <Lanes uid={job.uid} />
+      {!job.deleted && job.finished === null && <WhatIf job={job} />}
+      <History uid={job.uid} />
+    </>
+  );
+}
+
+function Head({ job }: { job: WorkloadDetail }) {
+  const reference = `${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
+  return (
+    <header className="job-head">
+      <h1>
+        <small>{job.namespace}/</small>
+        {job.name}
+      </h1>
+      <span className="soft">{job.kind}</span>
+      <Chip word={job.deleted ? "deleted" : job.state} />
+      <span>
+        in{" "}
+        <Link to="/queues/$path" params={{ path: job.queue }}>
+          {job.queue}
+        </Link>
+      </span>
+      <span className="soft">
+        {job.user && <>by {job.user}, </>}
+        submitted <Ago at={job.submitted} suffix=" ago" />, priority {job.override?.priority ?? job.priority}
+        {job.attempt > 1 && <>, attempt {job.attempt}</>}
+      </span>
+      <span className="spring" />
+      <CopyAs
+        queuer={`why ${reference}`}
+        kubectl={`describe ${reference.replace("/", " ")}`}
+        curl={`/api/v1/workloads/${job.uid}`}
+      />
+      <Commands job={job} />
+    </header>
+  );
+}
+
+function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
+  const { primary, verdict, next, cycle, ageSeconds } = job.explanation;
+  const placing = job.state === "Placing" || job.state === "Admitted";
+  return (
+    <section className={`job-banner banner-${(verdict ?? job.state).toLowerCase()}`} aria-label="Why">
+      {job.deleted && <p>This job was deleted; what follows is its history.</p>}
+      {primary && verdict ? (
+        <p className="job-why">
+          <Chip word={verdict} /> <span data-testid="reason">{`${primary.token}: ${primary.text}`}</span>
+        </p>
+      ) : (
+        <p className="job-why">
+          <Chip word={job.state} /> {placing ? "Placing: admitted, its pods do not all run yet." : STATES[job.state]}
+        </p>
+      )}
+      {detail.evicted?.note && (
+        <p>
+          {new Date(detail.evicted.at * 1000).toLocaleTimeString()}: {detail.evicted.note}.
+        </p>
+      )}
+      <Estimate detail={detail} waits={primary !== null} />
+      <p className="row soft">
+        {next && <>next {next.includes(", ") ? <code>{next}</code> : <Command text={next} />}</>}
+        {cycle !== null && (
+          <small>
+            as of cycle {cycle}
+            {ageSeconds !== null && `, ${Math.round(ageSeconds)} s old`}
+          </small>
+        )}
+      </p>
+    </section>
+  );
+}
+
+const STATES: Record<WorkloadDetail["state"], string> = {
+  Queued: "No cycle has looked at it yet.",
+  Held: "It is on hold.",
+  Admitted: "",
+  Placing: "",
+  Running: "All its pods run.",
+  Evicting: "Its pods are leaving; then it is queued again.",
+  Succeeded: "It has succeeded.",
+  Failed: "It has failed.",
+};
+
+function Reasons({ job }: { job: WorkloadDetail }) {
+  const { primary, others } = job.explanation;
+  const all = [...(primary ? [primary] : []), ...others];
+  return (
+    <section className="panel" aria-label="Reasons">
+      <header className="panel-head">
+        <h2>Reasons</h2>
+      </header>
+      <ol className="list">
+        {all.map((reason) => (
+          <li key={reason.token}>
+            <Chip word={reason.verdict} /> <b>{reason.token}</b>{" "}
+            {reason.since && (
+              <small>
+                for <Ago at={reason.since} />
+              </small>
+            )}
+            <br />
+            {reason.text}
+          </li>
+        ))}
+      </ol>
+      {others.length === 0 && <p className="soft">Nothing else blocks it.</p>}
+    </section>
+  );
+}
+
+function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
+  const level = job.required ?? job.preferred;
+  return (
+    <section className="panel" aria-label="Asked for and available">
+      <header className="panel-head">
+        <h2>Asked for and available</h2>
+      </header>
+      <table className="plain">
+        <tbody>
+          {job.podSets.map((set) => (
+            <tr key={set.name}>
+              <th scope="row">{set.name}</th>
+              <td>
+                {set.count} × {demand(set.requests)}
+                {set.minCount != null && `, at least ${set.minCount}`}
+              </td>
+            </tr>
+          ))}
+          {level && (
+            <tr>
+              <th scope="row">topology</th>
+              <td>
+                one {level}
+                {!job.required && " if possible"}
+              </td>
+            </tr>
+          )}
+          {detail.available?.map((row) => (
+            <tr key={row.flavor}>
+              <th scope="row">free on {row.flavor}</th>
+              <td>
+                {demand(row.free)}
+                {row.headroom.map(({ queue, ...amounts }) => (
+                  <div key={queue} className="soft">
+                    room in {queue}: {demand(amounts)}
+                  </div>
+                ))}
+              </td>
+            </tr>
+          ))}
+          {detail.excluded && (
+            <tr>
+              <th scope="row">nodes</th>
+              <td>
+                {detail.excluded.nodes} of {detail.excluded.of} have no room for one pod:{" "}
+                {detail.excluded.by.map((each) => `${each.nodes} ${each.why}`).join(", ")}
+                {detail.excluded.domains && (
+                  <>
+                    ; {detail.excluded.domains.short} of {detail.excluded.domains.of} {detail.excluded.domains.level}s
+                    are too small
+                  </>
+                )}
+              </td>
+            </tr>
+          )}
+          {detail.holders?.map((holder) => (
+            <tr key={`${holder.queue}${holder.uid}${holder.resource}`}>
+              <th scope="row">held by</th>
+              <td>
+                {holder.name ? `${holder.namespace}/${holder.name} in ` : ""}
+                {holder.queue && (
+                  <Link to="/queues/$path" params={{ path: holder.queue }}>
+                    {holder.queue}
+                  </Link>
+                )}
+                {holder.amount && `: ${holder.amount} ${holder.resource ?? ""}`}
+              </td>
+            </tr>
+          ))}
+          {detail.ahead && (
+            <tr>
+              <th scope="row">ahead of it</th>
+              <td>
+                {grouped(detail.ahead.gangs)} of the {grouped(detail.ahead.of)} that wait in its queue
+              </td>
+            </tr>
+          )}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: Detail }) {
+  return (
+    <section className="panel" aria-label="What would admit it">
+      <header className="panel-head">
+        <h2>What would admit it now</h2>
+      </header>
+      {changes.length === 0 ? (
+        <Empty>No single change that was tried would start it now.</Empty>
+      ) : (
+        <ul className="list">
+          {changes.map((each) => (
+            <li key={each.change}>
+              <code>{each.change}</code>{" "}
+              <small>
+                {each.evictions} {each.evictions === 1 ? "eviction" : "evictions"}
+              </small>
+            </li>
+          ))}
+        </ul>
+      )}
+      {detail.reservation && (
+        <p>
+          {detail.reservation.hosts.length} nodes are held for it from{" "}
+          {new Date(detail.reservation.start * 1000).toLocaleTimeString()}.
+        </p>
+      )}
+      <p className="soft">Tried with the decision itself on the newest cycle; no reservation.</p>
+    </section>
+  );
+}
+
+function History({ uid }: { uid: string }) {
+  const query = useQuery(queries.jobEvents(uid));
+  return (
+    <Panel title="Events" query={query} tools={<CopyAs queuer={`events ${uid}`} curl={`/api/v1/events?uid=${uid}`} />}>
+      {(data) =>
+        data.items.length === 0 ? (
+          <Empty>No event of this job is kept any more.</Empty>
+        ) : (
+          <div className="scroll">
+            <table className="plain">
+              <tbody>
+                {data.items.map((event) => (
+                  <tr key={event.id}>
+                    <td>{new Date(event.at).toLocaleString()}</td>
+                    <th scope="row">{event.type}</th>
+                    <td>{said(event.data)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )
+      }
+    </Panel>
+  );
+}

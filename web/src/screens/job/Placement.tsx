@@ -1,0 +1,36 @@
+import type { WorkloadDetail } from "../../api/schema";
+
+/** Where its pods run, or are to run: hosts by domain. */
+export function Placement({ job }: { job: WorkloadDetail }) {
+  if (!job.admission) return null;
+  return (
+    <section className="panel" aria-label="Placement">
+      <header className="panel-head">
+        <h2>Placement</h2>
+        <span className="soft">{job.admission.domains.join(", ")}</span>
+      </header>
+      {job.admission.placements.map((place) => {
+        const bound = place.hosts && Object.keys(place.hosts).length > 0;
+        const hosts = Object.entries(bound ? place.hosts! : place.nodes).sort(([one], [other]) =>
+          one.localeCompare(other),
+        );
+        return (
+          <div key={place.podSet + place.flavor}>
+            <p>
+              {place.held ?? place.count} × {place.podSet} on {place.flavor}{" "}
+              <small>{bound ? "where its pods run" : "planned"}</small>
+            </p>
+            <ul className="hosts">
+              {hosts.map(([host, count]) => (
+                <li key={host} title={`${count} of ${place.podSet}`}>
+                  {host}
+                  {count > 1 && ` ×${count}`}
+                </li>
+              ))}
+            </ul>
+          </div>
+        );
+      })}
+    </section>
+  );
+}

@@ -1,0 +1,106 @@
+/** "What if it asked for less, or elsewhere?": answered by the decision itself; nothing is reserved or written. */
+
+import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, body } from "../../api/client";
+import type { Simulation, WorkloadDetail } from "../../api/schema";
+import { Chip } from "../../kit/Chip";
+import { CopyAs } from "../../kit/CopyAs";
+import { Trouble } from "../../kit/Panel";
+import { amount, short } from "../../text/quantity";
+
+const ANSWERS: Record<Simulation["answer"], string> = {
+  starts: "It would start now",
+  evicts: "It would start after evictions",
+  waits: "It would wait",
+  never: "It could never start",
+};
+
+export function WhatIf({ job }: { job: WorkloadDetail }) {
+  const largest = job.podSets.reduce((most, set) => (set.count > most.count ? set : most), job.podSets[0]!);
+  const device = Object.keys(largest?.requests ?? {}).find((name) => name.includes("/")) ?? "cpu";
+  const [gang, setGang] = useState({
+    each: String(amount(largest?.requests[device]) || 1),
+    count: String(largest?.count ?? 1),
+    queue: job.queue,
+    level: job.required ?? "",
+    priority: String(job.override?.priority ?? job.priority),
+  });
+  // What else a pod asks for stays as it is.
+  const others = Object.entries(largest?.requests ?? {}).filter(([name]) => name !== device && name !== "pods");
+  const rest = others.map(([name, value]) => `,${name}:${value}`).join("");
+  const shape = `${gang.count}x${device}:${gang.each}${rest}`;
+  const ask = useMutation({
+    mutationFn: () =>
+      body(
+        api.POST("/api/v1/simulations", {
+          body: {
+            shape,
+            queue: gang.queue,
+            namespace: job.namespace,
+            priority: Number(gang.priority),
+            ...(gang.level && { required: gang.level }),
+          } as never,
+        }),
+      ),
+  });
+  const field = (name: keyof typeof gang, label: string, size: number) => (
+    <label>
+      {label}{" "}
+      <input value={gang[name]} size={size} onChange={(event) => setGang({ ...gang, [name]: event.target.value })} />
+    </label>
+  );
+  return (
+    <section className="panel" aria-label="What if">
+      <header className="panel-head">
+        <h2>What if</h2>
+        <div className="panel-tools">
+          <CopyAs queuer={`sim shape ${shape} -q ${gang.queue} -n ${job.namespace}`} />
+        </div>
+      </header>
+      <form
+        className="row"
+        onSubmit={(event) => {
+          event.preventDefault();
+          ask.mutate();
+        }}
+      >
+        {field("count", "pods", 5)}
+        {field("each", `${short(device)} each`, 5)}
+        {field("level", "in one", 8)}
+        {field("priority", "priority", 7)}
+        {field("queue", "queue", 26)}
+        <button type="submit" className="main" disabled={ask.isPending}>
+          {ask.isPending ? "asking" : "Would it start?"}
+        </button>
+      </form>
+      <div aria-live="polite">
+        {ask.error && <Trouble error={ask.error} />}
+        {ask.data && <Said of={ask.data} />}
+      </div>
+    </section>
+  );
+}
+
+function Said({ of }: { of: Simulation }) {
+  return (
+    <div className="answer">
+      <p>
+        <b>{ANSWERS[of.answer]}.</b> {of.primary && <Chip word={of.primary.verdict} />}{" "}
+        {of.primary && `${of.primary.token}: ${of.primary.text}`}
+      </p>
+      {of.places?.map((place) => (
+        <p key={place.podSet + place.flavor}>
+          {place.count} × {place.podSet} on {Object.keys(place.nodes).slice(0, 6).join(", ")}
+          {Object.keys(place.nodes).length > 6 && ` and ${Object.keys(place.nodes).length - 6} more`}
+        </p>
+      ))}
+      {of.evictions?.map((leaving) => (
+        <p key={leaving.queue}>
+          {leaving.gangs} {leaving.gangs === 1 ? "job" : "jobs"} of {leaving.queue} would be evicted.
+        </p>
+      ))}
+      <p className="soft">{of.label}. Nothing is reserved.</p>
+    </div>
+  );
+}
