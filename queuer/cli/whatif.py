@@ -129,6 +129,8 @@ def _show(answer: Mapping[str, Any], name: str, out: Printer) -> None:
     out.line(head)
     for line in told(answer):
         out.line(f"  {line}")
+    for text in answer["warnings"]:
+        say(f"warning: {text}")
     say(f"{answer['label']}, cycle of {answer['asOf']}")
 
 

@@ -46,7 +46,7 @@ ON_QUEUES = [["queue", verb, QUEUE] for verb in ("drain", "hold", "resume")]
 BY_FILE = [["apply", "-f", FILE], ["diff", "-f", FILE], ["plan", "-f", FILE]]
 EVERY = [*READING, *ON_JOBS, *ON_QUEUES, *BY_FILE]
 ELSEWHERE = {"completion", "db", "doctor", "local", "login", "logout", "serve", "sim"}
-"""Verbs that work on this machine too, and end by what they find there."""
+"""Verbs that work on this machine, or whose end is another matter than the server's answer."""
 
 
 def _refuse(error: Callable[[httpx2.Request], Exception]) -> httpx2.MockTransport:
