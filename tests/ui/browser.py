@@ -1,6 +1,6 @@
-"""A real browser on a running Queuer. A page that logs an error, or asks another server, fails its test.
+"""A real browser, for whoever looks at a running Queuer: the tests here, those of the story, the pictures.
 
-Screenshots of every screen are kept in `.cache/ui`, to be looked at.
+A page that logs an error, or asks another server, fails its test.
 """
 
 from __future__ import annotations
@@ -9,44 +9,25 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from bench.load import Size
-from tests.ui.site import Site, site
+from queuer.domain.errors import NotFound
 
-DEMO = Size(nodes=160, queues=12, jobs=160)
-PICTURES = Path(__file__).parents[2] / ".cache/ui"
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-@pytest.fixture(scope="session")
-def demo() -> Iterator[Site]:
-    """160 nodes that are full, twelve queues, and jobs that wait for all kinds of reasons."""
-    with site(DEMO, seed=7) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
+@contextmanager
 def chromium() -> Iterator[Browser]:
-    """The Chromium of this machine."""
+    """The Chromium of this machine. Raises NotFound without one."""
     program = os.environ.get("QUEUER_CHROMIUM") or shutil.which("chromium")
     if program is None:
-        pytest.fail("no Chromium is installed: make browser")
+        raise NotFound("no Chromium is installed", hint="make browser")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=_FLAGS)
         yield browser
         browser.close()
-
-
-@pytest.fixture
-def page(chromium: Browser, demo: Site) -> Iterator[Page]:
-    """A page of the demo, 1440 pixels wide, in light colours."""
-    with opened(chromium, demo.url) as made:
-        yield made
 
 
 @contextmanager
