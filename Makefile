@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
-SOURCES := queuer tests migrations bench
+SOURCES := queuer tests migrations bench tools/reference
 CORE := queuer/solver
 CORE_TESTS := tests/solver
 
@@ -90,6 +90,10 @@ size: ## Count the Python of the decision, and of its tests
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
+.PHONY: fuzz
+fuzz: control-plane ## Fuzz REST by its schema, job annotations and tree documents, half an hour
+	@$(PY) -m pytest tests/fuzz -s --timeout=1800 --hypothesis-profile=fuzz
+
 .PHONY: chaos
 chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
@@ -117,9 +121,13 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --order packed --json
 	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
 
+.PHONY: docs
+docs: setup ## Write docs/reference from the code
+	@$(PY) -m tools.reference
+
 # What the dashboard is built from; the built files go into the package.
 WEB := queuer/api/pages/web/index.html
-WEB_SOURCES := docs/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
+WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
 
 .PHONY: web
 web: $(WEB) ## Build the dashboard (needs Node 20.19 or newer)
@@ -140,4 +148,4 @@ browser: ## Install Chromium for the tests of the dashboard, unless there is one
 .PHONY: clean
 clean: ## Stop the local cluster (its data stays), remove what was installed and built here
 	@if test -x $(PY); then $(PY) -m queuer local down || test $$? -eq 3; fi  # 3: there is none
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist web/node_modules queuer/api/pages/web

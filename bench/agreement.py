@@ -27,8 +27,8 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueTree
 from queuer.domain.tokens import Token, Verdict
+from queuer.kube.keys import PRIORITY_CLASS, TOPOLOGY_REQUIRED
 from queuer.kube.objects import JOBS
-from queuer.kube.workloads import PRIORITY_CLASS, TOPOLOGY_REQUIRED
 
 SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8)
 """Limits keep some room free, so that there is something to offer."""

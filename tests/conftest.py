@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import psycopg
@@ -24,6 +25,9 @@ from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from queuer.store import localpg
+
+if TYPE_CHECKING:
+    from queuer.local.cluster import Cluster
 
 CONTAINER_IMAGE = os.environ.get("QUEUER_TEST_IMAGE", "postgres:15")
 
@@ -79,6 +83,15 @@ def database_url(database_server: DatabaseServer) -> Iterator[str]:
     database_server.create(name, template=database_server.template)
     yield database_server.url_of(name)
     database_server.drop(name)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts of 8 GPUs."""
+    from tests.e2e.conftest import kubernetes  # here, as few tests need what it imports
+
+    with kubernetes(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
 
 
 def _provider(name: str) -> AbstractContextManager[str]:

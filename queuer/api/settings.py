@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from queuer.api.identity.oidc import OidcSettings
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ManagedBy
+from queuer.domain.variables import DATABASE_URL, KUBECONFIG, NAMES, PORT, Variable, names, port, read
 
 DEFAULT_PORT = 8787
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -90,57 +91,112 @@ class ApiSettings:
     def from_env(
         cls, environ: Mapping[str, str], *, host: str = "127.0.0.1", open_network: bool = False
     ) -> ApiSettings:
-        """From `QUEUER_*` and `KUBECONFIG`, as docs/rest.md lists them. Raises InvalidInput."""
-        kubeconfig = environ.get("KUBECONFIG", "")
-        url = _url(environ.get("QUEUER_URL", ""))
-        return cls(
-            database_url=_database_url(environ.get("QUEUER_DATABASE_URL", "")),
-            host=host,
-            port=_port(environ.get("QUEUER_PORT") or str(DEFAULT_PORT)),
-            allowed_hosts=tuple(map(str.lower, _list(environ.get("QUEUER_ALLOWED_HOSTS", "")))),
-            stale_after=_seconds(environ.get("QUEUER_CONTROLLER_STALE") or "30"),
-            authentication=_authentication(environ.get("QUEUER_AUTH") or Authentication.KUBERNETES),
-            kubeconfig=Path(kubeconfig).expanduser() if kubeconfig else None,
-            audiences=_list(environ.get("QUEUER_TOKEN_AUDIENCES", "")) or (DEFAULT_AUDIENCE,),
-            file_writers=frozenset(_list(environ.get("QUEUER_FILE_WRITERS", ""))),
-            url=url,
-            oidc=_oidc(environ, url),
-            open_network=open_network,
-        )
+        """From `QUEUER_*` and `KUBECONFIG`, as `VARIABLES` and `OIDC` list them. Raises InvalidInput."""
+        given = read(environ, VARIABLES)
+        oidc = _oidc(environ, given.get("url", ""))
+        return cls(host=host, open_network=open_network, oidc=oidc, **given)
 
 
-def _database_url(text: str) -> str:
-    if text:
-        return text
-    hint = "export QUEUER_DATABASE_URL=postgresql://user:password@host:5432/database"
-    raise InvalidInput(FieldProblem(field="QUEUER_DATABASE_URL", message="not set", hint=hint))
+def _authentication(text: str) -> Authentication:
+    try:
+        return Authentication(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not known") from None
+
+
+def _stale(text: str) -> float:
+    if not (text.isascii() and text.isdigit() and int(text) >= LEAST_STALE):
+        raise ValueError(f"{text!r} is no number of seconds above {LEAST_STALE - 1}")
+    return float(text)
 
 
 def _url(text: str) -> str:
-    if text and urlsplit(text).scheme not in ("http", "https"):
-        raise InvalidInput(
-            FieldProblem(
-                field="QUEUER_URL", message=f"{text!r} is no http address", hint="https://queuer.example"
-            )
-        )
+    if urlsplit(text).scheme not in ("http", "https"):
+        raise ValueError(f"{text!r} is no http address")
     return text.rstrip("/")
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "database_url": DATABASE_URL,
+    "port": Variable(
+        name="QUEUER_PORT", default=str(DEFAULT_PORT), form=PORT, parse=port,
+        meaning="The port; the log names the one that was taken.",
+    ),
+    "allowed_hosts": Variable(
+        name="QUEUER_ALLOWED_HOSTS", form=f"{NAMES}; * = all", parse=lambda text: names(text.lower()),
+        meaning="Names accepted in the `Host` header beside the loopback ones.",
+    ),
+    "stale_after": Variable(
+        name="QUEUER_CONTROLLER_STALE", default="30", parse=_stale,
+        form=f"seconds, {LEAST_STALE} or more: the controller gives a sign of life each second",
+        meaning="Silence after which the controller counts as gone.",
+    ),
+    "authentication": Variable(
+        name="QUEUER_AUTH", default=Authentication.KUBERNETES, form=f"one of {', '.join(Authentication)}",
+        parse=_authentication,
+        meaning="Who says who asks. With `none` nobody logs in, and the server listens on loopback only.",
+    ),
+    "kubeconfig": KUBECONFIG,
+    "audiences": Variable(
+        name="QUEUER_TOKEN_AUDIENCES", default=DEFAULT_AUDIENCE, form=NAMES, parse=names,
+        meaning="A token must be for one of these.",
+    ),
+    "file_writers": Variable(
+        name="QUEUER_FILE_WRITERS", form=NAMES, parse=lambda text: frozenset(names(text)),
+        meaning="Users whose writes come from files in a repository.",
+    ),
+    "url": Variable(
+        name="QUEUER_URL", form="https://queuer.example", parse=_url,
+        meaning="Where browsers reach this server; with `https:` its cookies are `Secure`. "
+        "A login provider sends them back to `QUEUER_URL/login/callback`.",
+    ),
+}  # fmt: skip
+"""The variable of each field; `oidc` has several."""
+
+OIDC: Mapping[str, Variable] = {
+    "issuer": Variable(name="QUEUER_OIDC_ISSUER", form="https address", meaning="The provider."),
+    "client_id": Variable(name="QUEUER_OIDC_CLIENT_ID", form="text", meaning="Who we are there."),
+    "secret_file": Variable(
+        name="QUEUER_OIDC_SECRET_FILE", form="file",
+        meaning="Holds the client secret. Not set: a public client.",
+    ),
+    "scopes": Variable(
+        name="QUEUER_OIDC_SCOPES", default="openid email profile", form="names, by blank",
+        meaning="Some providers need one more for groups.",
+    ),
+    "username_claim": Variable(
+        name="QUEUER_OIDC_USERNAME_CLAIM", default="sub", form="name",
+        meaning="As `--oidc-username-claim` of kube-apiserver.",
+    ),
+    "username_prefix": Variable(
+        name="QUEUER_OIDC_USERNAME_PREFIX", form="text; - = none",
+        meaning="As `--oidc-username-prefix`. Not set: none for the claim `email`, else the issuer and `#`.",
+    ),
+    "groups_claim": Variable(
+        name="QUEUER_OIDC_GROUPS_CLAIM", default="groups", form="name", meaning="As `--oidc-groups-claim`."
+    ),
+    "groups_prefix": Variable(
+        name="QUEUER_OIDC_GROUPS_PREFIX", form="text", meaning="As `--oidc-groups-prefix`."
+    ),
+    "ca_file": Variable(
+        name="QUEUER_OIDC_CA_FILE", form="file",
+        meaning="Whom to trust beside the system's authorities.",
+    ),
+}  # fmt: skip
+"""The variable of each field of `OidcSettings`; all are needed or none, those with a default excepted."""
 
 
 def _oidc(environ: Mapping[str, str], url: str) -> OidcSettings | None:
     """The provider of `QUEUER_OIDC_*`. Defaults are those of kube-apiserver's flags."""
-    said = {
-        name: environ[variable]
-        for name in OidcSettings.__dataclass_fields__
-        if environ.get(variable := f"QUEUER_OIDC_{name.upper()}")
-    }
-    if not said:
+    if not any(environ.get(variable.name) for variable in OIDC.values()):
         return None
-    issuer, claim = said.get("issuer", ""), said.get("username_claim", "sub")
+    said = {field: variable.text(environ) for field, variable in OIDC.items()}
+    issuer, claim = said["issuer"], said["username_claim"]
     problems = [
         FieldProblem(field=field, message="not set, and QUEUER_OIDC_* needs it")
         for field, value in (
             ("QUEUER_OIDC_ISSUER", issuer),
-            ("QUEUER_OIDC_CLIENT_ID", said.get("client_id")),
+            ("QUEUER_OIDC_CLIENT_ID", said["client_id"]),
             ("QUEUER_URL", url),
         )
         if not value
@@ -150,49 +206,19 @@ def _oidc(environ: Mapping[str, str], url: str) -> OidcSettings | None:
         problems.append(FieldProblem(field="QUEUER_OIDC_ISSUER", message=f"{issuer!r} is not https"))
     if problems:
         raise InvalidInput(*problems)
-    prefix = said.get("username_prefix", "" if claim == "email" else f"{issuer}#")
+    prefix = said["username_prefix"] or ("" if claim == "email" else f"{issuer}#")
     return OidcSettings(
         issuer=issuer,
         client_id=said["client_id"],
         redirect=f"{url}/login/callback",
-        scopes=said.get("scopes", "openid email profile"),
+        scopes=said["scopes"],
         username_claim=claim,
         username_prefix="" if prefix == "-" else prefix,
-        groups_claim=said.get("groups_claim", "groups"),
-        groups_prefix=said.get("groups_prefix", ""),
-        secret_file=Path(said["secret_file"]) if "secret_file" in said else None,
-        ca_file=Path(said["ca_file"]) if "ca_file" in said else None,
+        groups_claim=said["groups_claim"],
+        groups_prefix=said["groups_prefix"],
+        secret_file=Path(said["secret_file"]) if said["secret_file"] else None,
+        ca_file=Path(said["ca_file"]) if said["ca_file"] else None,
     )
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _authentication(text: str) -> Authentication:
-    try:
-        return Authentication(text)
-    except ValueError:
-        hint = f"one of {', '.join(Authentication)}"
-        raise InvalidInput(
-            FieldProblem(field="QUEUER_AUTH", message=f"{text!r} is not known", hint=hint)
-        ) from None
-
-
-def _port(text: str) -> int:
-    if text.isascii() and text.isdigit() and int(text) < 65536:
-        return int(text)
-    raise InvalidInput(
-        FieldProblem(field="QUEUER_PORT", message=f"{text!r} is not a port", hint="0 to 65535, 0 = any")
-    )
-
-
-def _seconds(text: str) -> float:
-    if text.isascii() and text.isdigit() and int(text) >= LEAST_STALE:
-        return float(text)
-    problem = f"{text!r} is no number of seconds"
-    hint = f"{LEAST_STALE} or more: the controller gives a sign of life each second"
-    raise InvalidInput(FieldProblem(field="QUEUER_CONTROLLER_STALE", message=problem, hint=hint))
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import httpx2
 
 from queuer import __version__
 from queuer.cli.token import CREATE, LOOPBACK, Login, find_login
 from queuer.domain.errors import QueuerError
+from queuer.domain.variables import Variable
+
+if TYPE_CHECKING:
+    import httpx2  # where a request is made it is imported: help and completion from the cache make none
 
 DEFAULT_API = "http://127.0.0.1:8787"
+API = Variable(
+    name="QUEUER_API", default=DEFAULT_API, form="http address",
+    meaning="The server that the command line talks to.",
+)  # fmt: skip
 TIMEOUT_SECONDS = 30.0
 
 
@@ -30,6 +36,23 @@ class Exit(IntEnum):
     TIMEOUT = 6
     UNREACHABLE = 7
 
+    @property
+    def meaning(self) -> str:
+        """When a verb ends with it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done",
+    Exit.FAILURE: "failed, a refused document included",
+    Exit.USAGE: "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`",
+    Exit.NOT_FOUND: "not found",
+    Exit.FORBIDDEN: "not logged in, or forbidden",
+    Exit.CONFLICT: "conflict: the tree moved since it was planned, another writer owns it, "
+    "or the controller refused a command",
+    Exit.TIMEOUT: "no answer in time, of the controller to a command too",
+    Exit.UNREACHABLE: "the server, or a part that it needs, cannot be reached",
+}
 
 _EXIT_BY_STATUS = {
     401: Exit.FORBIDDEN,
@@ -56,29 +79,37 @@ class Client:
     """A session with one API server. Every method raises CommandFailed."""
 
     def __init__(
-        self, url: str, *, login: Login | None = None, transport: httpx2.BaseTransport | None = None
+        self,
+        url: str,
+        *,
+        login: Login | None = None,
+        transport: httpx2.BaseTransport | None = None,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
+        import httpx2
+
+        self._timeout = timeout
         self.url = url.rstrip("/")
         self._login = login or Login()
         token = {"Authorization": f"Bearer {self._login.token}"} if self._login.token else {}
         # A proxy that is meant for the internet must not stand between us and loopback.
         trust_env = urlsplit(url).hostname not in LOOPBACK
         self._http = httpx2.Client(
-            base_url=self.url, timeout=TIMEOUT_SECONDS, transport=transport, trust_env=trust_env,
+            base_url=self.url, timeout=timeout, transport=transport, trust_env=trust_env,
             headers={"Accept": "application/json", "User-Agent": f"queuer/{__version__}", **token},
         )  # fmt: skip
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Client:
+    def from_env(cls, environ: Mapping[str, str] = os.environ, *, timeout: float = TIMEOUT_SECONDS) -> Client:
         """The API named by `QUEUER_API`, by default the one on this machine."""
-        url = environ.get("QUEUER_API") or DEFAULT_API
+        url = API.text(environ)
         if urlsplit(url).scheme not in ("http", "https"):
             raise CommandFailed(
                 f"QUEUER_API={url!r} is no http address",
                 hint=f"export QUEUER_API={DEFAULT_API}",
                 exit_code=Exit.USAGE,
             )
-        return cls(url, login=find_login(environ))
+        return cls(url, login=find_login(environ), timeout=timeout)
 
     def __enter__(self) -> Client:
         return self
@@ -110,13 +141,15 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The decoded answer to a request. A failure becomes CommandFailed with the problem's own words."""
+        import httpx2
+
         try:
             response = self._http.request(
                 method, f"/api/v1{path}", params=params, content=content, headers=headers
             )
         except httpx2.TimeoutException as error:
             raise CommandFailed(
-                f"{self.url} did not answer in {TIMEOUT_SECONDS:.0f} s",
+                f"{self.url} did not answer in {self._timeout:.0f} s",
                 hint="queuer local status",
                 exit_code=Exit.TIMEOUT,
             ) from error

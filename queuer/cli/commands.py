@@ -10,44 +10,44 @@ from typing import Annotated, Any
 
 import typer
 
+from queuer.cli.arguments import Jobs, Namespace, Reason, Yes
 from queuer.cli.asking import confirm
 from queuer.cli.client import Client, Exit
-from queuer.cli.jobs import Namespace, Output, find
-from queuer.cli.output import Format, console, emit, say, styled
+from queuer.cli.jobs import find, reference
+from queuer.cli.output import Column, Printer, View, printed, say
 
 _WAIT = "10s"
 _EXIT_BY_CODE = {"not_found": Exit.NOT_FOUND, "forbidden": Exit.FORBIDDEN, "conflict": Exit.CONFLICT}
 _EXIT_BY_OUTCOME = {"done": Exit.OK, "refused": Exit.CONFLICT, "gone": Exit.NOT_FOUND}
 
-Jobs = Annotated[list[str], typer.Argument(help="NAME or KIND/NAME, one or more.")]
-Reason = Annotated[str, typer.Option(help="Why, for the audit and for who asks what became of the job.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
-
+@printed
 def hold(
     jobs: Jobs,
     *,
     namespace: Namespace = None,
     reason: Reason = "",
     yes: Yes = False,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Hold jobs until they are released, whatever they say themselves. What runs goes on."""
-    _many("hold", jobs, namespace, {"reason": reason}, yes=yes, output=output)
+    _many("hold", jobs, namespace, {"reason": reason}, yes=yes, out=out)
 
 
+@printed
 def release(
     jobs: Jobs,
     *,
     namespace: Namespace = None,
     reason: Reason = "",
     yes: Yes = False,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Let jobs go that are on hold."""
-    _many("release", jobs, namespace, {"reason": reason}, yes=yes, output=output)
+    _many("release", jobs, namespace, {"reason": reason}, yes=yes, out=out)
 
 
+@printed
 def evict(
     jobs: Jobs,
     *,
@@ -57,13 +57,14 @@ def evict(
     ] = False,
     reason: Reason = "",
     yes: Yes = False,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Send running jobs back to their queues, whole. For who administers the queue."""
     body = {"reason": reason, "hold": hold}
-    _many("evict", jobs, namespace, body, yes=yes, output=output, then=" and hold" if hold else "")
+    _many("evict", jobs, namespace, body, yes=yes, out=out, then=" and hold" if hold else "")
 
 
+@printed
 def prioritise(
     jobs: Jobs,
     *,
@@ -73,13 +74,13 @@ def prioritise(
     namespace: Namespace = None,
     reason: Reason = "",
     yes: Yes = False,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Give jobs another priority than they say themselves. Only who administers the queue raises it."""
     number = re.fullmatch(r"-?[0-9]{1,10}", priority)
     value = None if priority == "own" else int(priority) if number else priority
     body = {"reason": reason, "priority": value}
-    _many("prioritise", jobs, namespace, body, yes=yes, output=output, then=f" to {priority}")
+    _many("prioritise", jobs, namespace, body, yes=yes, out=out, then=f" to {priority}")
 
 
 def _many(
@@ -89,7 +90,7 @@ def _many(
     body: Mapping[str, Any],
     *,
     yes: bool,
-    output: Format,
+    out: Printer,
     then: str = "",
 ) -> None:
     with Client.from_env() as client:
@@ -98,7 +99,7 @@ def _many(
             say(f"{verb}{then}: {_named(job)}, {job['state']} in {job['queue']}")
         confirm("do it?", yes=yes)
         items = _send(client, f"/workloads:{verb}", {**body, "uids": [job["uid"] for job in meant]})["items"]
-    _tell(meant, items, output)
+    _tell(meant, items, out)
 
 
 def _meant(client: Client, jobs: Sequence[str], namespace: str | None) -> list[Mapping[str, Any]]:
@@ -112,16 +113,16 @@ def _send(client: Client, path: str, body: Mapping[str, Any]) -> Any:
     return client.request("POST", path, params={"wait": _WAIT}, content=content, headers=headers)
 
 
-def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]], output: Format) -> None:
+def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]], out: Printer) -> None:
     """What became of each; the exit code is that of the first that was not done."""
-    if output is not Format.TABLE:
-        emit({"items": items}, output)
+    if not out.for_people:
+        out.listing({"items": items}, _VIEW)
     codes, names = [], {job["uid"]: _named(job) for job in meant}
     for item in items:
         told, code = _ended(item)
         codes.append(code)
-        if output is Format.TABLE:
-            console().print(styled(f"{names[item['uid']]}: {told}"), soft_wrap=True)
+        if out.for_people:
+            out.line(f"{names[item['uid']]}: {told}")
     failed = [code for code in codes if code is not Exit.OK]
     if failed:
         raise typer.Exit(failed[0])
@@ -142,4 +143,14 @@ def _ended(item: Mapping[str, Any]) -> tuple[str, Exit]:
 
 
 def _named(job: Mapping[str, Any]) -> str:
-    return f"{job['kind'].lower()}/{job['name']} -n {job['namespace']}"
+    return f"{reference(job)} -n {job['namespace']}"
+
+
+_VIEW = View(
+    name=lambda item: item["uid"],
+    columns=[
+        Column(title="UID", of=lambda item: item["uid"]),
+        Column(title="OUTCOME", of=lambda item: (item["command"] or {}).get("outcome")),
+        Column(title="MESSAGE", of=lambda item: _ended(item)[0]),
+    ],
+)

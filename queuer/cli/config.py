@@ -12,17 +12,20 @@ from typing import Annotated, Any
 
 import typer
 
+from queuer.cli.arguments import Reason, Yes
 from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Format, console, emit, say, styled
+from queuer.cli.names import queue_paths
+from queuer.cli.output import Format, Printer, printed, say
+from queuer.domain.queue import ROOT
 
 MOST_BYTES = 16 * 2**20
 """Bytes of a document."""
 LEAST_REASON = 10
 """Characters of a reason for what takes something away, as the API wants it."""
+_DOCUMENT = Printer(form=Format.YAML)
 _SIGNS = {"create": "+", "delete": "-"}
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
 File = Annotated[
     Path, typer.Option("-f", "--file", help="A QueueTree document, YAML or JSON; - reads stdin.")
 ]
@@ -48,23 +51,33 @@ EffectOfCuts = Annotated[
 EvictAfter = Annotated[str | None, typer.Option(help="With --effect evict: when, e.g. 10m.")]
 
 
+@printed
 def export(
     *,
-    root: Annotated[str, typer.Option(help="Only this queue and all below it.")] = "root",
-    output: Annotated[Format, typer.Option("-o", "--output", help="yaml or json.")] = Format.YAML,
+    root: Annotated[
+        str, typer.Option(help="Only this queue and all below it.", autocompletion=queue_paths)
+    ] = ROOT,
+    out: Printer = _DOCUMENT,
 ) -> None:
-    """Print the tree as a document to edit and apply again."""
-    if output is Format.TABLE:
+    """Print the tree as a document to edit and apply again.
+
+    Examples:
+
+      queuer export --root root.research > tree.yaml
+    """
+    if out.for_people:
         raise CommandFailed("a document is no table", hint="queuer export -o yaml", exit_code=Exit.USAGE)
     with Client.from_env() as client:
-        emit(client.get("/queue-tree", root=root), output)
+        document = client.get("/queue-tree", root=root)
+    out.answer(document, names=document["queues"])
 
 
+@printed
 def diff(
     *,
     file: File,
     effect: EffectOfCuts = Effect.DRAIN,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Show what a document would change. Exit code 0: nothing, 1: something, above 1: it failed."""
     try:
@@ -75,42 +88,43 @@ def diff(
         error.exit_code = max(error.exit_code, Exit.USAGE)
         raise
     if plan["changes"]:
-        show_plan(plan, output)
+        show_plan(plan, out)
         raise typer.Exit(1)
 
 
+@printed
 def plan(
     *,
     file: File,
     effect: EffectOfCuts = Effect.DRAIN,
     evict_after: EvictAfter = None,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Plan a change for somebody to look at: it can be applied for 15 minutes."""
     with Client.from_env() as client:
         made = _plan(client, _read(file), effect=effect, evict_after=evict_after)
-    show_plan(made, output)
+    show_plan(made, out)
     if made["id"]:
         why = " --reason WHY" if made["reductions"] else ""
         say(f"next: queuer apply --changeset {made['id']}{why}")
 
 
+@printed
 def apply(
     *,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="A QueueTree document, YAML or JSON; - reads stdin.")
     ] = None,
     changeset: Annotated[str | None, typer.Option(help="What `queuer plan` has planned, by its id.")] = None,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    reason: Annotated[
-        str, typer.Option(help="Why, for the audit; needed where something is taken away.")
-    ] = "",
+    yes: Yes = False,
+    reason: Reason = "",
     dry_run: Annotated[DryRun | None, typer.Option("--dry-run", help="Print the plan and stop.")] = None,
     effect: EffectOfCuts = Effect.DRAIN,
     evict_after: EvictAfter = None,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Change the tree to what a document says: prints the plan, asks, applies all of it or nothing."""
+    out.check_single()
     if (file is None) == (changeset is None):
         hint = "queuer apply -f tree.yaml, or queuer apply --changeset ID"
         raise CommandFailed("a document or a changeset is needed", hint=hint, exit_code=Exit.USAGE)
@@ -123,16 +137,16 @@ def apply(
         else:
             keep = dry_run is None
             made = _plan(client, body, effect=effect, evict_after=evict_after, keep=keep)
-        show_plan(made, output if dry_run else Format.TABLE)
+        show_plan(made, out if dry_run else Printer(color=out.color))
         if dry_run or not made["changes"]:
             return
         require_reason(made, reason)
         confirm("apply?", yes=yes)
         done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
-    if output is Format.TABLE:
+    if out.for_people:
         say(f"applied as revision {done['revision']}; next: queuer queue tree")
     else:
-        emit(done, output)
+        out.answer(done, names=[str(done["revision"])])
 
 
 def _read(file: Path) -> bytes:
@@ -176,18 +190,17 @@ def post(client: Client, path: str, body: Mapping[str, Any]) -> Any:
 # The plan in words
 
 
-def show_plan(plan: Mapping[str, Any], output: Format) -> None:
-    if output is not Format.TABLE:
-        emit(plan, output)
+def show_plan(plan: Mapping[str, Any], out: Printer) -> None:
+    if not out.for_people:
+        out.answer(plan, names=(change["name"] for change in plan["changes"]))
         return
-    screen = console()
     for change in plan["changes"]:
-        screen.print(styled(f"{_SIGNS.get(change['action'], '~')} {change['text']}"), soft_wrap=True)
+        out.line(f"{_SIGNS.get(change['action'], '~')} {change['text']}")
     if not plan["changes"]:
         say("no differences: the tree is as the document says")
         return
     for line in _told(plan):
-        screen.print(styled(f"  {line}"), soft_wrap=True)
+        out.line(f"  {line}")
     for row in plan["warnings"]:
         say(f"warning: {row['field']}: {row['message']}" + (f" ({row['hint']})" if row["hint"] else ""))
 

@@ -2,78 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from queuer.cli.client import Client, CommandFailed
-from queuer.cli.output import Format, age, console, emit, print_table, say, table
+from queuer.cli.jobs import moment
+from queuer.cli.output import Column, Printer, View, age, printed, say
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
-Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
 Number = Annotated[int, typer.Argument(help="Its number.", min=0)]
-_COLUMNS = ("CYCLE", "AGE", "TRIGGER", "STATUS", "TOOK", "ADMIT", "EVICT", "WAIT", "MORE")
 
 
 @cycles_app.callback(invoke_without_command=True)
+@printed
 def cycles(
     context: typer.Context,
     *,
     limit: Annotated[int, typer.Option("-n", min=1, max=500, help="How many.")] = 20,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """List decisions, newest first."""
     if context.invoked_subcommand is not None:
         return
     with Client.from_env() as client:
         page = client.get("/cycles", limit=str(limit))
-    if output is not Format.TABLE:
-        emit(page, output)
-        return
-    now = datetime.now(tz=UTC)
-    print_table(table(_COLUMNS, [_row(each, now) for each in page["items"]], right=("CYCLE", "AGE", "TOOK")))
+    out.listing(page, _view(datetime.now(tz=UTC)), nothing="nothing was decided yet")
 
 
 @cycles_app.command("show")
-def show(number: Number, *, output: Output = Format.TABLE) -> None:
+@printed
+def show(number: Number, *, out: Printer) -> None:
     """One decision with its figures."""
     with Client.from_env() as client:
         found = client.get(f"/cycles/{number}")
-    if output is not Format.TABLE:
-        emit(found, output)
+    if not out.for_people:
+        out.answer(found, names=[str(found["id"])])
         return
     for name, value in {**found, **found["stats"]}.items():
         if name != "stats":
-            console().print(f"{name:<14}{value}", soft_wrap=True, markup=False)
+            out.line(f"{name:<14}{value}")
 
 
 @cycles_app.command("replay")
-def replay(number: Number, *, output: Output = Format.TABLE) -> None:
+@printed
+def replay(number: Number, *, out: Printer) -> None:
     """Make the stored decision anew; exit 1 where it is another."""
     with Client.from_env() as client:
         found = client.get(f"/cycles/{number}/replay")
-    if output is not Format.TABLE:
-        emit(found, output)
+    if not out.for_people:
+        out.answer(found, names=[str(found["cycle"])])
     if not found["same"]:
         raise CommandFailed(
             f"the plan is another one: {found['difference']}", hint=f"queuer cycles show {number}"
         )
-    if output is Format.TABLE:
+    if out.for_people:
         say(f"cycle {found['cycle']}: the same plan, in {found['seconds']} s")
 
 
-def _row(cycle: Mapping[str, Any], now: datetime) -> Sequence[object]:
-    started, finished = (datetime.fromisoformat(cycle[key]) for key in ("started", "finished"))
-    return (
-        cycle["id"],
-        age((now - finished).total_seconds()),
-        cycle["trigger"],
-        cycle["status"],
-        f"{(finished - started).total_seconds():.2f}s",
-        cycle["admitted"],
-        cycle["evicted"],
-        cycle["waiting"],
-        "more" if cycle["stats"].get("more") else "",
+def _view(now: datetime) -> View:
+    return View(
+        name=lambda cycle: str(cycle["id"]),
+        columns=[
+            Column(title="CYCLE", of=lambda cycle: cycle["id"], right=True),
+            Column(
+                title="AGE",
+                of=lambda cycle: age((now - moment(cycle["finished"])).total_seconds()),
+                right=True,
+                exact=("finished", lambda cycle: cycle["finished"]),
+            ),
+            Column(title="TRIGGER", of=lambda cycle: cycle["trigger"]),
+            Column(title="STATUS", of=lambda cycle: cycle["status"]),
+            Column(title="TOOK", of=_took, right=True),
+            Column(title="ADMIT", of=lambda cycle: cycle["admitted"], right=True),
+            Column(title="EVICT", of=lambda cycle: cycle["evicted"], right=True),
+            Column(title="WAIT", of=lambda cycle: cycle["waiting"], right=True),
+            Column(title="REPLAY", of=lambda cycle: "yes" if cycle["replayable"] else "", wide=True),
+            Column(title="MORE", of=lambda cycle: "more" if cycle["stats"].get("more") else ""),
+        ],
     )
+
+
+def _took(cycle: Mapping[str, Any]) -> str:
+    return f"{(moment(cycle['finished']) - moment(cycle['started'])).total_seconds():.2f}s"

@@ -7,21 +7,28 @@ functions. So `queuer --version` or `queuer why` never load solver, Kubernetes c
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
 
 from queuer import __version__
+from queuer.cli import completion
 from queuer.domain.errors import Conflict, InvalidInput, NotFound, QueuerError, Unavailable
 
 # Verb → where it is written: a function is a command, a Typer a group of commands.
 VERBS = {
+    "ahead": "queuer.cli.pending:ahead",
     "apply": "queuer.cli.config:apply",
+    "audit": "queuer.cli.audit:audit",
+    "completion": "queuer.cli.completion:completion",
     "cycles": "queuer.cli.cycles:cycles_app",
     "db": "queuer.cli.db:app",
     "diff": "queuer.cli.config:diff",
+    "events": "queuer.cli.events:events",
     "evict": "queuer.cli.commands:evict",
     "export": "queuer.cli.config:export",
     "hold": "queuer.cli.commands:hold",
@@ -32,15 +39,19 @@ VERBS = {
     "queue": "queuer.cli.queues:queue_app",
     "release": "queuer.cli.commands:release",
     "serve": "queuer.cli.serve:app",
+    "share": "queuer.cli.share:share",
     "sim": "queuer.cli.sim:app",
-    "why": "queuer.cli.jobs:why",
+    "status": "queuer.cli.status:status",
+    "wait": "queuer.cli.wait:wait",
+    "whoami": "queuer.cli.whoami:whoami",
+    "why": "queuer.cli.why:why",
 }
 # Where only the command line is installed: the extra whose packages a verb needs.
 _EXTRAS = {"db": "store", "local": "local"}
 
 
-def build(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments: the verb that is named, else all (help, completion)."""
+def build(arguments: Sequence[str], *, completing: bool = False) -> typer.Typer:
+    """The command line for these arguments: the verb that is named, else all; `completing`: else their names."""
     root = typer.Typer(
         name="queuer",
         help="Admission-control job queue for Kubernetes: whole gangs, hierarchical quota, topology.",
@@ -50,10 +61,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     root.callback()(_root)
     root.command("version")(_version)
-    verbs = [verb for verb in arguments[:1] if verb in VERBS] or list(VERBS)
-    for verb in verbs:
-        module, _, attribute = VERBS[verb].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+    verbs = [verb for verb in arguments[:1] if verb in VERBS]
+    for verb in verbs or VERBS:
+        found = _named if completing and not verbs else _load(verb)
         if isinstance(found, typer.Typer):
             root.add_typer(found, name=verb)
         else:
@@ -61,11 +71,23 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     return root
 
 
+def _load(verb: str) -> Any:
+    module, _, attribute = VERBS[verb].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _named() -> None:
+    """Stands for a verb of which only the name is needed."""
+
+
 def run() -> None:
     """Entry point of `queuer` and `kubectl queuer`."""
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["version"]):
         return _version()
+    before = completion.finished(os.environ)
+    if before is not None:
+        return _complete(before)
     try:
         build(arguments)()
     except QueuerError as error:
@@ -79,6 +101,12 @@ def run() -> None:
         _fail(f"{error.strerror}: {error.filename}", 1)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+
+
+def _complete(before: Sequence[str]) -> None:
+    """Answer a shell. A verb whose packages are not installed has nothing to offer."""
+    with suppress(ModuleNotFoundError):
+        build(before, completing=True)(prog_name=completion.PROGRAM)
 
 
 def _root(
@@ -111,5 +139,7 @@ def _exit_code(error: QueuerError) -> int:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo(f"queuer: {message}", err=True)
+    from queuer.cli.output import clean
+
+    typer.echo("\n".join(map(clean, f"queuer: {message}".split("\n"))), err=True)
     sys.exit(code)

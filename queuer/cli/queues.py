@@ -10,42 +10,52 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli import states
+from queuer.cli.arguments import QueuePath
 from queuer.cli.client import Client
-from queuer.cli.output import Format, age, console, emit, print_table, say, table
+from queuer.cli.history import history
+from queuer.cli.jobs import moment
+from queuer.cli.output import Column, Printer, View, age, printed, say, written
+from queuer.cli.pending import pending
+from queuer.cli.placement import settings, where
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
-Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
 Resource = Annotated[
     str | None, typer.Option(help="Show this resource; default: the one most quota rows name.")
 ]
 Flavor = Annotated[str | None, typer.Option(help="Show this flavor alone; default: all together.")]
 
 
-for verb in (states.hold, states.drain, states.resume):
+for verb in (where, pending, history, states.hold, states.drain, states.resume):
     queue_app.command(verb.__name__)(verb)
 
 
 @queue_app.command("tree")
-def tree(*, resource: Resource = None, flavor: Flavor = None, output: Output = Format.TABLE) -> None:
+@printed
+def tree(*, resource: Resource = None, flavor: Flavor = None, out: Printer) -> None:
     """Show the tree of queues with used, guaranteed, borrowed, lent and pending amounts."""
     answer = _queues()
-    if output is not Format.TABLE:
-        emit(answer, output)
-        return
     named = resource or main_resource(answer["items"])
+    if not out.for_people:
+        out.listing(answer, _amounts(named, flavor))
+        return
     if named is None:
         say("no queue states a quota yet; write one with `queuer apply -f tree.yaml`")
         return
-    now = datetime.fromisoformat(answer["asOf"])
+    now = moment(answer["asOf"])
     columns = ("QUEUE", "USED/GUAR", "LIMIT", "BORROW", "LENT", "PENDING", "OLDEST", "BAR")
     rows = [_tree_row(label, q, account_of(q, named, flavor), now) for label, q in drawn(answer["items"])]
-    screen = console()
-    screen.print(f"{named}" + (f", flavor {flavor}" if flavor else ""))
-    print_table(table(columns, rows, right=columns[1:7]))
+    if out.headers:
+        out.line(f"{named}" + (f", flavor {flavor}" if flavor else ""))
+    out.table(columns, rows, right=columns[1:7])
+    _notes(answer, named, flavor)
+
+
+def _notes(answer: Mapping[str, Any], named: str, flavor: str | None) -> None:
+    """What the bars mean, and what is amiss."""
     if any((account_of(q, named, flavor) or {}).get("starved") for q in answer["items"]):
         say("! starved: work waits for room although less is used than guaranteed")
     if count := answer["items"][0]["misconfiguredWorkloads"]:
@@ -56,91 +66,76 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, output: Output = F
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 
 
-@queue_app.command("ls")
-def ls(*, output: Output = Format.TABLE) -> None:
-    """List queues with their settings."""
-    answer = _queues()
-    if output is not Format.TABLE:
-        emit(answer, output)
-        return
-    columns = ("QUEUE", "STATE", "WEIGHT", "PENDING", "ADMITTED", "NAMESPACES", "WRITER", "QUOTA")
-    rows = [
-        (
-            q["path"], q["effectiveState"], f"{q['weight']:g}", q["pendingWorkloads"], q["admittedWorkloads"],
-            ", ".join(q["namespaces"]) or "-", q["managedBy"] or "-", "; ".join(map(quota_text, q["quota"])),
+def _amounts(resource: str | None, flavor: str | None) -> View:
+    """The tree as lines for programs."""
+
+    def amount(key: str) -> Column:
+        return Column(
+            title=key, of=lambda q: (account_of(q, resource, flavor) or {}).get(key) if resource else None
         )
-        for q in answer["items"]
-    ]  # fmt: skip
-    print_table(table(columns, rows, right=("WEIGHT", "PENDING", "ADMITTED")))
+
+    return View(
+        name=lambda q: q["path"],
+        columns=[
+            Column(title="queue", of=lambda q: q["path"]),
+            Column(title="resource", of=lambda _: resource),
+            *map(amount, ("used", "guaranteed", "limit", "borrowed", "lent", "pending", "starved")),
+        ],
+    )
+
+
+@queue_app.command("ls")
+@printed
+def ls(*, out: Printer) -> None:
+    """List queues with their settings."""
+    out.listing(_queues(), _SETTINGS)
+
+
+_SETTINGS = View(
+    name=lambda q: q["path"],
+    columns=[
+        Column(title="QUEUE", of=lambda q: q["path"]),
+        Column(title="STATE", of=lambda q: q["effectiveState"]),
+        Column(title="WEIGHT", of=lambda q: f"{q['weight']:g}", right=True),
+        Column(title="PENDING", of=lambda q: q["pendingWorkloads"], right=True),
+        Column(title="ADMITTED", of=lambda q: q["admittedWorkloads"], right=True),
+        Column(title="NAMESPACES", of=lambda q: ", ".join(q["namespaces"]) or "-"),
+        Column(title="WRITER", of=lambda q: q["managedBy"]),
+        Column(title="REVISION", of=lambda q: q["revision"], right=True, wide=True),
+        Column(title="POLICY", of=lambda q: settings(q["policy"]), wide=True),
+        Column(title="QUOTA", of=lambda q: "; ".join(map(quota_text, q["quota"]))),
+    ],
+)
+_ACCOUNT = ("resource", "flavor", "used", "guaranteed", "limit", "borrowed", "lent", "pending")
 
 
 @queue_app.command("show")
-def show(
-    path: Annotated[str, typer.Argument(help="e.g. root.research.team-a")], *, output: Output = Format.TABLE
-) -> None:
+@printed
+def show(path: QueuePath, *, out: Printer) -> None:
     """Show one queue: settings, figures, and who may use it."""
     with Client.from_env() as client:
         queue = client.get(f"/queues/{path}")
-    if output is not Format.TABLE:
-        emit(queue, output)
+    if not out.for_people:
+        out.answer(queue, names=[queue["path"]])
         return
-    screen = console()
     kind = "leaf, takes jobs" if queue["leaf"] else "inner queue, takes no jobs"
-    screen.print(
+    out.line(
         f"{queue['path']}  ({kind})  {queue['effectiveState']}, weight {queue['weight']:g}, "
         f"written by {queue['managedBy'] or 'nobody yet'}"
     )
-    screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
-    screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
-    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in queue["access"].items()))
+    out.line(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
+    out.line(f"  policy      {settings(queue['policy'])}")
+    out.line(f"  access      {settings(queue['access'])}")
     for rule in queue["placement"]:
-        screen.print(f"  placement   {access_text(rule)}")
-    screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
-    columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
+        out.line(f"  placement   {written(rule)}")
+    out.line(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     rows = [
-        (
-            a["resource"],
-            a["flavor"] or "any",
-            a["used"],
-            a["guaranteed"],
-            a["limit"],
-            a["borrowed"],
-            a["lent"],
-            a["pending"],
-        )
-        for a in queue["accounts"]
+        [account[key] or ("any" if key == "flavor" else None) for key in _ACCOUNT]
+        for account in queue["accounts"]
     ]
-    print_table(table(columns, rows, right=columns[2:]))
+    columns = [key.upper() for key in _ACCOUNT]
+    out.table(columns, rows, right=columns[2:])
     say(f"next: queuer jobs -q {queue['path']}")
-
-
-@queue_app.command("where")
-def where(
-    queue: Annotated[
-        str, typer.Argument(help="What the job's label, or the namespace's default-queue, names.")
-    ] = "root",
-    *,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the job.")],
-    user: Annotated[str | None, typer.Option(help="Who would submit it; default: you.")] = None,
-    group: Annotated[
-        str | None, typer.Option(help="A group of theirs; default: yours, where nobody is named.")
-    ] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Show to which queue a job would go, by which rule, and whether its user may use it."""
-    with Client.from_env() as client:
-        found = client.get("/placement", queue=queue, namespace=namespace, user=user, group=group)
-    if output is not Format.TABLE:
-        emit(found, output)
-        return
-    screen = console()
-    state = f"  [{found['state']}]" if found["state"] not in (None, "open") else ""
-    screen.print(f"{found['queue']}{state}  for {found['user']} in {found['namespace']}")
-    for step in found["steps"]:
-        screen.print(f"  by rule     {access_text(step['rule'])} of {step['queue']}")
-    screen.print("  may use it  " + ("yes" if found["may"] else f"no: {found['reason']}"))
-    screen.print("  access      " + ", ".join(f"{k}: {access_text(v)}" for k, v in found["access"].items()))
-    screen.print(f"  usable      {' '.join(found['usable']) or 'none'}")
 
 
 def _queues() -> Any:
@@ -164,13 +159,6 @@ def account_of(queue: Mapping[str, Any], resource: str, flavor: str | None) -> M
     """The account of a queue for a resource, in one flavor or in all together."""
     accounts = (a for a in queue["accounts"] if a["resource"] == resource and a["flavor"] == flavor)
     return next(accounts, None)
-
-
-def access_text(value: object) -> str:
-    """A value of `access` as people write it: lists by comma, mappings as `key value`."""
-    if isinstance(value, Mapping):
-        return "(" + ", ".join(f"{key} {access_text(each)}" for key, each in value.items()) + ")"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def quota_text(row: Mapping[str, Any]) -> str:

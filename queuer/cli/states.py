@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
-import typer
-
+from queuer.cli.arguments import QueuePath, Reason, Yes
 from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.config import post, require_reason, show_plan
-from queuer.cli.output import Format, say
+from queuer.cli.output import Printer, say
 from queuer.domain.queue import QueueState
 
-Queue = Annotated[str, typer.Argument(help="Its path, e.g. root.research.team-a; all below it follow.")]
-Reason = Annotated[str, typer.Option(help="Why, for the audit.")]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
-
-def hold(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+def hold(queue: QueuePath, *, reason: Reason = "", yes: Yes = False) -> None:
     """Start nothing new in a queue; what runs goes on, what comes is queued."""
     _set(queue, QueueState.HELD, reason=reason, yes=yes)
 
 
-def drain(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+def drain(queue: QueuePath, *, reason: Reason = "", yes: Yes = False) -> None:
     """Start nothing new in a queue and take no new jobs."""
     _set(queue, QueueState.DRAINING, reason=reason, yes=yes)
 
 
-def resume(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+def resume(queue: QueuePath, *, reason: Reason = "", yes: Yes = False) -> None:
     """Open a queue again that is held or drains."""
     _set(queue, QueueState.OPEN, reason=reason, yes=yes)
 
@@ -47,7 +41,7 @@ def _set(queue: str, state: QueueState, *, reason: str, yes: bool) -> None:
             content=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        show_plan(made, Format.TABLE)
+        show_plan(made, Printer())
         if not made["changes"]:
             return
         require_reason(made, reason)

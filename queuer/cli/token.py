@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from queuer.domain.variables import Variable
+
+TOKEN = Variable(
+    name="QUEUER_TOKEN", form="token",
+    meaning="What the command line logs in with. Not set: the token of the kubeconfig's current user.",
+)  # fmt: skip
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CREATE = "export QUEUER_TOKEN=$(kubectl create token NAME -n NAMESPACE --audience queuer)"
 
@@ -27,7 +33,7 @@ class Login:
 
 def find_login(environ: Mapping[str, str]) -> Login:
     """How to log in to the API that the environment names."""
-    if token := environ.get("QUEUER_TOKEN", "").strip():
+    if token := TOKEN.text(environ).strip():
         return _checked(token, "QUEUER_TOKEN")
     url = urlsplit(environ.get("QUEUER_API", ""))
     if not url.hostname:

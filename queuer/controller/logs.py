@@ -10,10 +10,17 @@ from typing import Any, cast
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
+from queuer.domain.variables import Variable
+
+LOG_LEVEL = Variable(
+    name="QUEUER_LOG_LEVEL", default="info", form="debug, info, warning or error",
+    meaning="How much the servers log.",
+)  # fmt: skip
+
 
 def configure(level: str | None = None) -> None:
-    """Set up logging for a server process; the level is `QUEUER_LOG_LEVEL`, else info."""
-    wanted = (level or os.environ.get("QUEUER_LOG_LEVEL") or "info").upper()
+    """Set up logging for a server process; the level is `LOG_LEVEL` where none is given."""
+    wanted = (level or LOG_LEVEL.text(os.environ)).upper()
     number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
     logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")
     structlog.configure(

@@ -1,41 +1,37 @@
-"""What an operator may set, read once from the environment.
-
-Every variable has a default but the database's.
-"""
+"""What an operator may set, read once from the environment."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from queuer.controller.failpoints import Failpoints
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.variables import (
+    DATABASE_URL,
+    KUBECONFIG,
+    NAMES,
+    PORT,
+    SECONDS,
+    SOME_SECONDS,
+    Variable,
+    count,
+    names,
+    path,
+    port,
+    read,
+    seconds,
+    some_seconds,
+    switch,
+)
 from queuer.kube.workloads import DEFAULT_SCHEDULERS
-
-PREFIX = "QUEUER_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one controller process. Due in seconds.
-
-    `port` 0 = any free one, printed in the log. `landing_deadline`: how long a gang may miss pods without one coming.
-    `avoid`, `avoid_limit`: how long a gang that failed to land avoids those nodes, and rests if it must; doubled at
-    each further failure.
-    `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
-    `solver_deadline` the wall clock after which the solver process is killed and the decision made without CP-SAT.
-    `stalled`: without a finished cycle or an idle check for so long, the process says that it is not alive, and another
-    may take its place.
-    `relist`: how often everything watched is listed too, in case an event was lost; see `kube.reflector.Timing`.
-    `audit`: how often the ledger is compared with the cluster.
-    `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
-    which only figures moved is written again.
-    `schedulers`: names of those that place pods; jobs that name another one are refused.
-    `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
-    """
+    """Settings of one controller process; what each means is said in `VARIABLES`. Due in seconds."""
 
     database_url: str
     kubeconfig: Path | None = None
@@ -65,90 +61,100 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Settings:
-        """Settings from `QUEUER_*` and `KUBECONFIG`.
-
-        Raises InvalidInput naming every variable that is wrong.
-        """
-        given: dict[str, object] = {"identity": f"{socket.gethostname()}-{os.getpid()}"}
-        problems: list[FieldProblem] = []
-        for name, (variable, parse) in _VARIABLES.items():
-            text = environ.get(variable, "")
-            if not text:
-                continue
-            try:
-                given[name] = parse(text)
-            except ValueError as error:
-                problems.append(FieldProblem(field=variable, message=str(error)))
-        if "database_url" not in given:
-            problems.append(
-                FieldProblem(
-                    field=f"{PREFIX}DATABASE_URL",
-                    message="is not set",
-                    hint="postgresql://user@host/database",
-                )
-            )
-        if problems:
-            raise InvalidInput(*problems)
-        return cls(**given)  # type: ignore[arg-type]
+        """Settings from `QUEUER_*` and `KUBECONFIG`. Raises InvalidInput naming every variable that is wrong."""
+        given = {"identity": f"{socket.gethostname()}-{os.getpid()}", **read(environ, VARIABLES)}
+        return cls(**given)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{text!r} is not a number of seconds")
-    return value
+def _seconds(name: str, default: str, meaning: str, *, least: bool = False) -> Variable:
+    form, parse = (SOME_SECONDS, some_seconds) if least else (SECONDS, seconds)
+    return Variable(name=name, default=default, meaning=meaning, form=form, parse=parse)
 
 
-def _some_seconds(text: str) -> float:
-    value = _seconds(text)
-    if not value:
-        raise ValueError(f"{text!r} seconds are none: nothing could happen in that time; give more than 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(f"{text!r} is not a number above 0")
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 65536:
-        raise ValueError(f"{text!r} is not a port")
-    return value
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
-    """Environment variable and parser by field name."""
-    parsers: dict[str, Callable[[str], object]] = {
-        "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
-        "cycles_dir": Path, "cycles_kept": _count,
-        "landing_deadline": _some_seconds, "bond": _some_seconds, "stalled": _some_seconds,
-        "relist": _some_seconds, "audit": _some_seconds,
-        "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
-        "schedulers": _names,
-    }  # fmt: skip
-    names = {
-        "kubeconfig": "KUBECONFIG",
-        "host": f"{PREFIX}CONTROLLER_HOST",
-        "port": f"{PREFIX}CONTROLLER_PORT",
-    }
-    return {
-        f.name: (names.get(f.name, PREFIX + f.name.upper()), parsers.get(f.name, _seconds))
-        for f in fields(Settings)
-    }
-
-
-_VARIABLES = _variables()
+VARIABLES: Mapping[str, Variable] = {
+    "database_url": DATABASE_URL,
+    "kubeconfig": KUBECONFIG,
+    "host": Variable(
+        name="QUEUER_CONTROLLER_HOST", default="127.0.0.1", form="address",
+        meaning="Where metrics and probes are served.",
+    ),
+    "port": Variable(
+        name="QUEUER_CONTROLLER_PORT", default="0", form=PORT, parse=port,
+        meaning="Their port; the log names the one that was taken.",
+    ),
+    "identity": Variable(
+        name="QUEUER_IDENTITY", form="text",
+        meaning="What the database and the log call this process. Not set: host name and process id.",
+    ),
+    "landing_deadline": _seconds(
+        "QUEUER_LANDING_DEADLINE", "60", "How long a gang may miss pods without one coming onto a node.",
+        least=True,
+    ),
+    "bond": _seconds(
+        "QUEUER_BOND", "300", "How long a gang that evicts holds its place while its victims leave.",
+        least=True,
+    ),
+    "avoid": _seconds(
+        "QUEUER_AVOID", "60",
+        "How long a gang that failed to land avoids those nodes; doubled at each further failure.",
+    ),
+    "avoid_limit": _seconds("QUEUER_AVOID_LIMIT", "3600", "The longest that it avoids them, or rests."),
+    "window": _seconds("QUEUER_WINDOW", "0.02", "How long changes are gathered before a cycle."),
+    "patches": Variable(
+        name="QUEUER_PATCHES", default="32", form="number above 0", parse=count,
+        meaning="Writes to jobs that are under way at once.",
+    ),
+    "solver_time": _seconds(
+        "QUEUER_SOLVER_TIME", "1", "Deterministic time of CP-SAT in a cycle; 0 = decide without it."
+    ),
+    "solver_deadline": _seconds(
+        "QUEUER_SOLVER_DEADLINE", "5",
+        "Wall clock after which the solver process is killed and the decision made without CP-SAT.",
+    ),
+    "stalled": _seconds(
+        "QUEUER_STALLED", "30",
+        "Without a finished cycle or idle check for so long, the process gives leadership up and `/livez` fails.",
+        least=True,
+    ),
+    "lost_node": _seconds(
+        "QUEUER_LOST_NODE", "300", "After so long the pods of a node that is gone are taken as gone."
+    ),
+    "relist": _seconds(
+        "QUEUER_RELIST", "60", "How often all that is watched is listed too, in case an event was lost.",
+        least=True,
+    ),
+    "audit": _seconds(
+        "QUEUER_AUDIT", "60", "How often the ledger is compared with the cluster.", least=True
+    ),
+    "config_crs": Variable(
+        name="QUEUER_CONFIG_CRS", default="true", form="true or false", parse=switch,
+        meaning="Whether Queue, Flavor and Topology objects of the cluster are read.",
+    ),
+    "seed": Variable(
+        name="QUEUER_SEED", default="1", form="whole number", parse=int, meaning="Seed of decisions."
+    ),
+    "cycles_dir": Variable(
+        name="QUEUER_CYCLES_DIR", form="folder", parse=path,
+        meaning="Where decisions that deserve a second look are kept for `queuer sim cycle`. Not set: nowhere.",
+    ),
+    "cycles_kept": Variable(
+        name="QUEUER_CYCLES_KEPT", default="20", form="number above 0", parse=count,
+        meaning="How many of each kind are kept there.",
+    ),
+    "forecast": _seconds(
+        "QUEUER_FORECAST", "60", "Least time between two forecasts of starts; 0 = none are made."
+    ),
+    "retell": _seconds(
+        "QUEUER_RETELL", "30", "Least time after which a reason of which only figures moved is written again."
+    ),
+    "schedulers": Variable(
+        name="QUEUER_SCHEDULERS", default=",".join(sorted(DEFAULT_SCHEDULERS)), form=NAMES,
+        parse=lambda text: frozenset(names(text)),
+        meaning="Schedulers that place pods. Jobs that name another one are refused.",
+    ),
+    "failpoints": Variable(
+        name="QUEUER_FAILPOINTS", form="point=kill or point=stop, by comma", parse=Failpoints.parse,
+        meaning="For tests: where the process kills or stops itself.",
+    ),
+}  # fmt: skip
+"""The variable of each field."""

@@ -109,7 +109,7 @@ class Reader:
         names = tuple(known)
         for key in value:
             if key not in names:
-                problems.note(self.path(str(key)), "unknown field", nearest(str(key), names))
+                problems.note(self.path(str(key) or '""'), "unknown field", nearest(str(key), names))
         self.values = value
 
     def path(self, key: str) -> str:

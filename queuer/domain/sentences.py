@@ -19,7 +19,7 @@ BOUND = "jobs that start when others have left"
 
 def sentence(token: Token, params: Params) -> str:
     """What people read; empty where the parameters are none that this token is told with."""
-    form = _FORMS.get(token)
+    form = FORMS.get(token)
     try:
         return form(params) if form is not None else ""
     except (AttributeError, KeyError, TypeError):
@@ -246,7 +246,7 @@ def _be(amount: str | int) -> str:
     return "is" if str(amount) == "1" else "are"
 
 
-_FORMS: Mapping[Token, Callable[[Params], str]] = {
+FORMS: Mapping[Token, Callable[[Params], str]] = {
     Token.MISCONFIGURED: _no_level,
     Token.NO_MATCHING_FLAVOR: _no_flavor,
     Token.NODES_UNAVAILABLE: _unavailable,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from queuer.domain.workload import State
+from queuer.kube.keys import WORKLOAD
 from queuer.kube.objects import (
     JOBS,
     PYTORCHJOBS,
@@ -28,8 +29,6 @@ from queuer.kube.objects import (
 )
 
 JobObject = Job | PyTorchJob
-WORKLOAD = "queuer.dev/workload"
-"""Label on the pods of an admitted job: the job's uid."""
 _LONGEST_LABEL = 63
 MAIN = "main"
 """The one pod set of a kind that has a single template."""

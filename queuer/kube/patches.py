@@ -15,11 +15,10 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from queuer.domain.reasons import Reason
-from queuer.kube.kinds import WORKLOAD, JobObject, Kind, Role
+from queuer.kube.keys import ADMISSION, STATUS, WORKLOAD
+from queuer.kube.kinds import JobObject, Kind, Role
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
-ADMISSION = "queuer.dev/admission"
-STATUS = "queuer.dev/status"
 _LONGEST_STATUS = 1000
 
 

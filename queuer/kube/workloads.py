@@ -19,23 +19,28 @@ from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Tolerati
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
+from queuer.kube.keys import (
+    GROUPS,
+    HOLD,
+    MAX_RUNTIME,
+    MIN_COUNT,
+    PREEMPTIBLE,
+    PREFIX,
+    PRIORITY_CLASS,
+    QUEUE,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+    USER,
+    Where,
+    annotation_names,
+)
 from queuer.kube.kinds import JobObject, Kind, Role
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec, PodTemplate
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
 
-QUEUE = "queuer.dev/queue"
-PRIORITY_CLASS = "queuer.dev/priority-class"
-TOPOLOGY_REQUIRED = "queuer.dev/topology-required"
-TOPOLOGY_PREFERRED = "queuer.dev/topology-preferred"
-MAX_RUNTIME = "queuer.dev/max-runtime"
-PREEMPTIBLE = "queuer.dev/preemptible"
-HOLD = "queuer.dev/hold"
-USER = "queuer.dev/user"
-GROUPS = "queuer.dev/groups"
-MIN_COUNT = "queuer.dev/min-count."
-_ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
-_OURS = ("queuer.dev/admission", "queuer.dev/status", USER, GROUPS, "queuer.dev/break-glass")
+_OWNERS = annotation_names(Where.OWNER)
+_OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
 LONGEST_GRACE = 3600
 """Seconds. Whoever takes back what is theirs waits for as long; a checkpoint needs less."""
@@ -221,7 +226,8 @@ def _wrong(field: str, message: str, hint: str) -> FieldProblem:
 
 def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
     """Refuse annotations under our prefix that mean nothing: a typo must not silently drop a requirement."""
-    known = [*_ANNOTATIONS, *(f"{MIN_COUNT}{own.role.name}" for own in roles)]
+    plain = (key for key in _OWNERS if key != MIN_COUNT)
+    known = [*plain, *(f"{MIN_COUNT}{own.role.name}" for own in roles)]
     problems = [
         FieldProblem(
             field=f"annotation {key}",
@@ -230,7 +236,7 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
             f"known: {', '.join(known)}",
         )
         for key in meta.annotations
-        if key.startswith("queuer.dev/") and key not in known and key not in _OURS
+        if key.startswith(PREFIX) and key not in known and key not in _OTHERS
     ]  # fmt: skip
     if problems:
         raise InvalidInput(*problems)

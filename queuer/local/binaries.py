@@ -21,10 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queuer.domain.errors import Unavailable
+from queuer.domain.variables import Variable
 from queuer.local.progress import Advance, Reporter
 from queuer.local.resources import checkout, shipped
 
 GO_NEEDED = (1, 26)
+CACHE_DIR = Variable(
+    name="QUEUER_CACHE_DIR", form="folder",
+    meaning="Where Kubernetes programs are built. Not set: `.cache` of a source checkout, else `~/.cache/queuer`.",
+)  # fmt: skip
 _GO_HINT = "install Go from https://go.dev/dl and put its bin directory on PATH"
 
 
@@ -93,10 +98,10 @@ class Binaries:
 
 
 def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where built programs are kept: `QUEUER_CACHE_DIR`; else `.cache` of a checkout that one may write to, where
+    """Where built programs are kept: what `CACHE_DIR` says; else `.cache` of a checkout that one may write to, where
     `make` builds, too; else the user's cache directory.
     """
-    if named := environ.get("QUEUER_CACHE_DIR"):
+    if named := CACHE_DIR.text(environ):
         return Path(named).expanduser().absolute()
     if (there := checkout()) is not None and os.access(there, os.W_OK):
         return there / ".cache"

@@ -23,6 +23,7 @@ from pathlib import Path
 import httpx2
 
 from queuer.domain.errors import Conflict, Unavailable
+from queuer.domain.variables import Variable
 from queuer.kube.client import require_version
 from queuer.local import bootstrap
 from queuer.local.binaries import Binaries, default_cache, ensure_binaries
@@ -59,6 +60,11 @@ from queuer.local.processes import ProcessTable
 from queuer.local.progress import Reporter
 
 PREFERRED_PORTS = {API_PART: 8787}
+LOCAL_DIR = Variable(
+    name="QUEUER_LOCAL_DIR", form="folder",
+    meaning="State, logs and data of the local cluster. "
+    "Not set: `/var/lib/queuer/local` for root, else `~/.local/state/queuer/local`.",
+)  # fmt: skip
 _FILES = ("lock", "scheduler.yaml", "state.json")
 _SHARED_MEMORY = Path("/dev/shm")
 _SHARED_MEMORY_NEEDED = 2 << 30
@@ -90,8 +96,8 @@ class Options:
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """`QUEUER_LOCAL_DIR`; else /var/lib for root, whose home others cannot enter; else the user's own."""
-    if named := environ.get("QUEUER_LOCAL_DIR"):
+    """What `LOCAL_DIR` says; else /var/lib for root, whose home others cannot enter; else the user's own."""
+    if named := LOCAL_DIR.text(environ):
         return Path(named).expanduser().absolute()
     if os.geteuid() == 0:
         return Path("/var/lib/queuer/local")

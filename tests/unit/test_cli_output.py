@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from queuer.cli.jobs import explain
-from queuer.cli.output import age, clean
-from queuer.cli.queues import access_text, bar, drawn, main_resource, quota_text
+from queuer.cli.output import age, clean, written
+from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.cli.why import explain
 from queuer.domain.figures import devices
 
 GPU = "nvidia.com/gpu"
@@ -86,8 +86,8 @@ def test_a_quota_row_in_few_words() -> None:
 
 
 def test_an_access_is_readable() -> None:
-    assert access_text(["alice", "bob"]) == "alice bob"
-    assert access_text({"limits": {"gpu": "8"}, "maxRunning": 2}) == "(limits (gpu 8), maxRunning 2)"
+    assert written(["alice", "bob"]) == "alice bob"
+    assert written({"limits": {"gpu": "8"}, "maxRunning": 2}) == "(limits (gpu 8), maxRunning 2)"
 
 
 @pytest.mark.parametrize(

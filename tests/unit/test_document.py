@@ -25,6 +25,10 @@ def problems(document: object) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+def test_a_field_without_a_name_is_named_too() -> None:
+    assert problems({**HEAD, "queues": {"root": {}}, "": 1})[0].startswith('"": unknown field')
+
+
 def test_every_wrong_field_is_named_at_once() -> None:
     """One reading shows all mistakes, each with its path and the nearest right name."""
     found = problems(

@@ -27,7 +27,8 @@ def test_the_core_needs_the_standard_library_alone(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["version"], ["--help"], ["local", "--help"], ["why", "--help"]]
+    "arguments",
+    [["--version"], ["version"], ["--help"], ["local", "--help"], ["why", "--help"], ["events", "--help"]],
 )
 def test_the_command_line_starts_without_server_packages(arguments: list[str]) -> None:
     heavy = [
@@ -45,6 +46,31 @@ def test_the_command_line_starts_without_server_packages(arguments: list[str]) -
         "from queuer.cli.main import run\n"
         "try:\n run()\nexcept SystemExit as end:\n assert not end.code\n"
         f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "assert not loaded, loaded"
+    )
+    result = _python(code)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "unneeded"),
+    [
+        ({"COMP_WORDS": "queuer w", "COMP_CWORD": "1"}, ["httpx2", "queuer.cli.why", "queuer.sim", "rich"]),
+        (
+            {"COMP_WORDS": "queuer why --", "COMP_CWORD": "2"},
+            ["httpx2", "queuer.sim", "queuer.cli.config", "rich"],
+        ),
+    ],
+)
+def test_completion_loads_the_verb_that_is_typed_and_no_http(
+    asked: dict[str, str], unneeded: list[str]
+) -> None:
+    """A shell asks at every press of a key."""
+    code = (
+        f"import os; os.environ |= {asked | {'_QUEUER_COMPLETE': 'complete_bash'}!r}\n"
+        "from queuer.cli.main import run\n"
+        "try:\n run()\nexcept SystemExit as end:\n assert not end.code\n"
+        f"loaded = [name for name in {unneeded!r} if name in sys.modules]\n"
         "assert not loaded, loaded"
     )
     result = _python(code)

@@ -14,8 +14,9 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.queue import check_path
 from queuer.domain.workload import Workload
+from queuer.kube.keys import PRIORITY_CLASS, QUEUE
 from queuer.kube.kinds import BY_NAME
-from queuer.kube.workloads import PRIORITY_CLASS, QUEUE, NamespaceFacts, workload_of
+from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.simulate import UID
 
 _HIGHEST = 1_000_000_000

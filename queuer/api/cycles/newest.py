@@ -1,11 +1,13 @@
 """The newest stored cycle, from which it is worked out all that can be said of a waiting job.
 
-It is read and decoded once and kept until there is a newer one; both and the working out happen in a thread.
+It is read and decoded once and kept until there is a newer one; both and the working out happen in a thread. A large
+cluster's is kept for longer than reading it took: else readers of a busy cluster would wait for nothing but reading.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,12 +21,16 @@ from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
 
 T = TypeVar("T")
+SLOW, KEPT = 0.1, 4.0
+"""A cycle that took more seconds to read is kept for so many times as long, although there may be a newer one."""
 
 
 class Newest:
     """Of one app."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = 0.0
         self._lock = asyncio.Lock()  # an explainer is for one thread at a time
         self._asking = asyncio.Lock()
         self._cycle = 0
@@ -33,7 +39,9 @@ class Newest:
         self._map: tuple[int, ClusterMap] | None = None
 
     async def read(self, connection: AsyncConnection) -> stored.StoredRow | None:
-        """The row, if there is one that is not known yet."""
+        """The row, if there is one that is not known yet and it is time to read it."""
+        if self._clock() < self._until:
+            return None
         number = await stored.newest_number(connection)
         return None if number is None or number == self._cycle else await stored.newest(connection)
 
@@ -73,9 +81,14 @@ class Newest:
         return await self.ask(row, asked)
 
     async def _follow(self, row: stored.StoredRow | None) -> None:
-        if row is not None and row.cycle > self._cycle:
-            self._stored, self._explainer = await asyncio.to_thread(_read, row.body)
-            self._cycle = row.cycle
+        if row is None or row.cycle <= self._cycle:
+            return
+        began = self._clock()
+        self._stored, self._explainer = await asyncio.to_thread(_read, row.body)
+        self._cycle = row.cycle
+        took = self._clock() - began
+        if took > SLOW:
+            self._until = began + (1 + KEPT) * took
 
 
 def _read(body: bytes) -> tuple[StoredCycle, Explainer] | tuple[None, None]:

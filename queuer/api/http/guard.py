@@ -69,7 +69,10 @@ class Guard:
             if refused is None:
                 await self._app(scope, receive, answer)
             else:
-                await _problem(scope, *refused)(scope, receive, answer)
+                response = _problem(scope, *refused)
+                # What follows on this connection may be part of the same request: nobody is to read it as the next.
+                response.headers["Connection"] = "close"
+                await response(scope, receive, answer)
         except Exception as error:  # nobody behind us can answer
             log.error("request failed", request_id=request_id, path=scope["path"], exc_info=error)
             if not status:
@@ -85,6 +88,8 @@ class Guard:
             return "misdirected", f"this server does not answer as {host!r}"
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return "bad_request", "an address holds no NUL character"
+        if {"content-length", "transfer-encoding"} <= set(headers):
+            return "bad_request", "a body has one length: Content-Length or Transfer-Encoding"
         if scope["method"] in READ_METHODS:
             return None
         origin = headers.get("origin")

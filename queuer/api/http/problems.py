@@ -55,7 +55,9 @@ KINDS: Mapping[str, Kind] = {
         status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
     ),
     "conflict": Kind(
-        status=409, title="Conflict", advice="Another writer owns the queue, or the state does not allow it."
+        status=409,
+        title="Conflict",
+        advice="Another writer owns the queue, it has admitted work, or the plan was applied, discarded or is too old.",
     ),
     "stale_revision": Kind(
         status=412,
@@ -63,7 +65,9 @@ KINDS: Mapping[str, Kind] = {
         advice="Read the tree again, plan again, and send its ETag as If-Match.",
     ),
     "too_large": Kind(
-        status=413, title="Request body too large", advice="Split the document by subtree (`root:`)."
+        status=413,
+        title="Request body too large",
+        advice="A body has 1 MiB at most: split the document by subtree (`root:`).",
     ),
     "unsupported_media_type": Kind(
         status=415, title="Unsupported media type", advice="Send application/json or application/yaml."
@@ -84,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
     "too_many": Kind(
         status=429,
         title="Too many requests",
-        advice="Ask again after `Retry-After` seconds.",
+        advice="More simulations, or streams, than a caller may have: ask again after `Retry-After` seconds.",
     ),
     "internal": Kind(
         status=500,

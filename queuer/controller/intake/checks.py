@@ -18,7 +18,8 @@ from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import LONGEST, Explanation
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.workloads import MAX_RUNTIME, PRIORITY_CLASS, NamespaceFacts
+from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS
+from queuer.kube.workloads import NamespaceFacts
 from queuer.store.tables import Barred
 
 

@@ -23,7 +23,7 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import State, Workload
-from queuer.kube.workloads import QUEUE
+from queuer.kube.keys import QUEUE
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 

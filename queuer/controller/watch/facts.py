@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from queuer.kube.keys import MANAGED
 from queuer.kube.objects import LimitRange, Namespace, PriorityClass, ResourceQuota, RuntimeClass
 from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts
 
-MANAGED = "queuer.dev/managed"
 OPTED_IN = frozenset({"true", "required"})
 
 

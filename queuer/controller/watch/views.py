@@ -11,9 +11,10 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
 from queuer.domain.workload import GRACE
+from queuer.kube.keys import STATUS
 from queuer.kube.kinds import Kind
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
-from queuer.kube.patches import STATUS, admission_of
+from queuer.kube.patches import admission_of
 from queuer.kube.requests import effective_requests
 from queuer.kube.workloads import groups_of
 

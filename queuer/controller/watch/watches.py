@@ -18,6 +18,7 @@ from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client, NotFoundError
+from queuer.kube.keys import QUEUE
 from queuer.kube.kinds import BY_NAME, KINDS, JobObject, Kind, member_of
 from queuer.kube.objects import (
     LIMIT_RANGES,
@@ -37,7 +38,7 @@ from queuer.kube.objects import (
     RuntimeClass,
 )
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
-from queuer.kube.workloads import QUEUE, priority_class, runtime_classes
+from queuer.kube.workloads import priority_class, runtime_classes
 
 log = logger("watch")
 

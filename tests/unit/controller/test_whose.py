@@ -16,16 +16,16 @@ from queuer.controller.landing.settle import requeued
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
-from queuer.controller.watch.facts import MANAGED, Facts
+from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.client import Client
-from queuer.kube.kinds import JOB, WORKLOAD
+from queuer.kube.keys import ADMISSION, MANAGED, WORKLOAD
+from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
-from queuer.kube.patches import ADMISSION
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.records import Assignment
 

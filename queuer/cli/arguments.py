@@ -1,0 +1,21 @@
+"""Arguments and options that several verbs take, with what a shell may complete them to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from queuer.cli.names import job_names, queue_paths
+
+Job = Annotated[str, typer.Argument(help="NAME or KIND/NAME.", autocompletion=job_names)]
+Jobs = Annotated[list[str], typer.Argument(help="NAME or KIND/NAME, one or more.", autocompletion=job_names)]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only jobs of this namespace.")]
+QueuePath = Annotated[str, typer.Argument(help="e.g. root.research.team-a", autocompletion=queue_paths)]
+InQueue = Annotated[
+    str | None,
+    typer.Option("-q", "--queue", help="Only this queue and all below it.", autocompletion=queue_paths),
+]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes.")]
+Reason = Annotated[str, typer.Option(help="Why, for the audit.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]

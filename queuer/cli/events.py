@@ -1,0 +1,96 @@
+"""`queuer events`: what happened to jobs and queues, newest first, or as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from queuer.cli.arguments import InQueue, Namespace, Watch
+from queuer.cli.client import Client
+from queuer.cli.jobs import find
+from queuer.cli.names import job_names
+from queuer.cli.output import Column, Printer, View, printed, written
+from queuer.cli.watching import looks, refuse_documents
+
+_TOLD = ("from", "to", "state")
+"""What the column STEP says already."""
+
+
+@printed
+def events(
+    job: Annotated[
+        str | None, typer.Argument(help="Only of this job: NAME or KIND/NAME.", autocompletion=job_names)
+    ] = None,
+    *,
+    namespace: Namespace = None,
+    queue: InQueue = None,
+    type: Annotated[
+        str | None, typer.Option(help="Only of this type, or its first word: workload, queue.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
+    watch: Watch = False,
+    out: Printer,
+) -> None:
+    """List what happened, newest first; with -w in the order in which it happens.
+
+    Examples:
+
+      queuer events -w -q root.research
+
+      queuer events job/llama-70b -n team-a
+    """
+    if watch:
+        refuse_documents(out)
+    with Client.from_env() as client:
+        uid = find(client, job, namespace)["uid"] if job else None
+        asked = {"queue": queue, "uid": uid, "type": type, "limit": str(limit)}
+        page = client.get("/events", **asked)
+        if not watch:
+            out.listing(page, _VIEW, nothing="nothing has happened")
+            return
+        out.entries(_VIEW, page["items"][::-1])
+        after = page["seq"]
+        for _ in looks():
+            after = _news(client, asked, after, out)
+
+
+def _news(client: Client, asked: Mapping[str, str | None], after: int, out: Printer) -> int:
+    """Print what is new, and say from where to go on."""
+    while True:
+        page = client.get("/events", **asked, after=str(after))
+        out.entries(_VIEW, page["items"], headers=False)
+        if page["next"] is None:
+            return max(after, int(page["seq"]))
+        after = page["next"]
+
+
+def _step(event: Mapping[str, Any]) -> str:
+    data = event["data"]
+    if data.get("to"):
+        return f"{data['from']} -> {data['to']}" if data.get("from") else str(data["to"])
+    return str(data.get("state", ""))
+
+
+def _more(event: Mapping[str, Any]) -> str:
+    data = event["data"]
+    return ", ".join(f"{key} {written(value)}" for key, value in data.items() if key not in _TOLD and value)
+
+
+_VIEW = View(
+    name=lambda event: str(event["id"]),
+    columns=[
+        Column(
+            title="AT",
+            of=lambda event: event["at"][:19].replace("T", " "),
+            exact=("at", lambda event: event["at"]),
+        ),
+        Column(title="TYPE", of=lambda event: event["type"]),
+        Column(title="QUEUE", of=lambda event: event["queue"]),
+        Column(title="STEP", of=_step),
+        Column(title="ID", of=lambda event: event["id"], right=True, wide=True),
+        Column(title="UID", of=lambda event: event["uid"], wide=True),
+        Column(title="MORE", of=_more),
+    ],
+)

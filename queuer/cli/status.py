@@ -1,0 +1,55 @@
+"""`queuer status`: is something admitted, who needs somebody, where is room, what do jobs wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from queuer.cli.client import Client
+from queuer.cli.jobs import moment
+from queuer.cli.output import Printer, age, clean, printed, styled
+from queuer.cli.why import reasons
+
+
+@printed
+def status(*, out: Printer) -> None:
+    """Show the cluster on one screen: controller, capacity, what needs somebody, why jobs wait."""
+    with Client.from_env() as client:
+        found = client.get("/overview")
+    if not out.for_people:
+        out.answer(found, names=(item["ref"] or item["kind"] for item in found["attention"]))
+        return
+    now = moment(found["asOf"])
+    for label, text in _facts(found, now):
+        out.line(styled(f"{label:<12}{clean(text)}"))
+    rows = [(c["resource"], c["used"], c["free"], c["allocatable"]) for c in found["capacity"]]
+    if rows:
+        out.line("")
+        columns = ("RESOURCE", "USED", "FREE", "ALLOCATABLE")
+        out.table(columns, rows, right=columns[1:])
+    if found["reasons"]:
+        out.line("")
+        out.entries(reasons(now), found["reasons"])
+
+
+def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    leader, cycle = found["controller"], found["cycle"]
+    decided = f"; cycle {cycle['id']}, {_since(cycle['finished'], now)} ago" if cycle else ""
+    yield "controller", f"{leader['text']}{decided}"
+    counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
+    yield "jobs", f"{counts or 'none'}; {found['queues']} queues"
+    if found["oldestAdmissible"]:
+        yield "oldest", f"waits for room for {_since(found['oldestAdmissible'], now)}"
+    for item in found["attention"]:
+        since = f" (for {_since(item['since'], now)})" if item["since"] else ""
+        yield item["severity"], f"{item['text']}{since}"
+    left_out = found["attentionTotal"] - len(found["attention"])
+    if left_out:
+        yield "", f"and {left_out} more"
+    if not found["attention"]:
+        yield "attention", "nothing needs you"
+
+
+def _since(text: str, now: datetime) -> str:
+    return age((now - moment(text)).total_seconds())

@@ -1,0 +1,180 @@
+"""The command line against the real API: what it prints for programs, and that no text of a job acts on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+import time
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+import yaml
+from jsonschema import Draft202012Validator
+
+from queuer.domain.workload import State
+from queuer.store import rollup
+from queuer.store.engine import begin
+from tests.api.rows import Author
+from tests.api.test_queue_figures import A, decided
+from tests.cli import Done, queuer
+from tests.store.support import workload
+
+MARKUP, ANSI, QUIET = "<img src=x onerror=alert(1)>", "\x1b[31mred\x1b[0m\r[bold]b\u202e", "runs"
+SINGLE = [
+    ["export"],
+    ["cycles", "show", "1"],
+    ["cycles", "replay", "1"],
+    ["queue", "show", A],
+    ["queue", "where", A, "-n", "team-a"],
+    ["status"],
+    ["wait", QUIET, "--for=running"],
+    ["whoami"],
+    ["why", MARKUP],
+    ["why", QUIET],
+]
+LISTS = [
+    ["ahead", ANSI],
+    ["audit"],
+    ["cycles"],
+    ["events"],
+    ["events", ANSI],
+    ["jobs"],
+    ["jobs", "-a"],
+    ["queue", "history", A],
+    ["queue", "ls"],
+    ["queue", "pending", A],
+    ["queue", "tree"],
+    ["share"],
+    ["why", "--all"],
+]
+
+
+class Wire(httpx2.BaseTransport):
+    """Carries requests of a thread to the app in the test's event loop. `last`: what was asked last."""
+
+    def __init__(self, api: httpx2.AsyncClient) -> None:
+        self._api, self._loop = api, asyncio.get_running_loop()
+        self.last: tuple[str, str] = ("", "")
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.last = (request.method.lower(), request.url.path)
+        content = request.read()
+        asked = self._api.request(request.method, str(request.url), content=content, headers=request.headers)
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=30)
+        headers = {"content-type": answer.headers["content-type"]}
+        return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
+
+
+@pytest_asyncio.fixture
+async def wire(api: httpx2.AsyncClient, author: Author) -> Wire:
+    """An API that knows two hostile jobs that wait, and one that runs."""
+    await author.tree()
+    hostile = [
+        workload(f"u{n}", name=name, queue=A, user=name, pods=3, gpus=8, required="rack")
+        for n, name in enumerate((MARKUP, ANSI))
+    ]
+    runs = workload("runs", queue=A)
+    await decided(author, *hostile, runs=[runs])
+    await author.step("runs", State.RUNNING)
+    now = time.time()
+    for seconds in (120, 60, 0):
+        async with begin(author.engine) as connection:
+            await rollup.record(connection, author.epoch, at=now - seconds)
+    return Wire(api)
+
+
+async def run(wire: Wire, *arguments: str) -> Done:
+    return await asyncio.to_thread(queuer, wire, *arguments)
+
+
+async def test_json_is_what_the_document_of_the_api_promises(wire: Wire, api: httpx2.AsyncClient) -> None:
+    """And YAML says the same."""
+    document = (await api.get("/api/v1/openapi.json")).json()
+    for arguments in [*SINGLE, *LISTS]:
+        done = await run(wire, *arguments, "-o", "json")
+        assert (done.code, done.err) == (0, ""), arguments
+        told, schema = json.loads(done.out), _schema(document, *wire.last)
+        Draft202012Validator({**schema, "components": document["components"]}).validate(told)
+        assert yaml.safe_load((await run(wire, *arguments, "-o", "yaml")).out).keys() == told.keys(), (
+            arguments
+        )
+
+
+def _schema(document: Any, method: str, path: str) -> dict[str, Any]:
+    """Of the answer to a request: the most literal path that matches."""
+    fits = [t for t in document["paths"] if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", t), path)]
+    content = document["paths"][min(fits, key=lambda t: t.count("{"))][method]["responses"]["200"]["content"]
+    schema: dict[str, Any] = content["application/json"]["schema"]
+    return schema
+
+
+async def test_a_list_is_told_line_by_line(wire: Wire) -> None:
+    """As many names, JSON lines and CSV rows as there are entries; every CSV row has all columns."""
+    for arguments in LISTS:
+        names = (await run(wire, *arguments, "-o", "name")).out.splitlines()
+        lines = (await run(wire, *arguments, "-o", "jsonl")).out.splitlines()
+        head, *rows = csv.reader(io.StringIO((await run(wire, *arguments, "-o", "csv")).out))
+        assert len(names) == len(lines) == len(rows) > 0, arguments
+        assert all(isinstance(json.loads(line), dict) for line in lines)
+        assert {len(row) for row in rows} <= {len(head)}, arguments
+        bare = await run(wire, *arguments, "-o", "csv", "--no-headers")
+        assert len(list(csv.reader(io.StringIO(bare.out)))) == len(rows), arguments
+
+
+async def test_no_text_of_a_job_acts_on_a_terminal(wire: Wire) -> None:
+    """In any verb and any format, on stdout and on stderr."""
+    for arguments in [*SINGLE, *LISTS]:
+        for form in ("table", "wide", "json", "yaml", "name", "jsonl", "csv"):
+            done = await run(wire, *arguments, "-o", form)
+            refused = arguments in SINGLE and form == "csv"
+            refused |= arguments == ["export"] and form in ("table", "wide")
+            assert done.code == (2 if refused else 0), (arguments, form, done.err)
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.out + done.err), (
+                arguments,
+                form,
+            )
+
+
+async def test_no_word_of_an_error_acts_on_a_terminal(wire: Wire) -> None:
+    done = await run(wire, "why", "\x1b[31mnobody\r\u202e")
+    assert (done.code, done.err.partition(" is known")[0]) == (3, "queuer: no job [31mnobody")
+
+
+async def test_markup_of_a_name_is_shown_as_it_is(wire: Wire) -> None:
+    done = await run(wire, "jobs")
+    assert f"job/{MARKUP}" in done.out
+    assert "job/[31mred[0m[bold]b " in done.out
+
+
+async def test_what_needs_no_cycle_says_so_on_an_empty_database(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """A person gets a sentence on stderr, a program an empty list."""
+    await author.tree()
+    wire = Wire(api)
+    for arguments in (["jobs"], ["cycles"], ["share"], ["why", "--all"], ["queue", "pending", A]):
+        done = await run(wire, *arguments)
+        assert (done.code, done.out) == (0, ""), arguments
+        assert done.err
+    assert (await run(wire, "status")).code == 0
+
+
+async def test_colour_is_as_it_was_asked_for(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" in (await run(wire, "jobs", "--color", "always")).out
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" not in (await run(wire, "jobs", "--color", "never")).out
+
+
+async def test_the_line_before_a_job_is_summed_up(wire: Wire) -> None:
+    done = await run(wire, "ahead", ANSI)
+    assert "is number 2 in root.research.team-a, as of cycle 1: 1 ahead, asking for 24 gpu" in done.out
+    assert f"job/{MARKUP}" in done.out
+    done = await run(wire, "ahead", QUIET)
+    assert "job/runs is Running: it waits for nothing" in done.out

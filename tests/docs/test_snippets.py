@@ -1,0 +1,97 @@
+"""What pages tell readers to type does what the pages say, on a real cluster."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.docs.conftest import ROOT, Place
+from tests.docs.shell import LOOKING, Shell
+from tests.docs.snippets import Command, File, same, steps
+from tools.reference.metrics import api, controller
+
+PORT = "http://127.0.0.1:8787"
+PAGES = [
+    page
+    for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    if any(isinstance(step, Command) for step in steps(page.read_text()))
+]
+LOOK_SECONDS = 20.0
+LONGEST = 60
+"""Lines of a how-to page, manifests included."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_a_page_does_what_it_says(page: Path, place: Place, tmp_path: Path) -> None:
+    place.clean()
+    work = tmp_path / "work"
+    work.mkdir()
+    for shared in ("tests", "bench"):  # examples of the simulator are those of this checkout
+        (work / shared).symlink_to(ROOT / shared)
+    token = place.cluster.token("admin")
+    (tmp_path / ".curlrc").write_text(f'header = "Authorization: Bearer {token}"\n')
+    shell = Shell(work, place.environment(tmp_path))
+    try:
+        found = list(steps(page.read_text().replace(PORT, place.cluster.queuer_url)))
+        for step, after in zip(found, [*found[1:], None], strict=True):
+            if isinstance(step, File):
+                (work / step.name).write_text(step.text)
+                continue
+            shell.run(f"{place.become(step.user)}; (exit $ended)")
+            asked = isinstance(after, Command) and after.text == "echo $?"
+            _type(shell, step, any_end=asked)
+    finally:
+        shell.close()
+
+
+def _type(shell: Shell, step: Command, *, any_end: bool) -> None:
+    """Type a command and compare; one that only looks is typed again until it shows what the page shows."""
+    deadline = time.monotonic() + (LOOK_SECONDS if LOOKING.match(step.text) else 0.0)
+    while True:
+        said, ended = shell.run(step.text)
+        if (any_end or not ended) and (not step.output or same(step.output, said)):
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"$ {step.text}\n{said}\nended with {ended}; the page shows:\n{step.output}")
+
+
+@pytest.mark.parametrize(
+    ("shown", "real", "equal"),
+    [
+        ("a  b", "a b\n", True),
+        ("job  9s  cycle 4, 2s ago", "job 12m cycle 17, 1s ago", True),
+        ("WAIT … gpu", "WAIT x\ny gpu", True),
+        ("WAIT … gpu", "CHANGE gpu", False),
+        ("8 pods", "9 pods", False),
+        ("18:43:07  seen", "09:01:59  seen", True),
+    ],
+)
+def test_output_is_compared_by_the_rules(shown: str, real: str, equal: bool) -> None:
+    assert same(shown, real) is equal
+
+
+def test_steps_are_read_from_a_page() -> None:
+    page = "```yaml\n# a.yaml\nx: 1\n```\n<!-- as alice -->\n```console\n$ cat \\\n    a.yaml\nx: 1\n$ false\n```\n"
+    hidden = "<!-- not run: for reading -->\n```console\n$ rm -r /\n```\n"
+    file, cat, false = steps(page + hidden)
+    assert isinstance(file, File)
+    assert isinstance(cat, Command)
+    assert isinstance(false, Command)
+    assert (file.name, cat.text, cat.output, cat.user) == ("a.yaml", "cat \\\n    a.yaml", "x: 1", "alice")
+    assert (false.text, false.output) == ("false", "")
+
+
+def test_alerts_name_metrics_that_there_are() -> None:
+    known = {family.name for family in (*controller(), *api())}
+    named = set(re.findall(r"queuer_\w+", (ROOT / "docs" / "howto" / "alerts.md").read_text()))
+    assert named <= known
+
+
+def test_how_to_pages_are_short_and_typed() -> None:
+    pages = sorted((ROOT / "docs" / "howto").iterdir())
+    assert set(pages) <= set(PAGES)
+    long = {page.name: n for page in pages if (n := len(page.read_text().splitlines())) > LONGEST}
+    assert not long

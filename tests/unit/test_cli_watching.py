@@ -1,0 +1,136 @@
+"""`-w` prints what changes and nothing twice; `queuer wait` ends when the job is there, fails, or time is up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer.cli import watching
+from queuer.cli.client import Exit
+from tests.cli import Done, queuer
+
+Answers = Callable[[httpx2.Request], Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PAUSE", 0.0)
+
+
+def run(answers: Answers, *arguments: str) -> Done:
+    """Until the API has nothing more to say, as if the person pressed Ctrl-C."""
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        try:
+            return httpx2.Response(200, json=answers(request))
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    return queuer(httpx2.MockTransport(handle), *arguments)
+
+
+def job(
+    state: str, *, name: str = "llama", reason: str | None = None, deleted: bool = False
+) -> dict[str, Any]:
+    told = None if reason is None else {"token": reason, "verdict": "WAIT", "text": "so it is"}
+    return {
+        "uid": f"u-{name}", "kind": "Job", "namespace": "team-a", "name": name, "queue": "root.a", "user": "",
+        "priority": 0, "state": state, "attempt": 1, "demand": {"cpu": "1"}, "holds": {}, "domains": [],
+        "submitted": "2026-11-21T10:00:00Z", "deleted": "2026-11-21T10:00:09Z" if deleted else None, "reason": told,
+    }  # fmt: skip
+
+
+def lists(*pages: Sequence[dict[str, Any]], last: dict[str, Any] | None = None) -> Answers:
+    """A list that is another at each look, and one job by its uid."""
+    rest = iter(pages)
+
+    def answer(request: httpx2.Request) -> Any:
+        if not request.url.path.endswith("/workloads"):
+            return last
+        return {"items": list(next(rest)), "next": None, "asOf": "2026-11-21T10:00:10Z"}
+
+    return answer
+
+
+def test_jobs_are_printed_again_where_state_or_reason_changed() -> None:
+    waits, runs = job("Queued", reason="WaitingForQuota"), job("Running")
+    other = job("Queued", name="eval")
+    answers = lists([waits, other], [waits, other], [runs, other], [other], last=job("Succeeded"))
+    done = run(answers, "jobs", "-w", "-o", "jsonl")
+    told = [(row["name"], row["state"]) for row in map(json.loads, done.out.splitlines())]
+    assert told == [("llama", "Queued"), ("eval", "Queued"), ("llama", "Running"), ("llama", "Succeeded")]
+    assert done.code == 130
+
+
+def test_events_go_on_where_the_last_page_ended() -> None:
+    """Oldest first, with one header, and pages that are short although there is more."""
+    asked: list[str | None] = []
+
+    def event(number: int) -> dict[str, Any]:
+        return {"id": number, "at": "2026-11-21T10:00:00Z", "type": "workload.state", "uid": "u1",
+                "queue": "root.a", "data": {"from": "Queued", "to": "Admitted", "cycle": number}}  # fmt: skip
+
+    pages = iter(
+        [
+            {"items": [event(2), event(1)], "seq": 2, "next": None},
+            {"items": [event(3)], "seq": 5, "next": 3},
+            {"items": [event(5)], "seq": 5, "next": None},
+            {"items": [], "seq": 6, "next": None},
+        ]
+    )
+
+    def answer(request: httpx2.Request) -> Any:
+        asked.append(request.url.params.get("after"))
+        return next(pages)
+
+    done = run(answer, "events", "-w")
+    assert [line.split()[-1] for line in done.out.splitlines()] == ["MORE", "1", "2", "3", "5"]
+    assert "Queued -> Admitted" in done.out
+    assert asked == [None, "2", "3", "5", "6"]
+
+
+@pytest.mark.parametrize("verb", ["jobs", "events"])
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_what_has_no_end_is_no_document(verb: str, form: str) -> None:
+    done = run(lists(), verb, "-w", "-o", form)
+    assert (done.code, done.out) == (Exit.USAGE, "")
+    assert "-w -o jsonl" in done.err
+
+
+@pytest.mark.parametrize(
+    ("goal", "states", "code"),
+    [
+        ("admitted", ["Queued", "Queued", "Placing"], Exit.OK),
+        ("admitted", ["Succeeded"], Exit.OK),
+        ("running", ["Admitted", "Placing", "Running"], Exit.OK),
+        ("running", ["Placing", "Evicting", "Queued", "Failed"], Exit.FAILURE),
+        ("finished", ["Running", "Succeeded"], Exit.OK),
+        ("finished", ["Running", "Failed"], Exit.FAILURE),
+    ],
+)
+def test_wait_ends_when_the_job_is_there_or_never_will_be(goal: str, states: list[str], code: Exit) -> None:
+    done = run(lists(*([job(state)] for state in states)), "wait", "llama", f"--for={goal}")
+    assert done.code == code, done.err
+    assert ("job/llama is " in done.out) == (code is Exit.OK)
+
+
+def test_wait_for_a_job_that_is_deleted_fails() -> None:
+    done = run(lists([job("Queued")], [job("Queued", deleted=True)]), "wait", "llama")
+    assert done.code == Exit.FAILURE
+    assert "was deleted" in done.err
+
+
+def test_wait_ends_with_the_timeout() -> None:
+    done = run(lists([job("Queued")]), "wait", "llama", "--timeout", "0s")
+    assert done.code == Exit.TIMEOUT
+    assert "job/llama is Queued, not admitted, after 0s (queuer why job/llama -n team-a)" in done.err
+
+
+def test_a_timeout_that_is_no_duration_is_a_usage_error() -> None:
+    done = run(lists([job("Queued")]), "wait", "llama", "--timeout", "soon")
+    assert done.code == Exit.USAGE
+    assert '"5m"' in done.err
