@@ -56,16 +56,20 @@ def difference(
     as_is = replace(plan, admissions=()) if settled else decided(before)
     would_be = decided(after)
     known = {p.workload.uid: p.workload for p in left.pending}
-    leave = {row.uid for row in would_be.evictions} - {row.uid for row in as_is.evictions}
+    leave = _evicted(would_be) - _evicted(as_is)
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
-        evicted=tuple(row.workload for row in left.admitted if row.workload.uid in leave),
+        evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
         never=_those(would_be.order, _never(would_be) - _never(as_is), known),
     )
 
 
 def _started(plan: Plan) -> frozenset[str]:
-    return frozenset(row.uid for row in (*plan.admissions, *plan.bonds))
+    return frozenset(made.uid for made in plan.admissions) | frozenset(bond.uid for bond in plan.bonds)
+
+
+def _evicted(plan: Plan) -> frozenset[str]:
+    return frozenset(eviction.uid for eviction in plan.evictions)
 
 
 def _never(plan: Plan) -> frozenset[str]:

@@ -1,26 +1,47 @@
 """What three people see of the story on their screens: admin, alice of team-a, bob of team-b.
 
-`follow` looks after each beat; the text of a screen must say what the API, or the command line, says of the same.
+It is played on a cluster with all its parts. `follow` looks after each beat; the text of a screen must say what the
+API, or the command line, says of the same.
 The admin's part of the story, to shorten team-b's protection, is done here by the form for quotas.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from queuer.local import stack
+from queuer.local.cluster import Cluster
 from queuer.local.demo import ALICE, BOB, Beat
+from queuer.local.fleet import Fleet
 from queuer.local.identities import ADMIN
 from queuer.local.manifests import GANG, GPU, PROTECTED, RESEARCH, TEAM_A, TEAM_B, UNPROTECTED
+from queuer.local.progress import Reporter
 from queuer.local.stage import Stage
 from tests.ui.browser import opened
 
 REASON = "team-a is owed its guarantee"
+
+
+@contextmanager
+def whole(fleet: Fleet) -> Iterator[Cluster]:
+    """A local cluster with all its parts, that is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="queuer-story-"))
+    directory.chmod(0o755)  # the account of PostgreSQL must enter it
+    try:
+        yield stack.up(stack.Options(dir=directory / "local", fleet=fleet), reporter=Reporter())
+    finally:
+        if (directory / "local" / "state.json").exists():
+            stack.reset(Cluster.load(directory / "local"))
+        shutil.rmtree(directory)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,10 +56,11 @@ class Screens:
 
     @classmethod
     @contextmanager
-    def opened(cls, stage: Stage, browser: Browser) -> Iterator[Screens]:
-        """Log in by pasting each one's token."""
-        with ExitStack() as stack:
-            pages = [stack.enter_context(opened(browser, stage.cluster.queuer_url)) for _ in range(3)]
+    def opened(cls, stage: Stage, browser: Browser, **options: Any) -> Iterator[Screens]:
+        """Log in by pasting each one's token. `options`: of each browser's context."""
+        with ExitStack() as exits:
+            url = stage.cluster.queuer_url
+            pages = [exits.enter_context(opened(browser, url, **options)) for _ in range(3)]
             for page, name in zip(pages, (ADMIN, ALICE, BOB), strict=True):
                 page.goto("/jobs")
                 page.get_by_label("A token of the cluster").fill(stage.cluster.token(name))

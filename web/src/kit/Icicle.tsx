@@ -43,7 +43,14 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
             params={{ path: data.queue.path }}
             title={words}
             className={`icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`}
-            style={{ left: `${x0 * 100}%`, width: `${(x1 - x0) * 100}%`, top: depth * ROW, height: ROW }}
+            style={{
+              left: `${x0 * 100}%`,
+              width: `${(x1 - x0) * 100}%`,
+              top: depth * ROW,
+              height: ROW,
+              // The borrowed part is hatched, at the end.
+              backgroundSize: `${used > 0 ? (borrowed / used) * 100 : 0}% 100%`,
+            }}
           >
             {x1 - x0 > 0.03 && (
               <>

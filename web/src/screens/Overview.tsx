@@ -235,7 +235,7 @@ function Shares({ resource }: { resource: string }) {
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
             Width is what is {by}
-            {by === "used" && ", the rest of the cluster is free"}; hatched queues borrow.{" "}
+            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>
