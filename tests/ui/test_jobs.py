@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from queuer.kube.objects import JOBS
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.jobs import HOSTILE, Waiting, submit
 from tests.ui.site import Site
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import PICTURES, opened
+from tests.ui.browser import opened
+from tests.ui.conftest import PICTURES
 from tests.ui.site import Site
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"

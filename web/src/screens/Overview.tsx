@@ -16,6 +16,7 @@ import { type Line, Series } from "../kit/Series";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
+const LEAST_SECONDS = 900;
 
 export function Overview() {
   const query = useQuery(queries.overview());
@@ -234,7 +235,8 @@ function Shares({ resource }: { resource: string }) {
         <>
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
-            Width is what is {by}; hatched queues borrow.{" "}
+            Width is what is {by}
+            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>
@@ -260,12 +262,13 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
   );
   if (!series || data.at.length === 0)
     return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
+  const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000;
   return (
     <Series
       label={`${short(resource)} used, guaranteed and pending over the last day`}
       at={data.at}
       lines={lines}
-      seconds={DAY_SECONDS}
+      seconds={Math.min(DAY_SECONDS, Math.max(LEAST_SECONDS, age))}
     />
   );
 }

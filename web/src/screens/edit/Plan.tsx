@@ -70,8 +70,14 @@ function Shown({ of }: { of: Changeset }) {
 
 function Consequences({ of }: { of: Changeset }) {
   const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
+  const evicted = impact?.evicted ?? { count: 0 };
   const quiet =
-    !warnings.length && !overLimit.length && !reclaimable.length && !impact?.starts.count && !impact?.never.count;
+    !warnings.length &&
+    !overLimit.length &&
+    !reclaimable.length &&
+    !impact?.starts.count &&
+    !evicted.count &&
+    !impact?.never.count;
   return (
     <section className="panel" aria-label="What it means">
       <header className="panel-head">
@@ -100,7 +106,10 @@ function Consequences({ of }: { of: Changeset }) {
             {each.queue} could be taken back in addition.
           </li>
         ))}
-        {impact && impact.starts.count > 0 && <Several of={impact.starts} words="would start now" />}
+        {impact && impact.starts.count > 0 && (
+          <Several of={impact.starts} words={evicted.count ? "would start, some after evictions" : "would start now"} />
+        )}
+        {evicted.count ? <Several of={evicted} words="would be evicted for them" /> : null}
         {impact && impact.never.count > 0 && <Several of={impact.never} words="could never start any more" />}
         {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
       </ul>
