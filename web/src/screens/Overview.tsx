@@ -1,5 +1,6 @@
 /** In ten seconds: is anything admitted, is anyone starved, where is free capacity and what do jobs wait for. */
 
+import { sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
@@ -189,7 +190,7 @@ function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resourc
       </thead>
       <tbody>
         {groups.map((group) => (
-          <tr key={group.token}>
+          <tr key={group.token + group.verdict}>
             <th scope="row">
               <Link to="/jobs" search={{ reason: group.token }}>
                 {group.token}
@@ -226,7 +227,7 @@ function Shares({ resource }: { resource: string }) {
               </button>
             ))}
           </span>
-          <CopyAs queuer={`queue tree --resource ${resource}`} curl="/api/v1/queues" />
+          <CopyAs queuer={sh`queue tree --resource ${resource}`} curl="/api/v1/queues" />
         </>
       }
     >

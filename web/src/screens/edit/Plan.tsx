@@ -1,5 +1,6 @@
 /** What a changeset would do, or did: its fields, whom it concerns, and the way on. */
 
+import { newKey } from "../../api/key";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useRef, useState } from "react";
@@ -145,7 +146,7 @@ function Several({ of, words }: { of: Required<Jobs> | Jobs; words: string }) {
 
 function Decide({ of }: { of: Changeset }) {
   const [reason, setReason] = useState("");
-  const key = useRef(crypto.randomUUID());
+  const key = useRef(newKey());
   const client = useQueryClient();
   const navigate = useNavigate();
   const id = of.id ?? "";

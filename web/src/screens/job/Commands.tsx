@@ -1,5 +1,6 @@
 /** What can be done to a job: asked with a reason, carried out by the controller, and answered here. */
 
+import { newKey } from "../../api/key";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { api, body } from "../../api/client";
@@ -38,7 +39,7 @@ export function Commands({ job }: { job: WorkloadDetail }) {
 function Ask({ job, verb, close }: { job: WorkloadDetail; verb: Verb; close: () => void }) {
   const [reason, setReason] = useState("");
   const queries = useQueryClient();
-  const key = useRef(crypto.randomUUID());
+  const key = useRef(newKey());
   const act = useMutation({
     mutationFn: () => send(verb, job.uid, reason, key.current),
     onSettled: () => void queries.invalidateQueries({ queryKey: ["workloads"] }),
