@@ -38,7 +38,10 @@ class DomainRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRow:
-    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these."""
+    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these.
+
+    `places`: all domains with room for a gang, the best first.
+    """
 
     level: str
     domains: int
@@ -46,6 +49,7 @@ class SlotRow:
     fitting: int
     best: tuple[str, ...]
     slots: int
+    places: tuple[tuple[str, ...], ...]
 
 
 class ClusterMap:
@@ -98,13 +102,15 @@ class ClusterMap:
 
 def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) -> SlotRow:
     best = max(range(len(sums)), key=sums.__getitem__, default=None)
+    fitting = sorted((at for at, n in enumerate(sums) if n >= count), key=lambda at: (-sums[at], names[at]))
     return SlotRow(
         level=level,
         domains=len(sums),
         gangs=sum(n // count for n in sums),
-        fitting=sum(n >= count for n in sums),
+        fitting=len(fitting),
         best=() if best is None else names[best],
         slots=0 if best is None else sums[best],
+        places=tuple(names[at] for at in fitting),
     )
 
 

@@ -148,6 +148,9 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
     assert [(row["level"], row["gangs"], row["fittingDomains"]) for row in table["rows"]] == [
         ("rack", 2, 2), ("host", 0, 0), ("any", 2, 1),
     ]  # fmt: skip
+    assert [row["places"] for row in table["rows"]] == [[], [], []]
+    of_racks = (await api.get("/api/v1/topology/slots", params={"shape": "2xgpu:8", "level": "rack"})).json()
+    assert sorted(of_racks["rows"][0]["places"]) == ["r0", "r1"]
     for path, field in (
         ("topology?level=zone", "level"),
         ("topology?resource=tpu", "resource"),

@@ -91,6 +91,9 @@ class Slots(Model):
     fitting_domains: int
     best: str | None
     best_pods: int
+    places: list[str] = Field(
+        default=[], description="Domains with room for a gang, the best first; told where one level is asked for."
+    )
 
 
 class SlotTable(Model):
