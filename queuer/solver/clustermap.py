@@ -24,10 +24,12 @@ ANYWHERE = "any"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
     """A domain by its values from the widest level down. Amounts in base units, of one resource; `free`: on nodes that
-    can be used, nothing held or reserved; `whole`: such nodes of which all is free.
+    can be used, nothing held or reserved; `whole`: such nodes of which all is free. `parent`: the domain one level
+    wider, empty for the widest and for hosts that are in none.
     """
 
     path: tuple[str, ...]
+    parent: tuple[str, ...]
     nodes: int
     cordoned: int
     not_ready: int
@@ -82,10 +84,25 @@ class ClusterMap:
         parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole)
         sums = [_sums(numbers, part, count) for part in parts]
         rows = [
-            DomainRow(path=tuple(path), nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w)
-            for path, n, c, u, a, f, w in zip(nodes.domain_names[at], *sums, strict=True)
+            DomainRow(
+                path=tuple(path), parent=p, nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w
+            )
+            for path, p, n, c, u, a, f, w in zip(
+                nodes.domain_names[at], self._parents(at), *sums, strict=True
+            )
         ]
         return sorted(rows, key=lambda row: (-row.free, row.path))
+
+    def _parents(self, at: int) -> list[tuple[str, ...]]:
+        """By domain of a level the one it is in. A host's path is its name alone: its node says where it is."""
+        nodes = self._state.nodes
+        found: list[tuple[str, ...]] = [()] * len(nodes.domain_names[at])
+        if at > 0:
+            wider = nodes.domain_names[at - 1]
+            for here, above in zip(nodes.domains[at], nodes.domains[at - 1], strict=True):
+                if here >= 0 and above >= 0:
+                    found[here] = tuple(wider[above])
+        return found
 
     def slots(self, pod_set: PodSet, flavor: str) -> list[SlotRow]:
         """By level, the widest first, and anywhere. Raises KeyError where there is no such flavor."""

@@ -329,7 +329,10 @@ async def test_the_tree_as_it_was_is_the_last_minute_before_a_moment(
         return dict((await api.get("/api/v1/queue-history", params={"at": asked})).json())
 
     then, later = await at(minute + 599), await at(minute + 1200)
-    assert (then["at"], then["stepSeconds"]) == (datetime.fromtimestamp(minute, tz=UTC).strftime("%FT%TZ"), 60)
+    assert (then["at"], then["stepSeconds"]) == (
+        datetime.fromtimestamp(minute, tz=UTC).strftime("%FT%TZ"),
+        60,
+    )
     assert {row["path"] for row in then["items"]} == {"root", "root.research", A, B}
     admitted = [
         next(row["admittedWorkloads"] for row in tree["items"] if row["path"] == A) for tree in (then, later)

@@ -108,7 +108,7 @@ def _main(resources: Iterable[str]) -> str:
 def _domain(row: DomainRow, resource: str) -> models.Domain:
     return models.Domain(
         domain=row.path[-1],
-        parent="/".join(row.path[:-1]) or None,
+        parent="/".join(row.parent) or None,
         nodes=row.nodes,
         cordoned=row.cordoned,
         not_ready=row.not_ready,
