@@ -14,13 +14,13 @@ from tests.ui.conftest import PICTURES, opened
 from tests.ui.site import Site, site
 from tests.ui.test_screens import MOST_NODES, faults, settled
 
-LOAD = Size(nodes=240, queues=100, jobs=900)
+LOAD = Size(nodes=160, queues=100, jobs=500)
 MOST_DATA, MOST_SCRIPT = 300_000, 250_000
 
 
 @pytest.fixture(scope="module")
 def load() -> Iterator[Site]:
-    """An eighth of the cluster that `make bench-ui` measures."""
+    """A twelfth of the cluster that `make bench-ui` measures."""
     with site(LOAD, seed=7) as made:
         yield made
 
@@ -57,13 +57,13 @@ def test_the_last_of_many_queues_is_reached_by_one_key(large: Page) -> None:
 
 def test_a_host_is_found_by_its_name_and_told_to_who_walks_there(large: Page) -> None:
     settled(large, "/topology")
-    large.get_by_label("find a host or domain").fill("n00177")
+    large.get_by_label("find a host or domain").fill("n00077")
     told = large.locator(".map-told")
-    expect(told).to_have_text(f"1 of {LOAD.nodes} hosts match n00177.")
+    expect(told).to_have_text(f"1 of {LOAD.nodes} hosts match n00077.")
     large.get_by_role("img", name="Map of").focus()
-    expect(told).to_contain_text("n00177 in z00/b002/r0022: ")
+    expect(told).to_contain_text("n00077 in z00/b001/r0009: ")
     large.keyboard.press("ArrowLeft")
-    expect(told).to_contain_text("n00176 in z00/b002/r0022: ")
+    expect(told).to_contain_text("n00076 in z00/b001/r0009: ")
     PICTURES.mkdir(parents=True, exist_ok=True)
     large.screenshot(path=PICTURES / "load-topology-light.png", full_page=True)
     assert faults(large) == []
