@@ -127,6 +127,10 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 docs: setup ## Write docs/reference from the code
 	@$(PY) -m tools.reference
 
+.PHONY: bench-ui
+bench-ui: setup web browser ## Measure the dashboard in a browser on 2,000 nodes and 12,000 jobs, some minutes
+	@$(PY) -m bench.ui --json
+
 # What the dashboard is built from; the built files go into the package.
 WEB := queuer/api/pages/web/index.html
 WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
