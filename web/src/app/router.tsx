@@ -52,7 +52,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/jobs",
     component: Jobs,
-    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
+    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted", "columns"),
   }),
   createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
   createRoute({

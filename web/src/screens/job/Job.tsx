@@ -10,6 +10,7 @@ import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { demand, grouped } from "../../text/quantity";
 import { said } from "../Log";
 import { Commands } from "./Commands";
@@ -24,6 +25,7 @@ export function Job() {
   const missing = query.error instanceof Failure && query.error.status === 404;
   return (
     <>
+      {query.error && !query.data && <Title>Job {uid}</Title>}
       <Answer query={query}>{(job) => <Shown job={job} />}</Answer>
       {missing && (
         <p className="soft">
@@ -60,10 +62,10 @@ function Head({ job }: { job: WorkloadDetail }) {
   const reference = `${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
   return (
     <header className="job-head">
-      <h1>
+      <Title>
         <small>{job.namespace}/</small>
         {job.name}
-      </h1>
+      </Title>
       <span className="soft">{job.kind}</span>
       <Chip word={job.deleted ? "deleted" : job.state} />
       <span>
@@ -283,7 +285,7 @@ function History({ uid }: { uid: string }) {
           <Empty>No event of this job is kept any more.</Empty>
         ) : (
           <div className="scroll">
-            <table className="plain">
+            <table className="plain facts">
               <tbody>
                 {data.items.map((event) => (
                   <tr key={event.id}>
