@@ -74,11 +74,26 @@ def test_columns_are_kept_in_the_address(chromium: Browser, demo: Site, page: Pa
     settled(page, "/jobs")
     grid = page.get_by_role("grid", name="Jobs")
     page.get_by_text("columns", exact=True).click()
-    page.get_by_label("attempt").check()
-    page.get_by_label("user", exact=True).uncheck()
+    chooser = page.get_by_role("group", name="Columns")
+    chooser.get_by_label("attempt").check()
+    chooser.get_by_label("user").uncheck()
     expect(grid.get_by_role("columnheader", name="attempt")).to_be_visible()
     with opened(chromium, demo.url) as other:
         settled(other, page.url)
         there = other.get_by_role("grid", name="Jobs")
         expect(there.get_by_role("columnheader", name="attempt")).to_be_visible()
         expect(there.get_by_role("columnheader", name="user")).to_have_count(0)
+
+
+def test_live_jobs_are_grouped_and_a_group_is_opened(page: Page, demo: Site) -> None:
+    settled(page, "/jobs")
+    page.get_by_label("group by").select_option("reason")
+    expect(page.get_by_role("columnheader", name="ask for")).to_be_visible()
+    with urllib.request.urlopen(f"{demo.url}/api/v1/workloads?groupBy=reason") as answer:
+        token, jobs = next((each["key"], each["jobs"]) for each in json.load(answer)["groups"] if each["key"])
+    row = page.get_by_role("row").filter(has_text=token)
+    expect(row).to_contain_text(str(jobs))
+    row.get_by_role("link").click()
+    page.wait_for_url(f"**reason={token}**")
+    grid = page.get_by_role("grid", name="Jobs")
+    expect(grid.get_by_role("row")).to_have_count(jobs + 1)

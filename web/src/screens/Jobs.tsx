@@ -12,6 +12,7 @@ import { JOB_COLUMNS, JobTable, MORE_COLUMNS } from "../kit/JobTable";
 import { Empty, Panel } from "../kit/Panel";
 import { Title } from "../kit/Title";
 import { grouped } from "../text/quantity";
+import { GROUPINGS, JobGroups } from "./JobGroups";
 import { Ask, type Verb, WORDS } from "./job/Ask";
 
 const STATES: readonly State[] = [
@@ -26,22 +27,23 @@ const STATES: readonly State[] = [
 ];
 const COLUMNS = [...JOB_COLUMNS, ...MORE_COLUMNS];
 const USUAL = JOB_COLUMNS.map((column) => column.id);
-const NARROWS = ["queue", "namespace", "name", "reason"] as const;
+const NARROWS = ["queue", "namespace", "name", "user", "reason"] as const;
 
 export function Jobs() {
   const search = useSearch({ from: "/jobs" });
   const navigate = useNavigate({ from: "/jobs" });
   const set = (change: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
-  const { deleted, columns, ...words } = search;
+  const { deleted, columns, group, ...words } = search;
+  const by = GROUPINGS.find((each) => each === group);
   const shown = new Set(["name", ...(columns?.split(",") ?? USUAL)]);
   const [marked, setMarked] = useState<ReadonlySet<string>>(new Set());
   const filter: queries.JobFilter = { ...words, ...(deleted && { deleted: true }) };
   const query = useInfiniteQuery(queries.jobs(filter));
   const jobs = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
-  const { data: overview } = useQuery(queries.overview());
-  // They count everything; beside a narrowed list they would mislead.
-  const counts = NARROWS.some((name) => search[name]) || deleted ? undefined : overview?.counts;
+  const { state: _, ...anyState } = words;
+  const { data: byState } = useQuery(queries.jobGroups(anyState, "state"));
+  const counts = new Map(byState?.groups?.map((each) => [each.key, each.jobs]));
   const states = new Set(search.state?.split(",") ?? []);
   const toggle = (state: State) => {
     if (!states.delete(state)) states.add(state);
@@ -82,15 +84,25 @@ export function Jobs() {
                 value={search[name] ?? ""}
                 set={(value) => set({ [name]: value })}
                 search={index === 0}
+                width="18ch"
               />
             ))}
             <span className="choice" role="group" aria-label="States">
               {STATES.map((state) => (
                 <button key={state} type="button" aria-pressed={states.has(state)} onClick={() => toggle(state)}>
-                  {state} {counts && <small>{grouped(counts[state] ?? 0)}</small>}
+                  {state} {counts.has(state) && <small>{grouped(counts.get(state) ?? 0)}</small>}
                 </button>
               ))}
             </span>
+            <label>
+              group by{" "}
+              <select value={by ?? ""} onChange={(event) => set({ group: event.target.value })}>
+                <option value="">nothing</option>
+                {GROUPINGS.map((each) => (
+                  <option key={each}>{each}</option>
+                ))}
+              </select>
+            </label>
             <label>
               <input
                 type="checkbox"
@@ -102,7 +114,10 @@ export function Jobs() {
           </div>
         }
       >
-        {() => (
+        {() =>
+          by ? (
+            <JobGroups filter={words} by={by} />
+          ) : (
           <>
             <Marked jobs={jobs?.filter((job) => marked.has(job.uid)) ?? []} forget={() => setMarked(new Set())} />
             {jobs?.length ? (
@@ -118,7 +133,8 @@ export function Jobs() {
               <None search={words} clear={() => void navigate({ search: {}, replace: true })} />
             )}
           </>
-        )}
+          )
+        }
       </Panel>
     </>
   );
