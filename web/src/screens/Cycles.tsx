@@ -13,7 +13,7 @@ import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
 import { grouped } from "../text/quantity";
 
-type Cycle = components["schemas"]["queuer__api__cycles__models__Cycle"];
+type Cycle = components["schemas"]["Cycle"];
 
 const STRIP = 200;
 
