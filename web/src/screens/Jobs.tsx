@@ -118,21 +118,21 @@ export function Jobs() {
           by ? (
             <JobGroups filter={words} by={by} />
           ) : (
-          <>
-            <Marked jobs={jobs?.filter((job) => marked.has(job.uid)) ?? []} forget={() => setMarked(new Set())} />
-            {jobs?.length ? (
-              <JobTable
-                label="Jobs"
-                jobs={jobs}
-                columns={COLUMNS.filter((column) => shown.has(column.id))}
-                marks={{ ids: marked, set: setMarked }}
-                more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
-                {...(query.hasNextPage && { count: -1 })}
-              />
-            ) : (
-              <None search={words} clear={() => void navigate({ search: {}, replace: true })} />
-            )}
-          </>
+            <>
+              <Marked jobs={jobs?.filter((job) => marked.has(job.uid)) ?? []} forget={() => setMarked(new Set())} />
+              {jobs?.length ? (
+                <JobTable
+                  label="Jobs"
+                  jobs={jobs}
+                  columns={COLUMNS.filter((column) => shown.has(column.id))}
+                  marks={{ ids: marked, set: setMarked }}
+                  more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
+                  {...(query.hasNextPage && { count: -1 })}
+                />
+              ) : (
+                <None search={words} clear={() => void navigate({ search: {}, replace: true })} />
+              )}
+            </>
           )
         }
       </Panel>
