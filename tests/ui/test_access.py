@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.jobs import Waiting, vanished
 from tests.ui.looks import cut_off, faults, picture, settled
 from tests.ui.site import Site

@@ -13,7 +13,7 @@ import math
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.looks import picture, settled
 from tests.ui.site import Site
 

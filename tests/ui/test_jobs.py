@@ -10,7 +10,7 @@ import sys
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.jobs import HOSTILE, Waiting, vanished
 from tests.ui.site import Site
 

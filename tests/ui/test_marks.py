@@ -7,7 +7,7 @@ import urllib.request
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.jobs import Waiting, vanished
 from tests.ui.looks import settled
 from tests.ui.site import Site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser
 
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.looks import faults, picture, settled
 from tests.ui.site import Site
 

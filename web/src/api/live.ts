@@ -48,11 +48,12 @@ export function follow(listener: Listener): () => void {
   const lead = () => {
     turn = new AbortController();
     const { signal } = turn;
-    navigator.locks
-      .request(NAME, { signal }, () => listen(signal, () => seen, tell))
-      .catch((error: unknown) => {
-        if (!signal.aborted) throw error;
-      });
+    const work = () => listen(signal, () => seen, tell);
+    // Pages over plain http have no locks: each tab listens for itself then.
+    const led = "locks" in navigator ? navigator.locks.request(NAME, { signal }, work) : work();
+    led.catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
   };
   const seenOrHidden = () => {
     if (document.visibilityState === "hidden") {
@@ -82,6 +83,7 @@ async function listen(signal: AbortSignal, seen: () => string | undefined, tell:
     const ended = await once(signal, seen(), tell, () => (pause = 1000));
     if (signal.aborted) return;
     tell({ link: ended ? "ended" : "lost" });
+    if (ended) return;
     await wait(pause, signal);
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
@@ -97,10 +99,12 @@ function once(
   return new Promise((resolve) => {
     const source = new EventSource(`/api/v1/stream${after ? `?after=${after}` : ""}`);
     const close = (ended: boolean) => {
+      signal.removeEventListener("abort", abort);
       source.close();
       resolve(ended);
     };
-    signal.addEventListener("abort", () => close(false), { once: true });
+    const abort = () => close(false);
+    signal.addEventListener("abort", abort, { once: true });
     source.onopen = () => {
       opened();
       tell({ link: "live" });
@@ -119,7 +123,9 @@ function once(
       const { topics } = JSON.parse(message.data) as { topics?: Topic[] };
       tell({ topics: topics ?? ALL });
     });
-    source.addEventListener("end", () => close(true));
+    source.addEventListener("end", (message: MessageEvent<string>) => {
+      close((JSON.parse(message.data) as { code?: string }).code === "unauthenticated");
+    });
   });
 }
 
@@ -134,14 +140,12 @@ async function refused(signal: AbortSignal): Promise<boolean> {
 
 function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        resolve();
-      },
-      { once: true },
-    );
+    const timer = setTimeout(end, milliseconds);
+    function end() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    }
+    signal.addEventListener("abort", end, { once: true });
   });
 }

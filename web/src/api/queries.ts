@@ -1,6 +1,7 @@
 /**
  * Every question the screens ask. The first part of a key is the topic of the stream that makes the answer old:
- * `queues`, `overview`, `workloads`, `cycle`; keys under `settled` change by what is done here alone.
+ * `queues`, `overview`, `workloads`, `cycle`. What is under `settled` no stream speaks of: it is asked for anew when it is
+ * shown again, and after what is done here.
  */
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";

@@ -1,5 +1,6 @@
 /** Who is below what it deserves, who holds it, and by which figures queues are put in order. */
 
+import { path, sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import * as queries from "../api/queries";
@@ -29,7 +30,7 @@ export function FairShare() {
               value={root}
               set={(value) => void navigate({ search: { root: value }, replace: true })}
             />
-            <CopyAs queuer={`share ${root}`} curl={`/api/v1/fair-share?root=${root}`} />
+            <CopyAs queuer={sh`share ${root}`} curl={path`/api/v1/fair-share?root=${root}`} />
           </>
         }
       >

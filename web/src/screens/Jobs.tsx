@@ -1,5 +1,6 @@
 /** Every job that one may see, narrowed by words in the address. */
 
+import { quoted } from "../text/shell";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
@@ -55,7 +56,7 @@ export function Jobs() {
     ["--state", search.state],
     ["--reason", search.reason],
   ] as const;
-  const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, value] : []))].join(" ");
+  const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, quoted(value)] : []))].join(" ");
   return (
     <>
       <Title hidden>Jobs</Title>

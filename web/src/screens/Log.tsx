@@ -113,7 +113,16 @@ export function Audit() {
         }
       >
         {(data) =>
-          data.items.length === 0 ? <Empty>No entry that you may see matches.</Empty> : <Entries items={data.items} />
+          data.items.length === 0 ? (
+            <Empty>No entry that you may see matches.</Empty>
+          ) : (
+            <>
+              <Entries items={data.items} />
+              {data.next !== null && (
+                <p className="soft">There is more: narrow by queue or name, or use queuer audit.</p>
+              )}
+            </>
+          )
         }
       </Panel>
     </>

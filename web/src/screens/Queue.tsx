@@ -1,5 +1,6 @@
 /** One queue. In ten seconds: how much may still start there, who is ahead, what changed. */
 
+import { path as at, sh } from "../text/shell";
 import { type UseQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
@@ -101,7 +102,7 @@ function Head({ queue }: { queue: Row }) {
       </span>
       <span className="spring" />
       <EditLink path={queue.path} />
-      <CopyAs queuer={`queue show ${queue.path}`} curl={`/api/v1/queues/${queue.path}`} />
+      <CopyAs queuer={sh`queue show ${queue.path}`} curl={at`/api/v1/queues/${queue.path}`} />
     </header>
   );
 }
@@ -121,7 +122,7 @@ function EditLink({ path }: { path: string }) {
 function Room({ path }: { path: string }) {
   const query = useQuery(queries.headroom(path));
   return (
-    <Panel title="May start now" query={query} tools={<CopyAs curl={`/api/v1/queues/${path}/headroom`} />}>
+    <Panel title="May start now" query={query} tools={<CopyAs curl={at`/api/v1/queues/${path}/headroom`} />}>
       {(data) => (
         <>
           <p>{data.text}</p>
@@ -388,7 +389,7 @@ function Policy({ queue }: { queue: Row }) {
       <p>
         {queue.namespaces.length
           ? `For namespaces ${queue.namespaces.join(", ")}.`
-          : "It names no namespace: those of the queue above may use it."}
+          : "Nobody may use it: no queue on its path names a namespace."}
       </p>
       <table className="plain">
         <tbody>
@@ -410,7 +411,6 @@ function Policy({ queue }: { queue: Row }) {
           ))}
         </tbody>
       </table>
-      {rows.length === 0 && <p className="soft">It states no policy of its own: that of the queues above holds.</p>}
     </>
   );
 }

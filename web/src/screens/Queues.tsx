@@ -1,5 +1,6 @@
 /** The tree of queues: who uses whose quota, and who waits although entitled. */
 
+import { sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type KeyboardEvent, useMemo, useRef, useState } from "react";
@@ -56,7 +57,7 @@ export function Queues() {
               />{" "}
               each bar on its own scale
             </label>
-            <CopyAs queuer={`queue tree --resource ${resource}`} curl="/api/v1/queues" />
+            <CopyAs queuer={sh`queue tree --resource ${resource}`} curl="/api/v1/queues" />
           </>
         }
       >

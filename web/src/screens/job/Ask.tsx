@@ -3,6 +3,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { api, body } from "../../api/client";
+import { newKey } from "../../api/key";
 import type { components } from "../../api/schema";
 import { Dialog } from "../../kit/Dialog";
 import { Trouble } from "../../kit/Panel";
@@ -37,7 +38,7 @@ export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb;
   const [reason, setReason] = useState("");
   const [priority, setPriority] = useState("");
   const queries = useQueryClient();
-  const key = useRef(crypto.randomUUID());
+  const key = useRef(newKey());
   const act = useMutation({
     mutationFn: () =>
       send(verb, key.current, {

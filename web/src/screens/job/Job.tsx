@@ -1,5 +1,6 @@
 /** One job. In ten seconds: its state, why, since when, and what to do now. */
 
+import { path, sh } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Failure } from "../../api/client";
@@ -59,7 +60,7 @@ function Shown({ job }: { job: WorkloadDetail }) {
 }
 
 function Head({ job }: { job: WorkloadDetail }) {
-  const reference = `${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
+  const reference = sh`${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
   return (
     <header className="job-head">
       <Title>
@@ -279,7 +280,11 @@ function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: D
 function History({ uid }: { uid: string }) {
   const query = useQuery(queries.jobEvents(uid));
   return (
-    <Panel title="Events" query={query} tools={<CopyAs queuer={`events ${uid}`} curl={`/api/v1/events?uid=${uid}`} />}>
+    <Panel
+      title="Events"
+      query={query}
+      tools={<CopyAs queuer={sh`events ${uid}`} curl={path`/api/v1/events?uid=${uid}`} />}
+    >
       {(data) =>
         data.items.length === 0 ? (
           <Empty>No event of this job is kept any more.</Empty>
