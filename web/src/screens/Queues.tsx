@@ -12,6 +12,7 @@ import { CopyAs } from "../kit/CopyAs";
 import { Empty, Panel } from "../kit/Panel";
 import { BarLegend, QuotaBar, amounts, reach } from "../kit/QuotaBar";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { Title } from "../kit/Title";
 import { amount, grouped, short } from "../text/quantity";
 import { type TreeRow, rows as treeRows } from "./tree";
 
@@ -25,7 +26,7 @@ export function Queues() {
   const resource = search.resource ?? mainResource(names);
   return (
     <>
-      <h1 className="visually-hidden">Queues</h1>
+      <Title hidden>Queues</Title>
       <Panel
         title="Queues"
         query={query}

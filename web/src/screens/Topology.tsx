@@ -9,6 +9,7 @@ import type { Domain, Topology as Answer } from "../api/schema";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
 import { amount, grouped, short, told } from "../text/quantity";
 
 export function Topology() {
@@ -19,7 +20,7 @@ export function Topology() {
   const query = useQuery(queries.topology(search.level, search.resource));
   return (
     <>
-      <h1 className="visually-hidden">Topology</h1>
+      <Title hidden>Topology</Title>
       <Slots shape={search.shape ?? "8xgpu:8"} set={(shape) => set({ shape })} />
       <Panel
         title="Domains"
