@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page
 from bench.load import Size
 from tests.ui import browser
 from tests.ui.browser import opened
+from tests.ui.jobs import Waiting, submit
 from tests.ui.site import Site, site
 
 DEMO = Size(nodes=160, queues=12, jobs=160)
@@ -22,6 +23,12 @@ def demo() -> Iterator[Site]:
     """160 nodes that are full, twelve queues, and jobs that wait for all kinds of reasons."""
     with site(DEMO, seed=7) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def waiting(demo: Site) -> Waiting:
+    """Three jobs that wait, each for another reason."""
+    return submit(demo)
 
 
 @pytest.fixture(scope="session")

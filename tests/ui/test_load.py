@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from bench.load import Size
 from bench.ui import SCREENS, TRANSFER
-from tests.ui.conftest import PICTURES, opened
+from tests.ui.browser import opened
+from tests.ui.conftest import PICTURES
 from tests.ui.site import Site, site
 from tests.ui.test_screens import MOST_NODES, faults, settled
 

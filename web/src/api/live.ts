@@ -89,7 +89,7 @@ async function listen(signal: AbortSignal, seen: () => string | undefined, tell:
   }
 }
 
-/** One connection, to its end. True: the server ended it, because nobody is known to ask any more. */
+/** One connection, to its end. True: the server knows nobody who asks any more. */
 function once(
   signal: AbortSignal,
   after: string | undefined,
@@ -109,7 +109,10 @@ function once(
       opened();
       tell({ link: "live" });
     };
-    source.onerror = () => close(false);
+    source.onerror = () => {
+      source.close();
+      void refused(signal).then(close);
+    };
     source.onmessage = (message) => tell({ id: message.lastEventId });
     for (const topic of ALL) {
       source.addEventListener(topic, (message: MessageEvent<string>) => {
@@ -124,6 +127,15 @@ function once(
       close((JSON.parse(message.data) as { code?: string }).code === "unauthenticated");
     });
   });
+}
+
+/** Whether the server knows nobody who asks. The browser does not tell with which status a stream failed. */
+async function refused(signal: AbortSignal): Promise<boolean> {
+  try {
+    return (await fetch("/api/v1/me", { signal })).status === 401;
+  } catch {
+    return false;
+  }
 }
 
 function wait(milliseconds: number, signal: AbortSignal): Promise<void> {

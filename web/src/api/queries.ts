@@ -12,6 +12,7 @@ export interface JobFilter {
   queue?: string;
   namespace?: string;
   name?: string;
+  user?: string;
   state?: string;
   reason?: string;
   deleted?: boolean;
@@ -100,6 +101,16 @@ export const jobs = (filter: JobFilter) =>
       ),
     initialPageParam: "",
     getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+
+export const jobGroups = (filter: JobFilter, by: string) =>
+  queryOptions({
+    queryKey: ["workloads", "groups", filter, by],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/workloads", { params: { query: { limit: 200, ...filter, groupBy: by } as never }, signal }),
+      ),
     placeholderData: keepPreviousData,
   });
 

@@ -9,6 +9,7 @@ import { Chip } from "../kit/Chip";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
 import { demand, short } from "../text/quantity";
 
 export function FairShare() {
@@ -17,7 +18,7 @@ export function FairShare() {
   const query = useQuery(queries.fairShare(root));
   return (
     <>
-      <h1 className="visually-hidden">Fair share</h1>
+      <Title hidden>Fair share</Title>
       <Panel
         title="Who lacks what it is guaranteed"
         query={query}

@@ -13,6 +13,7 @@ import { Icicle, type Measure } from "../kit/Icicle";
 import { Empty, Panel } from "../kit/Panel";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
 import { type Line, Series } from "../kit/Series";
+import { Title } from "../kit/Title";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
@@ -26,7 +27,7 @@ export function Overview() {
   const resource = chosen ?? mainResource(names);
   return (
     <>
-      <h1 className="visually-hidden">Overview</h1>
+      <Title hidden>Overview</Title>
       <Panel
         title="Now"
         query={query}

@@ -1,9 +1,10 @@
 /** One queue. In ten seconds: how much may still start there, who is ahead, what changed. */
 
 import { path as at, sh } from "../text/shell";
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { type UseQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
+import { Failure } from "../api/client";
 import * as queries from "../api/queries";
 import type { Account, InLine, Others, Queue as Row } from "../api/schema";
 import { Chip } from "../kit/Chip";
@@ -13,6 +14,7 @@ import { Answer, Empty, Panel } from "../kit/Panel";
 import { BarLegend, QuotaBar } from "../kit/QuotaBar";
 import { Series } from "../kit/Series";
 import { Tabs } from "../kit/Tabs";
+import { Title } from "../kit/Title";
 import { Entries } from "./Log";
 import { amount, demand, grouped, short } from "../text/quantity";
 import { span } from "../text/time";
@@ -26,6 +28,7 @@ export function Queue() {
   const navigate = useNavigate({ from: "/queues/$path" });
   const query = useQuery(queries.queue(path));
   const tab = TABS.find((each) => each === search.tab) ?? "Pending";
+  if (query.error && !query.data) return <Missing path={path} query={query} />;
   return (
     <Answer query={query}>
       {(queue) => (
@@ -50,11 +53,33 @@ export function Queue() {
   );
 }
 
+/** A queue that cannot be shown. Of one that was deleted the changes are kept. */
+function Missing({ path, query }: { path: string; query: UseQueryResult<Row> }) {
+  const gone = query.error instanceof Failure && query.error.status === 404;
+  return (
+    <>
+      <Title>{path}</Title>
+      <Answer query={query}>{() => null}</Answer>
+      {gone && (
+        <section className="panel" aria-label="Changes">
+          <header className="panel-head">
+            <h2>What was changed under this name</h2>
+            <div className="panel-tools">
+              <Link to="/queues">All queues</Link>
+            </div>
+          </header>
+          <Changes path={path} />
+        </section>
+      )}
+    </>
+  );
+}
+
 function Head({ queue }: { queue: Row }) {
   const names = queue.path.split(".");
   return (
     <header className="job-head">
-      <h1>
+      <Title>
         {names.map((name, index) => {
           const path = names.slice(0, index + 1).join(".");
           return index === names.length - 1 ? (
@@ -68,7 +93,7 @@ function Head({ queue }: { queue: Row }) {
             </span>
           );
         })}
-      </h1>
+      </Title>
       <Chip word={queue.effectiveState} />
       <span className="soft">
         {grouped(queue.admittedWorkloads)} admitted, {grouped(queue.pendingWorkloads)} pending

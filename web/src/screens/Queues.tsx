@@ -12,6 +12,7 @@ import { Empty, Panel } from "../kit/Panel";
 import { type Shown, asShown } from "../kit/past";
 import { BarLegend } from "../kit/QuotaBar";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { Title } from "../kit/Title";
 import { Scrubber } from "../kit/Scrubber";
 import { amount } from "../text/quantity";
 import { clock } from "../text/time";
@@ -41,7 +42,7 @@ export function Queues() {
   const asked = search.at === undefined ? "/api/v1/queues" : path`/api/v1/queue-history?at=${search.at}`;
   return (
     <>
-      <h1 className="visually-hidden">Queues</h1>
+      <Title hidden>Queues</Title>
       <Panel
         title="Queues"
         query={{ ...query, data } as never}

@@ -9,6 +9,7 @@ import * as queries from "../../api/queries";
 import type { Changeset } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { short } from "../../text/quantity";
 import { type Clash, type Document, changed, leftOut, merged, nothing, withAmount } from "./document";
 
@@ -20,7 +21,7 @@ export function Editor() {
   const query = useQuery(queries.queueTree(root));
   return (
     <>
-      <h1 className="visually-hidden">Edit quotas</h1>
+      <Title hidden>Edit quotas</Title>
       <Panel
         title={`Quota of ${root} and below`}
         query={query}

@@ -11,6 +11,7 @@ import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command } from "../../kit/CopyAs";
 import { Answer, Trouble } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { demand, short } from "../../text/quantity";
 
 const LEAST_REASON = 10;
@@ -18,7 +19,12 @@ const LEAST_REASON = 10;
 export function Plan() {
   const { id } = useParams({ from: "/edit/$id" });
   const query = useQuery(queries.changeset(id));
-  return <Answer query={query}>{(changeset) => <Shown of={changeset} />}</Answer>;
+  return (
+    <>
+      {query.error && !query.data && <Title>Change {id}</Title>}
+      <Answer query={query}>{(changeset) => <Shown of={changeset} />}</Answer>
+    </>
+  );
 }
 
 const TITLES: Record<Changeset["state"], string> = {
@@ -32,7 +38,7 @@ function Shown({ of }: { of: Changeset }) {
   return (
     <>
       <header className="job-head">
-        <h1>{TITLES[of.state]}</h1>
+        <Title>{TITLES[of.state]}</Title>
         <Chip word={of.state} />
         <span className="soft">
           by {of.actor}

@@ -11,6 +11,7 @@ import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { demand, grouped } from "../../text/quantity";
 import { said } from "../Log";
 import { Commands } from "./Commands";
@@ -25,6 +26,7 @@ export function Job() {
   const missing = query.error instanceof Failure && query.error.status === 404;
   return (
     <>
+      {query.error && !query.data && <Title>Job {uid}</Title>}
       <Answer query={query}>{(job) => <Shown job={job} />}</Answer>
       {missing && (
         <p className="soft">
@@ -61,10 +63,10 @@ function Head({ job }: { job: WorkloadDetail }) {
   const reference = sh`${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
   return (
     <header className="job-head">
-      <h1>
+      <Title>
         <small>{job.namespace}/</small>
         {job.name}
-      </h1>
+      </Title>
       <span className="soft">{job.kind}</span>
       <Chip word={job.deleted ? "deleted" : job.state} />
       <span>
@@ -288,7 +290,7 @@ function History({ uid }: { uid: string }) {
           <Empty>No event of this job is kept any more.</Empty>
         ) : (
           <div className="scroll">
-            <table className="plain">
+            <table className="plain facts">
               <tbody>
                 {data.items.map((event) => (
                   <tr key={event.id}>

@@ -1,5 +1,6 @@
 /** Where the free capacity is, and how large a gang it can take. */
 
+import { Title } from "../../kit/Title";
 import { path as at } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
@@ -35,7 +36,7 @@ export function Topology() {
   );
   return (
     <>
-      <h1 className="visually-hidden">Topology</h1>
+      <Title hidden>Topology</Title>
       <Slots
         shape={shape}
         chosen={search.fit}
