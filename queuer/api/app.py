@@ -26,7 +26,6 @@ from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
 from queuer.api.identity import denied
 from queuer.api.identity import routes as identity_routes
-from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
@@ -45,8 +44,8 @@ COMPRESSION = 5
 """Level of gzip: higher ones take twice the time for a few per cent."""
 
 
-def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | None = None) -> FastAPI:
-    """The ASGI app over a database. It does not dispose of `engine`. No `identity`: whoever asks may do everything."""
+def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -> FastAPI:
+    """The ASGI app over a database. It does not dispose of `engine`. `identity` says who asks and may what."""
     metrics = ApiMetrics()
     hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
     hosts |= {urlsplit(settings.url).hostname or ""} - {""}
@@ -73,9 +72,9 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.simulator = Simulator()
     app.state.standing = LastStanding(app.state.newest)
     app.state.feed = Feed(engine, metrics)
-    app.state.identity = identity or Anyone()
+    app.state.identity = identity
     problems.install(app)
-    denied.install(app, engine)
+    denied.install(app)
     for module in (
         identity_routes,
         queues,

@@ -58,8 +58,7 @@ async def _identity(settings: ApiSettings, engine: AsyncEngine) -> AsyncIterator
     async with Client(access, timeout=_REVIEW_SECONDS) as client:
         kubernetes = Kubernetes(client, audiences=settings.audiences)
         provider = Provider(settings.oidc) if settings.oidc else None
-        secure = settings.url.startswith("https:")
-        yield Browsers(kubernetes, engine, provider=provider, secure=secure)
+        yield Browsers(kubernetes, engine, provider=provider, secure=settings.secure_cookies)
 
 
 async def _serve(app: FastAPI, settings: ApiSettings) -> None:

@@ -43,10 +43,10 @@ class ApiSettings:
     """
 
     database_url: str
+    authentication: Authentication
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    authentication: Authentication = Authentication.NONE
     kubeconfig: Path | None = None
     audiences: tuple[str, ...] = (DEFAULT_AUDIENCE,)
     file_writers: frozenset[str] = frozenset()
@@ -82,6 +82,14 @@ class ApiSettings:
         if self.authentication is Authentication.NONE:
             return []
         return ["token", "oidc"] if self.oidc else ["token"]
+
+    @property
+    def secure_cookies(self) -> bool:
+        """Whether cookies go over https only: unless our own address is plain http on loopback."""
+        if not self.url:
+            return not _is_loopback(self.host)
+        own = urlsplit(self.url)
+        return own.scheme == "https" or own.hostname not in LOOPBACK_NAMES
 
     def writer(self, user: str) -> ManagedBy:
         """Whose hand a user's writes are. CRs are written by the controller alone."""
@@ -147,7 +155,8 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "url": Variable(
         name="QUEUER_URL", form="https://queuer.example", parse=_url,
-        meaning="Where browsers reach this server; with `https:` its cookies are `Secure`. "
+        meaning="Where browsers reach this server, needed with TLS in front. Cookies are `Secure` unless this, else "
+        "the address that is listened on, is plain http on loopback. "
         "A login provider sends them back to `QUEUER_URL/login/callback`.",
     ),
 }  # fmt: skip

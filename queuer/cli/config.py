@@ -17,12 +17,11 @@ from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Format, Printer, printed, say
+from queuer.domain.document import LEAST_REASON
 from queuer.domain.queue import ROOT
 
 MOST_BYTES = 16 * 2**20
 """Bytes of a document."""
-LEAST_REASON = 10
-"""Characters of a reason for what takes something away, as the API wants it."""
 _DOCUMENT = Printer(form=Format.YAML)
 _SIGNS = {"create": "+", "delete": "-"}
 

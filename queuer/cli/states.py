@@ -9,6 +9,7 @@ from queuer.cli.asking import confirm
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.config import post, require_reason, show_plan
 from queuer.cli.output import Printer, say
+from queuer.domain.document import API_VERSION, KIND
 from queuer.domain.queue import QueueState
 
 
@@ -34,7 +35,8 @@ def _set(queue: str, state: QueueState, *, reason: str, yes: bool) -> None:
             hint = "queuer queue ls"
             raise CommandFailed(f"there is no queue {queue}", hint=hint, exit_code=Exit.NOT_FOUND)
         own = {**document["queues"][queue], "state": state.value}
-        body = {**document, "queues": {**document["queues"], queue: own}}
+        # Nothing but the queue itself: what is said again of others would revert an edit made meanwhile.
+        body = {"apiVersion": API_VERSION, "kind": KIND, "root": queue, "queues": {queue: own}}
         made = client.request(
             "POST",
             "/changesets",

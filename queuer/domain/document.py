@@ -39,6 +39,8 @@ from queuer.domain.queue import (
 
 API_VERSION = "queuer.dev/v1"
 KIND = "QueueTree"
+LEAST_REASON = 10
+"""Characters of a reason for a change that takes something away."""
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
 _QUEUE = ("weight", "quota", "policy", "access", "namespaces", "placement", "state")
 _AMOUNTS = ("guaranteed", "limit", "lend")

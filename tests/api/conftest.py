@@ -8,9 +8,8 @@ import httpx2
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.store.engine import make_engine
+from tests.api.identity import open_to_all
 from tests.api.rows import Author
 
 
@@ -25,7 +24,7 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the app, as a program on this machine is one."""
-    app = create_app(engine, ApiSettings(database_url=database_url, max_body=64 * 1024))
+    app = open_to_all(engine, database_url, max_body=64 * 1024)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client

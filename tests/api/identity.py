@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
 
+from queuer.api.app import create_app
+from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Caller, Resource, Right, Unauthenticated, Verb
+from queuer.api.settings import ApiSettings, Authentication
 
 EVERYTHING = "everything"
+
+
+def local(database_url: str, **options: Any) -> ApiSettings:
+    """Settings of a server of one machine: nobody logs in."""
+    return ApiSettings(database_url=database_url, authentication=Authentication.NONE, **options)
+
+
+def open_to_all(engine: AsyncEngine, database_url: str, **options: Any) -> FastAPI:
+    """The app where whoever asks may do everything."""
+    return create_app(engine, local(database_url, **options), Anyone())
 
 
 def reads(namespace: str) -> Right:

@@ -14,14 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.settings import ApiSettings
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store import commands
 from queuer.store.commands import Answer, NewOverride
 from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome
-from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import NOW, workload
@@ -43,7 +42,7 @@ VERBS = [("POST", ":hold"), ("POST", ":release"), ("POST", ":evict"), ("PATCH", 
 @pytest_asyncio.fixture
 async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with users, and a job in each of two namespaces, beside one that has ended."""
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     await author.submit(
         workload("a1", queue="root.research.team-a", namespace="team-a"),
@@ -220,3 +219,17 @@ async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(
 async def test_an_address_of_a_command_is_no_objects(shared: httpx2.AsyncClient) -> None:
     said = await shared.get(f"{PATH}/a1:hold", headers={"user": "alice"})
     problem_of(said, status=405, code="method_not_allowed")
+
+
+async def test_a_refusal_of_one_of_many_is_in_the_audit(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    found = await shared.post(f"{PATH}:evict", json={"uids": ["a1"]}, headers={"user": "alice"})
+    assert found.json()["items"][0]["refused"]["code"] == "forbidden"
+    async with begin(engine) as connection:
+        rows = (
+            (await connection.execute(text("SELECT actor FROM audit WHERE action = 'denied'")))
+            .scalars()
+            .all()
+        )
+    assert rows == ["alice"]

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.solver.stored import encode
+from tests.api.identity import local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.api.test_visibility import USERS
@@ -44,7 +44,7 @@ async def test_only_who_may_get_cycles_sees_them(
     engine: AsyncEngine, database_url: str, author: Author, path: str
 ) -> None:
     await author.cycle()
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         denied = problem_of(

@@ -13,12 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.settings import ApiSettings
 from queuer.store import events
 from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin
 from queuer.store.events import Event
-from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.store.support import workload
@@ -37,7 +36,7 @@ USERS = Table(
 @pytest_asyncio.fixture
 async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """Jobs of two teams; that of team-a had to go for the one of team-b."""
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     one = workload("a1", queue="root.research.team-a", namespace="team-a")
     await author.submit(one, workload("b1", queue="root.research.team-b", namespace="team-b"))

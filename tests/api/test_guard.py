@@ -8,10 +8,10 @@ import httpx2
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.api.http.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
+from tests.api.identity import local, open_to_all
 from tests.api.problems import problem_of
 
 TREE = "/api/v1/queue-tree"
@@ -36,6 +36,7 @@ async def test_loopback_names_are_accepted(api: httpx2.AsyncClient, host: str) -
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
@@ -159,12 +160,11 @@ async def test_each_kind_of_problem_is_explained_where_its_type_points(api: http
 
 
 async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(database_url: str) -> None:
-    from queuer.api.app import create_app
     from queuer.store.engine import make_engine
 
     nowhere = database_url.rsplit("/", 1)[0] + "/no_such_database"
     engine = make_engine(nowhere, name="api-tests")
-    app = create_app(engine, ApiSettings(database_url=nowhere))
+    app = open_to_all(engine, nowhere)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
         for path in ("/readyz", "/api/v1/queues", "/plain"):
@@ -202,8 +202,8 @@ async def test_probes_answer_under_any_host_and_metrics_count_routes_not_paths(
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_without_authentication_only_loopback_is_listened_on_unless_told(host: str) -> None:
     with pytest.raises(InvalidInput, match="--allow-unauthenticated-network"):
-        ApiSettings(database_url="postgresql://x", host=host)
-    assert ApiSettings(database_url="postgresql://x", host=host, open_network=True).host == host
+        local("postgresql://x", host=host)
+    assert local("postgresql://x", host=host, open_network=True).host == host
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http", "٣"])
@@ -255,7 +255,7 @@ async def test_a_body_with_many_keys_is_read_fast(api: httpx2.AsyncClient) -> No
 async def test_yaml_that_takes_too_long_to_read_is_refused_unread(
     engine: AsyncEngine, database_url: str
 ) -> None:
-    app = create_app(engine, ApiSettings(database_url=database_url))
+    app = open_to_all(engine, database_url)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         answer = await client.put(

@@ -11,10 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.store import idempotency
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Table, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
@@ -26,7 +25,7 @@ USERS = Table({"alice": frozenset({EVERYTHING}), "bob": frozenset({EVERYTHING})}
 @pytest_asyncio.fixture
 async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with two users."""
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client

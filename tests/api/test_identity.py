@@ -16,13 +16,19 @@ from structlog.testing import capture_logs
 
 from queuer.api.app import create_app
 from queuer.api.identity.answers import BAD_SECONDS, GOOD_SECONDS
-from queuer.api.identity.kubernetes import ACCESS_REVIEWS, NO_RIGHT_SECONDS, TOKEN_REVIEWS, Kubernetes
+from queuer.api.identity.kubernetes import (
+    ACCESS_REVIEWS,
+    AT_ONCE,
+    NO_RIGHT_SECONDS,
+    TOKEN_REVIEWS,
+    Kubernetes,
+)
 from queuer.api.identity.rights import Caller, Resource, Right, Verb
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import workload
@@ -198,7 +204,7 @@ async def test_requests_carry_the_token(
     engine: AsyncEngine, database_url: str, authorization: str | None, status: int
 ) -> None:
     async with asking(Reviewer(), Clock()) as identity:
-        app = create_app(engine, ApiSettings(database_url=database_url), identity)
+        app = create_app(engine, local(database_url), identity)
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         headers = {} if authorization is None else {"Authorization": authorization}
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
@@ -215,7 +221,7 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
     users = Table({"alice": frozenset({reads("team-a"), team_a}), "root": frozenset({EVERYTHING})})
     await author.tree()
     await author.submit(workload("x1", queue="root.research.team-a", namespace="elsewhere", name="x"))
-    transport = httpx2.ASGITransport(app=create_app(engine, ApiSettings(database_url=database_url), users))
+    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         alice, root = [
             (await client.get("/api/v1/me", headers={"user": user})).json() for user in ("alice", "root")
@@ -274,8 +280,34 @@ async def test_a_list_whose_rights_cannot_all_be_asked_is_503(
 ) -> None:
     """Rights of many namespaces are asked at once; that one fails is no fault of ours."""
     await author.submit(workload("a", namespace="team-a"), workload("b", namespace="team-b"))
-    app = create_app(engine, ApiSettings(database_url=database_url), Halting({"alice": frozenset()}))
+    app = create_app(engine, local(database_url), Halting({"alice": frozenset()}))
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         found = await client.get("/api/v1/workloads", headers={"user": "alice"})
     problem_of(found, status=503, code="unavailable")
+
+
+async def test_invented_tokens_drive_out_no_good_answer() -> None:
+    reviewer = Reviewer()
+    async with asking(reviewer, Clock(), most=2) as identity:
+        await identity.whose(SECRET)
+        reviewer.status = {"authenticated": False}
+        for number in range(5):
+            await identity.whose(f"invented-{number}")
+        assert (await identity.whose(SECRET)) is not None
+        assert len(reviewer.asked) == 6
+
+
+async def test_no_more_reviews_are_under_way_than_the_cluster_should_bear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("queuer.api.identity.kubernetes.WAIT_SECONDS", 0.2)
+    reviewer = Reviewer()
+    reviewer.gate.clear()
+    async with asking(reviewer, Clock()) as identity:
+        waiting = [asyncio.create_task(identity.whose(f"invented-{n}")) for n in range(2 * AT_ONCE)]
+        done, _ = await asyncio.wait(waiting, timeout=5, return_when=asyncio.FIRST_EXCEPTION)
+        assert {type(task.exception()) for task in done} == {Unavailable}
+        assert len(reviewer.asked) == AT_ONCE
+        reviewer.gate.set()
+        await asyncio.gather(*waiting, return_exceptions=True)

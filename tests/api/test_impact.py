@@ -12,7 +12,6 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.domain.document import parse
 from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
@@ -20,7 +19,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
-from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author
 from tests.solver.make import running
@@ -162,7 +161,7 @@ async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2
             "eve": frozenset({reads("team-b")}),
         }
     )
-    app = create_app(engine, ApiSettings(database_url=database_url), users)
+    app = create_app(engine, local(database_url), users)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client

@@ -71,7 +71,7 @@ async def site(engine: AsyncEngine, database_url: str, issuer: str, url: str = H
         settings = ApiSettings.from_env({**environ, "QUEUER_OIDC_SECRET_FILE": secret.name})
         assert settings.oidc is not None
         async with asking(reviewer, Clock()) as kubernetes:
-            secure = url.startswith("https")
+            secure = settings.secure_cookies
             identity = Browsers(kubernetes, engine, provider=Provider(settings.oidc), secure=secure)
             transport = httpx2.ASGITransport(
                 app=create_app(engine, settings, identity), raise_app_exceptions=False
@@ -332,3 +332,41 @@ async def test_without_authentication_nobody_logs_in(api: httpx2.AsyncClient) ->
     problem_of(await api.get("/login/oidc"), status=404, code="not_found")
     problem_of(await api.post("/login", data={"token": "x"}), status=404, code="not_found")
     assert Authentication.NONE not in (await api.get("/api/v1/meta")).json()["authentication"]
+
+
+async def test_a_next_page_that_is_no_address_leads_home(
+    engine: AsyncEngine, database_url: str, issuer: str
+) -> None:
+    async with site(engine, database_url, issuer) as here:
+        found = await here.browser.get("/login", params={"next": "//["})
+        assert found.status_code == 200
+        done = await here.browser.post("/login", data={"token": SECRET, "next": "//["})
+        assert done.headers["location"] == "/"
+
+
+async def test_a_form_of_too_many_fields_is_not_read(
+    engine: AsyncEngine, database_url: str, issuer: str
+) -> None:
+    async with site(engine, database_url, issuer) as here:
+        form = {f"f{n}": "x" for n in range(50)} | {"token": SECRET}
+        done = await here.browser.post("/login", data=form, headers={"Origin": HERE})
+        assert (done.status_code, here.reviewer.asked) == (401, [])
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "secure"),
+    [
+        ("127.0.0.1", "", False),
+        ("::1", "", False),
+        ("127.0.0.1", "https://queuer.example.org", True),
+        ("0.0.0.0", "http://127.0.0.1:8787", False),
+        ("0.0.0.0", "http://[::1]:8787", False),
+        ("0.0.0.0", "", True),
+        ("127.0.0.1", "http://queuer.example.org", True),
+    ],
+)
+def test_cookies_are_secure_unless_the_server_itself_is_plain_http_on_loopback(
+    host: str, url: str, secure: bool
+) -> None:
+    environ = {"QUEUER_DATABASE_URL": "postgresql://x", "QUEUER_URL": url}
+    assert ApiSettings.from_env(environ, host=host).secure_cookies is secure

@@ -12,10 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from typer.testing import CliRunner
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.cli import main
 from queuer.cli.client import Client
-from tests.api.identity import Table
+from tests.api.identity import Table, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 
@@ -39,7 +38,7 @@ TREE = {
 async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with this tree, asked by bob."""
     await author.tree(TREE)
-    app = create_app(engine, ApiSettings(database_url=database_url), Table({"bob": frozenset()}))
+    app = create_app(engine, local(database_url), Table({"bob": frozenset()}))
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(
         transport=transport, base_url="http://127.0.0.1:8787/api/v1/", headers={"user": "bob"}

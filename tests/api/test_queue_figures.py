@@ -14,7 +14,6 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
@@ -23,7 +22,7 @@ from queuer.solver.stored import StoredCycle, encode
 from queuer.store import rollup
 from queuer.store.config import load_config
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import NOW, workload
@@ -39,7 +38,7 @@ PER_NODE = {GPU: 8, "cpu": 64000, "pods": 9}
 async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with users."""
     transport = httpx2.ASGITransport(
-        app=create_app(engine, ApiSettings(database_url=database_url), USERS), raise_app_exceptions=False
+        app=create_app(engine, local(database_url), USERS), raise_app_exceptions=False
     )
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.cycles.simulator import AT_ONCE
-from queuer.api.settings import ApiSettings
 from queuer.domain.queue import Order
 from queuer.solver.stored import encode
+from tests.api.identity import local
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author
 from tests.api.test_visibility import USERS
@@ -82,7 +82,7 @@ async def test_who_is_in_the_way_is_not_named_to_others(
 ) -> None:
     """And only those who may see a namespace's jobs may ask for one."""
     await keep(author, order=Order.STRICT)
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         found = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "alice"})

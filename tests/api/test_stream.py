@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 import pytest_asyncio
 import uvicorn
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Right
 from queuer.api.live import feed as feeds
 from queuer.api.live import stream as streams
-from queuer.api.settings import ApiSettings
+from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author, waits
 from tests.store.support import workload
@@ -55,7 +57,7 @@ def users() -> Rights:
 async def server(
     engine: AsyncEngine, database_url: str, author: Author, users: Rights
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(engine, ApiSettings(database_url=database_url), Table(users))
+    app = create_app(engine, local(database_url), Table(users))
     await author.tree()
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
     running.config.load()
@@ -191,7 +193,7 @@ async def test_a_token_that_ends_ends_the_stream_and_a_right_that_goes_what_it_s
         await author.submit(workload("a1", queue="root.research.team-a", namespace="team-a"))
         assert (await told.next())[0] == "overview"
         del users["alice"]
-        assert await told.until("end") == {"why": "no user is named"}
+        assert await told.until("end") == {"why": "no user is named", "code": "unauthenticated"}
         assert await told.next() == ("", None)
 
 
@@ -226,3 +228,63 @@ async def test_a_follower_that_does_not_read_is_given_up() -> None:
 async def test_topics_are_words(server: httpx2.AsyncClient) -> None:
     found = await server.get("/stream?topics=queue", headers={"user": "root"})
     assert "queues" in problem_of(found, status=422, code="invalid_input")["detail"]
+
+
+async def test_a_hiccup_of_the_cluster_is_told_apart_from_a_logout(
+    server: httpx2.AsyncClient, users: Rights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(*_: object) -> Any:
+        raise Unavailable("the cluster cannot be asked")
+
+    monkeypatch.setattr(streams, "AGAIN", 0.2)
+    async with followed(server, "alice", "?topics=workloads") as told:
+        await told.start()
+        monkeypatch.setattr(streams, "asking", asked)
+        assert (await told.until("end"))["code"] == "unavailable"
+
+
+async def test_a_fault_of_the_reader_is_heard_and_who_comes_back_has_a_new_one(
+    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = feeds.Feed._look
+    broken = False
+
+    async def fails(self: feeds.Feed, *, begins: bool) -> None:
+        if broken:
+            raise IndexError
+        await look(self, begins=begins)
+
+    monkeypatch.setattr(feeds.Feed, "_look", fails)
+    with capture_logs() as logs:
+        async with followed(server, "root", "?topics=workloads") as told:
+            last = await told.start()
+            broken = True
+            async with asyncio.timeout(15):
+                while (await told.next()) != ("", None):
+                    pass
+        assert "the reader of the streams has failed" in {row["event"] for row in logs}
+        problem_of(await server.get("/stream", headers={"user": "root"}), status=503, code="unavailable")
+    broken = False
+    await author.submit(workload("a1", queue="root.research.team-a"))
+    async with followed(server, "root", "?topics=workloads", **{"last-event-id": last}) as told:
+        assert (await told.until("workloads"))["workloads"][0]["uid"] == "a1"
+
+
+async def test_a_failure_of_the_database_without_a_message_is_outlived(
+    server: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = feeds.Feed._look
+    failed = False
+
+    async def fails(self: feeds.Feed, *, begins: bool) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise psycopg.OperationalError
+        await look(self, begins=begins)
+
+    monkeypatch.setattr(feeds.Feed, "_look", fails)
+    with capture_logs() as logs:
+        async with followed(server, "root", "?topics=workloads") as told:
+            await told.start()
+    assert "OperationalError" in {row.get("error") for row in logs}

@@ -10,12 +10,11 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.domain.queue import Order
 from queuer.domain.veil import veiled
 from queuer.solver.stored import encode
 from queuer.store.cycles import NewEviction
-from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.api.test_why import decided
@@ -35,7 +34,7 @@ USERS = Table(
 @pytest_asyncio.fixture
 async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with users, and one job in each of two namespaces."""
-    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     await author.submit(
         workload("a1", queue="root.research.team-a", namespace="team-a", name="mine"),

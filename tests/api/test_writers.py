@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.identity.denied import A_CALLER, Denials
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.settings import ApiSettings
 from queuer.domain.queue import ManagedBy
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Table, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
@@ -35,7 +34,7 @@ USERS = Table(
 
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    settings = ApiSettings(database_url=database_url, file_writers=frozenset({"ci"}))
+    settings = local(database_url, file_writers=frozenset({"ci"}))
     transport = httpx2.ASGITransport(app=create_app(engine, settings, USERS), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client

@@ -7,9 +7,8 @@ from typing import Any
 
 import httpx2
 
-from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
 from queuer.store.engine import make_engine
+from tests.api.identity import open_to_all
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene
 from tests.e2e.support import kubectl, wait_until
@@ -77,7 +76,7 @@ def _command(scene: Scene, name: str, verb: str, **body: Any) -> dict[str, Any]:
 async def _post(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
     engine = make_engine(url, name="test")
     try:
-        transport = httpx2.ASGITransport(app=create_app(engine, ApiSettings(database_url=url)))
+        transport = httpx2.ASGITransport(app=open_to_all(engine, url))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
             sent = {"reason": "node maintenance", **body}
             found = await client.post(path, json=sent, params={"wait": "10s"})

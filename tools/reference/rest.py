@@ -8,7 +8,8 @@ from typing import Any
 
 from queuer.api.app import create_app
 from queuer.api.http.problems import KINDS
-from queuer.api.settings import ApiSettings
+from queuer.api.identity.anyone import Anyone
+from queuer.api.settings import ApiSettings, Authentication
 from queuer.store.engine import make_engine
 from tools.reference.markdown import code, page, table
 
@@ -18,7 +19,8 @@ METHODS = ("get", "put", "post", "patch", "delete")
 def document() -> dict[str, Any]:
     """The OpenAPI document. No database is asked for it."""
     engine = make_engine("postgresql://nobody@127.0.0.1/none", name="reference", pool_size=1)
-    found: dict[str, Any] = create_app(engine, ApiSettings(database_url="postgresql://")).openapi()
+    settings = ApiSettings(database_url="postgresql://", authentication=Authentication.NONE)
+    found: dict[str, Any] = create_app(engine, settings, Anyone()).openapi()
     return found
 
 

@@ -20,6 +20,7 @@ from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snaps
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.documents import DOCUMENT_BODY, read_document
 from queuer.api.http.idempotency import Idempotent
+from queuer.api.http.lists import link_to
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
@@ -129,7 +130,7 @@ async def list_changesets(
     items = [applied(each) for each in found[:limit]]
     following = make_cursor("revision", found[limit - 1].revision) if len(found) > limit else None
     if following is not None:
-        response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
+        response.headers["Link"] = link_to(request, following)
     return models.ChangesetList(items=items, next=following)
 
 

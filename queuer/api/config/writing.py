@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.config import models
 from queuer.api.config.changes import describe, fields_of
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
+from queuer.domain.document import LEAST_REASON
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ROOT
 from queuer.store import changesets
@@ -17,8 +18,6 @@ from queuer.store.changeset import Change, Changeset
 from queuer.store.config import Kind, Name
 from queuer.store.cuts import Cuts
 
-LEAST_REASON = 10
-"""Characters of a reason for what takes something away."""
 _AGAIN = "plan again and look at the difference"
 
 

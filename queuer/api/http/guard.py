@@ -93,7 +93,7 @@ class Guard:
         if scope["method"] in READ_METHODS:
             return None
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place(origin) != host:
             return "foreign_origin", f"a page of {origin} may not change anything here"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return "foreign_origin", "a page of another site may not change anything here"
@@ -106,6 +106,14 @@ class Guard:
             return (urlsplit(url).hostname or "") in self._hosts
         except ValueError:
             return False
+
+
+def _place(origin: str) -> str | None:
+    """Host and port of an origin; None: it is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _problem(scope: Scope, code: str, detail: str) -> JSONResponse:

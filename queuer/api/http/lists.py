@@ -113,7 +113,7 @@ def answer(
     """
     headers = {"Vary": "Accept"} if exports else {}
     if following is not None:
-        headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
+        headers["Link"] = link_to(request, following)
     if exports and wants_lines(request):
         return Response(lines(getattr(page, "items"), fields), media_type=JSONL, headers=headers)  # noqa: B009
     include: Any = None
@@ -121,6 +121,11 @@ def answer(
         include = dict.fromkeys(type(page).model_fields, True) | {"items": {"__all__": fields}}
     body = page.model_dump_json(by_alias=True, include=include)
     return Response(body, media_type="application/json", headers=headers)
+
+
+def link_to(request: Request, following: int | str) -> str:
+    """The `Link` to the next page: relative, since behind a proxy we do not know our own scheme and host."""
+    return f'<?{request.url.include_query_params(cursor=following).query}>; rel="next"'
 
 
 def queue_of(text: str | None) -> str | None:

@@ -28,24 +28,26 @@ class _Kept(Generic[V]):
 class Answers(Generic[K, V]):
     """Answers by question. `clock`: seconds, monotonic. Where more than `most` are kept, the longest unused goes.
 
-    A no is kept for `bad` seconds. For `stale` more it is still answered, while it is asked anew.
+    A no is kept for `bad` seconds. For `stale` more it is still answered, while it is asked anew. Noes are `most_bad`
+    at most, apart: however many questions are invented, no yes goes for them.
     """
 
     def __init__(
-        self, clock: Callable[[], float], *, most: int = MOST, bad: float = BAD_SECONDS, stale: float = 0.0
-    ) -> None:
+        self, clock: Callable[[], float], *, most: int = MOST, most_bad: int = MOST, bad: float = BAD_SECONDS,
+        stale: float = 0.0,
+    ) -> None:  # fmt: skip
         self._clock = clock
         self._bad = bad
         self._stale = stale
-        self._most = most
-        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._most = {True: most, False: most_bad}
+        self._kept: dict[bool, OrderedDict[K, _Kept[V]]] = {True: OrderedDict(), False: OrderedDict()}
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         """The kept answer, else that of `ask`; a falsy one is a no. What `ask` raises is raised and not kept."""
-        kept = self._kept.get(key)
+        kept = self._kept[True].get(key) or self._kept[False].get(key)
         if kept is not None and self._clock() < kept.until:
-            self._kept.move_to_end(key)
+            self._kept[bool(kept.value)].move_to_end(key)
             return kept.value
         task = self._asked.get(key)
         if task is None:
@@ -61,11 +63,13 @@ class Answers(Generic[K, V]):
             value = await ask()
         finally:
             del self._asked[key]
-        seconds = GOOD_SECONDS if value else self._bad
-        self._kept[key] = _Kept(value, self._clock() + seconds)
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        good = bool(value)
+        self._kept[not good].pop(key, None)
+        kept = self._kept[good]
+        kept[key] = _Kept(value, self._clock() + (GOOD_SECONDS if good else self._bad))
+        kept.move_to_end(key)
+        while len(kept) > self._most[good]:
+            kept.popitem(last=False)
         return value
 
 

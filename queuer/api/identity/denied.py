@@ -48,15 +48,20 @@ class Denials:
         return True
 
 
-def install(app: FastAPI, engine: AsyncEngine, told: Denials | None = None) -> None:
+def install(app: FastAPI, told: Denials | None = None) -> None:
     """Give `app` the handler that records refusals and answers 403."""
-    told = told or Denials()
+    app.state.denials = told or Denials()
 
     @app.exception_handler(Forbidden)
     async def denied(request: Request, error: Forbidden) -> JSONResponse:
-        if told.news(error.caller.name, str(error.right)):
-            await _record(engine, request, error)
+        await record(request, error)
         return known(request, error)
+
+
+async def record(request: Request, error: Forbidden) -> None:
+    """Put a refusal into the audit, if it is news. The handler does it; so does who answers otherwise than by 403."""
+    if request.app.state.denials.news(error.caller.name, str(error.right)):
+        await _record(request.app.state.engine, request, error)
 
 
 async def _record(engine: AsyncEngine, request: Request, error: Forbidden) -> None:

@@ -6,10 +6,12 @@ A token is kept as its hash only, and is part of no message.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +30,10 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 NO_RIGHT_SECONDS = 30.0
 """As long as kube-apiserver keeps the no of an authorizer that it asks by webhook."""
 STALE_SECONDS = 30.0
+NO_TOKENS = 1_000
+"""Tokens kept that are nobody's. Anybody may invent them."""
+AT_ONCE, WAIT_SECONDS = 16, 5.0
+"""TokenReviews under way at most, and how long one waits for its turn."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}", re.ASCII)  # RFC 6750
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -66,10 +72,13 @@ class Kubernetes:
     ) -> None:  # fmt: skip
         self._client = client
         self._audiences = tuple(audiences)
-        self._callers: Answers[bytes, Caller | None] = Answers(clock, most=most)
+        self._callers: Answers[bytes, Caller | None] = Answers(
+            clock, most=most, most_bad=min(most, NO_TOKENS)
+        )
+        self._turns = asyncio.Semaphore(AT_ONCE)
         # A list asks for each namespace: a tenant is not to wait for a thousand times the same no.
         self._rights: Answers[tuple[Caller, Right], bool] = Answers(
-            clock, most=most, bad=NO_RIGHT_SECONDS, stale=STALE_SECONDS
+            clock, most=most, most_bad=most, bad=NO_RIGHT_SECONDS, stale=STALE_SECONDS
         )
 
     async def caller(self, request: Request) -> Caller:
@@ -94,13 +103,26 @@ class Kubernetes:
 
     async def _review(self, token: str) -> Caller | None:
         spec = {"token": token, "audiences": self._audiences}
-        status = (await self._ask(TOKEN_REVIEWS, "TokenReview", spec, _TokenReview)).status
+        async with self._turn():
+            status = (await self._ask(TOKEN_REVIEWS, "TokenReview", spec, _TokenReview)).status
         # An API server that knows no audiences names none: its word is not enough.
         if not status.authenticated or not set(status.audiences) & set(self._audiences):
             return None
         user = status.user
         extra = tuple(sorted(user.extra.items()))
         return Caller(name=user.username, groups=user.groups, uid=user.uid, extra=extra)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Unavailable("too many unknown tokens are asked about just now", hint="try again") from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def _access(self, caller: Caller, right: Right) -> bool:
         attributes = {"group": GROUP, "resource": right.resource, "verb": right.verb}

@@ -127,6 +127,10 @@ class Feed:
         self._metrics.streams.set(len(self._followers))
         try:
             await self._begun()
+            if follower.ended:
+                raise Unavailable(
+                    "live views are not to be had just now", hint="try again, or read the lists"
+                )
             self._resume(follower, after)
             yield follower
         finally:
@@ -175,6 +179,19 @@ class Feed:
             raise Unavailable("the database does not answer") from None
 
     async def _read(self, first: asyncio.Event) -> None:
+        """Read for all. A fault of ours ends the followers, who come back; the next of them has a new reader."""
+        try:
+            await self._read_on(first)
+        except Exception as error:
+            log.error("the reader of the streams has failed", exc_info=error)
+            if first is not self._first:
+                return  # another has begun
+            self._reader = None
+            for follower in self._followers.values():
+                follower.end("failed")
+            first.set()
+
+    async def _read_on(self, first: asyncio.Event) -> None:
         while True:
             try:
                 async with news.doorbell(self._engine) as rung:
@@ -184,7 +201,7 @@ class Feed:
                         await asyncio.sleep(PAUSE)
                         await rung(POLL)
             except (DatabaseUnavailable, SQLAlchemyError, psycopg.Error) as error:
-                log.warning("the stream cannot read", error=str(error).splitlines()[0])
+                log.warning("the stream cannot read", error=type(error).__name__)
                 await asyncio.sleep(POLL)
 
     async def _look(self, *, begins: bool) -> None:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from queuer.api.deps import PREFIX, Asking, asking
+from queuer.api.http.problems import code_of
 from queuer.api.identity.rights import Asker, Unauthenticated
 from queuer.api.live.feed import Batch, Feed, Follower, Topic
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
@@ -105,7 +106,7 @@ async def get_stream(
                 for message in await _messages(batch, topics, viewer):
                     yield message
     except (Unauthenticated, Unavailable) as error:
-        yield ServerSentEvent(event="end", data={"why": error.message})
+        yield ServerSentEvent(event="end", data={"why": error.message, "code": code_of(error)})
         return
     if follower.ended == "slow":
         yield _reset(topics, "slow")

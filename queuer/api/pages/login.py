@@ -25,6 +25,8 @@ router = APIRouter(include_in_schema=False)
 ATTEMPT_SECONDS = 600
 SESSION_SECONDS = 8 * 3600
 HOME = "/"
+FIELDS = 10
+"""Of the form, at most."""
 
 
 @router.get("/login")
@@ -37,7 +39,7 @@ async def login(settings: Settings, next_page: Annotated[str, Query(alias="next"
 async def login_with_token(request: Request, settings: Settings) -> Response:
     """Take a token that the cluster issued; it is kept in a cookie, not here."""
     browsers = _browsers(request)
-    form = parse_qs((await bounded(request)).decode(errors="replace"))
+    form = _form(await bounded(request))
     token, goes_to = (form.get(key, [""])[0].strip() for key in ("token", "next"))
     if len(token) > LONGEST:
         return login_page(
@@ -115,6 +117,14 @@ def login_page(
     return HTMLResponse(text, status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
 
 
+def _form(body: bytes) -> dict[str, list[str]]:
+    """Its fields; of one that is not ours, none."""
+    try:
+        return parse_qs(body.decode(errors="replace"), max_num_fields=FIELDS)
+    except ValueError:
+        return {}
+
+
 def _begun(cookie: str) -> tuple[Attempt, str]:
     """The login that this browser began, and where it wanted to go."""
     parts = cookie.split(".")
@@ -132,7 +142,10 @@ def _begun(cookie: str) -> tuple[Attempt, str]:
 
 def _inside(address: str) -> str:
     """A path of this server; whatever else is asked for leads home."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return HOME
     outside = parts.scheme or parts.netloc or "\\" in address or not address.isprintable()
     return HOME if outside or not address.startswith("/") or address.startswith("//") else address
 

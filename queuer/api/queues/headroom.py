@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuer.api.queues import models
-from queuer.api.queues.shape import parse_shape
 from queuer.api.words import instant
+from queuer.domain.asked import parse_amounts
 from queuer.domain.flavors import allowed_flavors
 from queuer.domain.quantity import Resources, format_quantity, format_resources
 from queuer.domain.queue import QueueState
@@ -24,7 +24,7 @@ def told(number: int, standing: Standing, path: str, shape: str | None) -> model
     tree = standing.state.book.tree
     if path not in tree:
         return None
-    given = None if shape is None else parse_shape(shape, standing.state.nodes.resources)
+    given = None if shape is None else parse_amounts(shape, resources=standing.state.nodes.resources)
     open_ = tree.is_leaf(path) and tree.effective_state(path) is QueueState.OPEN
     rows = [row for pod in _pods(standing, path, given) for row in _rows(standing, path, pod, starts=open_)]
     if not tree.is_leaf(path):

@@ -19,6 +19,7 @@ from queuer.api.http.lists import (
     QueueAndBelow,
     answer,
     chosen,
+    link_to,
     queue_of,
     words,
 )
@@ -140,7 +141,7 @@ async def get_pending(
             as_of=instant(await lookup.now(connection)),
         )
     if page.next is not None:
-        response.headers["Link"] = f'<{request.url.include_query_params(cursor=page.next)}>; rel="next"'
+        response.headers["Link"] = link_to(request, page.next)
     return page
 
 

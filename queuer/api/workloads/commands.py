@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view, source
 from queuer.api.http.idempotency import Idempotent
 from queuer.api.http.problems import code_of
+from queuer.api.identity import denied
 from queuer.api.identity.rights import Asker, Forbidden, Resource, Right, Verb
 from queuer.api.workloads import ordered
 from queuer.api.workloads.ordered import command
@@ -74,6 +75,9 @@ class _Desk:
     ) -> ordered.Items:
         """Put commands on many, each for itself: some may be refused."""
         found = await self._put([*dict.fromkeys(uids)], verb, reason=reason, arguments=arguments)
+        for outcome in found.values():
+            if isinstance(outcome, Forbidden):
+                await denied.record(self.request, outcome)
         return ordered.Items(items=[_item(uid, outcome) for uid, outcome in found.items()])
 
     async def _put(
