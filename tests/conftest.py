@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
@@ -60,6 +61,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--database", choices=("auto", "testcontainers"), default="auto", help="where PostgreSQL comes from"
     )
+
+
+def pytest_configure() -> None:
+    """Log faults as plain text: structlog's default draws the variables of every frame, which takes seconds each."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
 
 
 @pytest.fixture(scope="session")
