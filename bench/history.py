@@ -21,8 +21,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.arguments import whole
 from queuer.domain.workload import State
-from queuer.store import inherited, ledger, localpg, migrate, outbox, reads, retention, workloads
+from queuer.store import inherited, ledger, listing, localpg, migrate, outbox, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
+from queuer.store.listing import Wanted
 from queuer.store.usage import tree_view
 
 PER_JOB = 5
@@ -139,6 +140,16 @@ async def _measure(url: str) -> dict[str, dict[str, float | None]]:
         await engine.dispose()
 
 
+_LISTS = {
+    "newest": Wanted(),
+    "waiting": Wanted(states=[State.QUEUED]),
+    "running": Wanted(states=[State.RUNNING]),
+    "one queue": Wanted(queue="root.q1"),
+    "failed of one queue": Wanted(queue="root.q1", states=[State.FAILED], deleted=True),
+    "a user without jobs": Wanted(user="nobody", deleted=True),
+    "a name": Wanted(name="p77", deleted=True),
+    "another namespace": Wanted(namespaces=["other"], deleted=True),
+}
 Act = Callable[[AsyncConnection], Awaitable[object]]
 
 
@@ -159,9 +170,10 @@ def _reads(now: float) -> dict[str, Act]:
         "ledger.load_held": ledger.load_held,
         "ledger.load_open": ledger.load_open,
         "usage.tree_view": tree_view,
-        "reads.workloads, waiting": lambda c: reads.workloads(c, states=[State.QUEUED]),
-        "reads.workloads, running": lambda c: reads.workloads(c, states=[State.RUNNING]),
-        "reads.workloads, one queue": lambda c: reads.workloads(c, queue="root.q1"),
+        **{
+            f"listing.workloads, {name}": partial(listing.workloads, wanted=each)
+            for name, each in _LISTS.items()
+        },
     }
 
 

@@ -18,6 +18,7 @@ from queuer.api.cycles import simulations, topology
 from queuer.api.cycles.newest import Newest
 from queuer.api.cycles.simulator import Simulator
 from queuer.api.deps import PREFIX, asking
+from queuer.api.document import DocumentedApi
 from queuer.api.http import problems
 from queuer.api.http.actions import not_an_action
 from queuer.api.http.guard import Guard
@@ -34,7 +35,7 @@ from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
-from queuer.api.workloads import commands
+from queuer.api.workloads import commands, lists
 from queuer.api.workloads import routes as workloads
 
 DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
@@ -49,7 +50,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     metrics = ApiMetrics()
     hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
     hosts |= {urlsplit(settings.url).hostname or ""} - {""}
-    app = FastAPI(
+    app = DocumentedApi(
         title="Queuer",
         version=__version__,
         description=DESCRIPTION,
@@ -85,6 +86,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         stream,
         tree,
         changesets,
+        lists,
         workloads,
         simulations,
         topology,

@@ -16,6 +16,7 @@ from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import ApiSettings
+from queuer.store import reads
 from queuer.store.engine import begin
 
 PREFIX = "/api/v1"
@@ -81,3 +82,16 @@ async def _snapshot(engine: Engine) -> AsyncIterator[AsyncConnection]:
 
 # Function scope: the transaction has ended, and its failure can still be told, before the answer is sent.
 Snapshot = Annotated[AsyncConnection, Depends(_snapshot, scope="function")]
+
+
+async def visible(engine: Engine, asker: Asking) -> frozenset[str] | None:
+    """The namespaces whose jobs the caller sees; None = all. It holds no connection while rights are asked for."""
+    if await asker.reads_everything():
+        return None
+    async with one_view(engine) as connection:
+        known = await reads.namespaces(connection)
+    return await asker.readable(known)
+
+
+# A route names it before Snapshot: what it asks for is found in this order.
+Visible = Annotated[frozenset[str] | None, Depends(visible)]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from queuer import __version__
-from queuer.cli.token import CREATE, LOOPBACK, Login, find_login
+from queuer.cli.token import CREATE, DEFAULT_API, LOOPBACK, Login, find_login
 from queuer.domain.errors import QueuerError
 from queuer.domain.variables import Variable
 
 if TYPE_CHECKING:
     import httpx2  # where a request is made it is imported: help and completion from the cache make none
 
-DEFAULT_API = "http://127.0.0.1:8787"
 API = Variable(
     name="QUEUER_API", default=DEFAULT_API, form="http address",
     meaning="The server that the command line talks to.",
@@ -130,6 +130,14 @@ class Client:
             cursor = page["next"]
             if cursor is None:
                 return
+
+    def server_time(self) -> float | None:
+        """The server's clock, epoch seconds without their fraction; None where it does not answer or say."""
+        try:
+            said = self._http.get("/api/v1/meta").headers.get("Date")
+        except httpx2.HTTPError:
+            return None
+        return None if said is None else parsedate_to_datetime(said).timestamp()
 
     def request(
         self,

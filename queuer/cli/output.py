@@ -248,7 +248,9 @@ def say(text: str) -> None:
 
 
 def emit(data: Any, form: Format) -> None:
-    """Print the REST answer itself."""
+    """Print the REST answer itself. Raises CommandFailed for a format that is no document."""
+    if form not in (Format.JSON, Format.YAML):
+        raise CommandFailed(f"-o {form} is for lists", hint="use -o json", exit_code=Exit.USAGE)
     if form is Format.YAML:
         import yaml  # not needed by the other formats
 

@@ -1,4 +1,4 @@
-"""`queuer sim`: scenario files and job traces against the decision core, in virtual time."""
+"""`queuer sim`: scenario files and job traces in virtual time; one more job on the running cluster (`whatif`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from queuer.cli import whatif
 from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
 from queuer.sim.policy import ReplayPolicy
 
@@ -31,12 +32,17 @@ def _finite(value: float | None) -> float | None:
 StoreOption = Annotated[
     Path | None, typer.Option(help="Keep every cycle in this directory, for `queuer sim cycle`.")
 ]
-app = typer.Typer(help="Simulate: the real decision core in virtual time.", no_args_is_help=True)
+app = typer.Typer(
+    help="Simulate: the real decision on files in virtual time, or for one more job on the cluster.",
+    no_args_is_help=True,
+)
+for verb in (whatif.shape, whatif.job):
+    app.command(verb.__name__)(verb)
 
 
 @app.callback()
 def _group() -> None:
-    """Simulate: the real decision core in virtual time."""
+    """Simulate: the real decision on files in virtual time, or for one more job on the cluster."""
 
 
 @app.command()

@@ -1,12 +1,15 @@
-"""The token that the command line shows the API: `QUEUER_TOKEN`, else that of the kubeconfig's current user.
+"""The token that the command line shows the API: `QUEUER_TOKEN`, else the one that `queuer login` keeps for the server,
+else that of the kubeconfig's current user.
 
-The latter is a key to the cluster. So it goes only where `QUEUER_API` names the server, and never unencrypted to
+The last is a key to the cluster. So it goes only where `QUEUER_API` names the server, and never unencrypted to
 another machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,7 @@ TOKEN = Variable(
     name="QUEUER_TOKEN", form="token",
     meaning="What the command line logs in with. Not set: the token of the kubeconfig's current user.",
 )  # fmt: skip
+DEFAULT_API = "http://127.0.0.1:8787"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CREATE = "export QUEUER_TOKEN=$(kubectl create token NAME -n NAMESPACE --audience queuer)"
 
@@ -34,7 +38,9 @@ class Login:
 def find_login(environ: Mapping[str, str]) -> Login:
     """How to log in to the API that the environment names."""
     if token := TOKEN.text(environ).strip():
-        return _checked(token, "QUEUER_TOKEN")
+        return checked(token, "QUEUER_TOKEN")
+    if token := _kept(environ).get((environ.get("QUEUER_API") or DEFAULT_API).rstrip("/"), ""):
+        return checked(token, str(_file(environ)))
     url = urlsplit(environ.get("QUEUER_API", ""))
     if not url.hostname:
         return Login(missing="the kubeconfig's token is sent only to a server that QUEUER_API names")
@@ -53,11 +59,11 @@ def _of_user(path: Path, user: Mapping[str, Any]) -> Login:
     if user.get("tokenFile"):
         file = path.parent / str(user["tokenFile"])
         try:
-            return _checked(file.read_text().strip(), str(file))
+            return checked(file.read_text().strip(), str(file))
         except (OSError, UnicodeDecodeError) as error:
             return Login(missing=f"{file} cannot be read: {error}")
     if user.get("token"):
-        return _checked(str(user["token"]), str(path))
+        return checked(str(user["token"]), str(path))
     if isinstance(user.get("exec"), Mapping):
         return Login(
             missing=f"the kubeconfig's user logs in by {user['exec'].get('command')}, which is not run here"
@@ -65,7 +71,47 @@ def _of_user(path: Path, user: Mapping[str, Any]) -> Login:
     return Login(missing="the kubeconfig's user has no token")
 
 
-def _checked(token: str, source: str) -> Login:
+def keep(url: str, token: str, environ: Mapping[str, str]) -> None:
+    """Keep a token for the server at `url`, in a file that nobody else may read."""
+    _write(_kept(environ) | {url: token}, environ)
+
+
+def forget(url: str, environ: Mapping[str, str]) -> bool:
+    """Forget the token for a server; whether there was one."""
+    kept = _kept(environ)
+    if url not in kept:
+        return False
+    del kept[url]
+    _write(kept, environ)
+    return True
+
+
+def _file(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
+    return Path(base) / "queuer" / "tokens.json"
+
+
+def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+    """Tokens by server; a file that cannot be read holds none."""
+    try:
+        found = json.loads(_file(environ).read_text())
+    except (OSError, ValueError):
+        return {}
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {url: token for url, token in pairs if isinstance(token, str)}
+
+
+def _write(tokens: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Replace the file as a whole."""
+    path = _file(environ)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)  # mode 0600
+    with os.fdopen(handle, "w") as file:
+        json.dump(tokens, file)
+    Path(name).replace(path)
+
+
+def checked(token: str, source: str) -> Login:
     """A token that can stand in a header."""
     if all("!" <= character <= "~" for character in token):
         return Login(token=token)

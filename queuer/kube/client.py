@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -221,6 +222,12 @@ class Client:
     async def check_version(self) -> None:
         """Raise KubernetesTooOld unless the server is new enough."""
         require_version(msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version)
+
+    async def server_time(self) -> float | None:
+        """The API server's clock, epoch seconds without their fraction; None where it does not say."""
+        async with self._open("GET", "/version") as response:
+            said = response.headers.get("Date")
+        return None if said is None else parsedate_to_datetime(said).timestamp()
 
     async def _request(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -19,6 +20,8 @@ _PAGE = text("""
     WITH seen AS MATERIALIZED (
         SELECT a.*, c.changes FROM audit a LEFT JOIN changeset c USING (revision)
         WHERE a.id < :before AND (CAST(:actor AS text) IS NULL OR a.actor = :actor)
+            AND a.at >= coalesce(CAST(:since AS timestamptz), '-infinity')
+            AND a.at < coalesce(CAST(:until AS timestamptz), 'infinity')
         ORDER BY a.id DESC LIMIT :scan
     ), told AS (
         SELECT id, s.at, s.actor, s.source, s.action, s.reason, s.revision, s.detail, about.queues
@@ -68,6 +71,8 @@ async def page(
     before: int | None = None,
     target: str | None = None,
     actor: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     paths: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
@@ -78,6 +83,8 @@ async def page(
         "before": _LAST if before is None else min(before, _LAST),
         "target": target,
         "actor": actor,
+        "since": since,
+        "until": until,
         "paths": None if paths is None else sorted(paths),
         "scan": max(SCAN, count + 1) if paths is not None or target is not None else count + 1,
         "count": count + 1,

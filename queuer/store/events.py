@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +41,10 @@ _READ = text("""
 """)
 _LAST = 2**63 - 1
 _NEWEST = text("SELECT coalesce(max(id), 0) FROM event")
+REASONS = "reasons.changed"
+"""An event that tells which rows of reason_transition a transaction wrote, as `from` and `to`: their own ids do not
+rise in commit order. Live views go by it; lists leave it out.
+"""
 SCAN = 10_000
 """Rows that one page looks at, at most: a reader to whom few of them are shown gets short pages, not a slow one."""
 
@@ -52,7 +57,7 @@ def _page(order: str, uid: str) -> TextClause:
     sign, last = (">", "max") if order == "ASC" else ("<", "min")
     return text(f"""
         WITH seen AS MATERIALIZED (
-            SELECT * FROM event WHERE id {sign} :id {uid} ORDER BY id {order} LIMIT :scan
+            SELECT * FROM event WHERE id {sign} :id AND type <> '{REASONS}' {uid} ORDER BY id {order} LIMIT :scan
         ), told AS (
             SELECT s.id, s.at, s.type, s.uid, s.queue, CASE
                 WHEN CAST(:namespaces AS text[]) IS NULL OR s.data->>'beneficiary' IS NULL THEN s.data
@@ -64,6 +69,8 @@ def _page(order: str, uid: str) -> TextClause:
                     OR EXISTS (SELECT FROM workload w WHERE w.uid = s.uid AND w.namespace = ANY(:namespaces)))
               AND (CAST(:type AS text) IS NULL OR s.type = :type OR starts_with(s.type, :type || '.'))
               AND (CAST(:queue AS text) IS NULL OR s.queue = :queue OR starts_with(s.queue, :queue || '.'))
+              AND s.at >= coalesce(CAST(:since AS timestamptz), '-infinity')
+              AND s.at < coalesce(CAST(:until AS timestamptz), 'infinity')
             ORDER BY s.id {order} LIMIT :count
         ), looked AS (SELECT count(*) AS rows, {last}(id) AS last FROM seen)
         SELECT looked.rows, looked.last, told.* FROM looked LEFT JOIN told ON true ORDER BY told.id {order}
@@ -134,6 +141,8 @@ async def page(
     type: str | None = None,
     queue: str | None = None,
     uid: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     namespaces: Collection[str] | None = None,
     count: int = 100,
 ) -> EventPage:
@@ -142,12 +151,14 @@ async def page(
     `type`, `queue`: this one and all below it. A page may be short although `next` says that there is more.
     """
     edge = after if after is not None else _LAST if before is None else before
-    narrow = type is not None or queue is not None or namespaces is not None
+    narrow = any(given is not None for given in (type, queue, since, until, namespaces))
     values = {
         "id": min(edge, _LAST),
         "uid": uid,
         "type": type,
         "queue": queue,
+        "since": since,
+        "until": until,
         "namespaces": None if namespaces is None else sorted(namespaces),
         "scan": max(SCAN, count + 1) if narrow else count + 1,
         "count": count + 1,

@@ -12,18 +12,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store.events import CHANNEL
+from queuer.store.events import CHANNEL, REASONS
 
 _LISTEN = text(f"LISTEN {CHANNEL}")
 _MARK = text("""
     SELECT coalesce((SELECT max(id) FROM event), 0) AS event,
-           coalesce((SELECT max(id) FROM reason_transition), 0) AS reason,
            coalesce((SELECT max(id) FROM cycle), 0) AS cycle
 """)
 _MOVED = text("""
     SELECT uid, namespace, state, token, deleted_at IS NOT NULL AS gone FROM (
         SELECT uid FROM event WHERE id > :event AND uid IS NOT NULL
-        UNION SELECT uid FROM reason_transition WHERE id > :reason
+        UNION SELECT r.uid FROM event e CROSS JOIN LATERAL (
+            SELECT uid FROM reason_transition
+            WHERE id BETWEEN (e.data->>'from')::bigint AND (e.data->>'to')::bigint
+        ) AS r WHERE e.id > :event AND e.type = :changed
     ) AS moved JOIN workload USING (uid) ORDER BY uid LIMIT :count
 """)
 _LAG = text("""
@@ -34,15 +36,14 @@ _LAG = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How far the tables have come: the newest event, change of a reason and cycle; 0 = none."""
+    """How far the tables have come: the newest event and cycle; 0 = none."""
 
     event: int
-    reason: int
     cycle: int
 
     def back(self, steps: int) -> Mark:
-        """So many events and reasons before."""
-        return Mark(event=max(0, self.event - steps), reason=max(0, self.reason - steps), cycle=0)
+        """So many events before."""
+        return Mark(event=max(0, self.event - steps), cycle=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,12 @@ class Moved:
 async def mark(connection: AsyncConnection) -> Mark:
     """How far it is now."""
     row = (await connection.execute(_MARK)).one()
-    return Mark(event=row.event, reason=row.reason, cycle=row.cycle)
+    return Mark(event=row.event, cycle=row.cycle)
 
 
 async def moved(connection: AsyncConnection, since: Mark, *, count: int) -> list[Moved]:
     """Up to `count` jobs that took a step or got another reason."""
-    found = await connection.execute(_MOVED, {"event": since.event, "reason": since.reason, "count": count})
+    found = await connection.execute(_MOVED, {"event": since.event, "changed": REASONS, "count": count})
     return [
         Moved(
             uid=row.uid,

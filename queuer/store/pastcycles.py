@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -11,7 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 _COLUMNS = "id, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats"
 _PAGE = text(f"""
-    SELECT {_COLUMNS} FROM cycle WHERE CAST(:before AS bigint) IS NULL OR id < :before ORDER BY id DESC LIMIT :count
+    SELECT {_COLUMNS} FROM cycle WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
+        AND started_at >= coalesce(CAST(:since AS timestamptz), '-infinity')
+        AND started_at < coalesce(CAST(:until AS timestamptz), 'infinity')
+    ORDER BY id DESC LIMIT :count
 """)
 _ONE = text(f"SELECT {_COLUMNS} FROM cycle WHERE id = :id")
 
@@ -31,9 +35,17 @@ class PastCycle:
     stats: Mapping[str, Any]
 
 
-async def page(connection: AsyncConnection, *, before: int | None, count: int) -> list[PastCycle]:
-    """Up to `count` decisions, those before the one of number `before`."""
-    return [_cycle(row) for row in await connection.execute(_PAGE, {"before": before, "count": count})]
+async def page(
+    connection: AsyncConnection,
+    *,
+    before: int | None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    count: int,
+) -> list[PastCycle]:
+    """Up to `count` decisions, those before the one of number `before`; `since`, `until`: started from and before."""
+    values = {"before": before, "since": since, "until": until, "count": count}
+    return [_cycle(row) for row in await connection.execute(_PAGE, values)]
 
 
 async def one(connection: AsyncConnection, id: int) -> PastCycle | None:

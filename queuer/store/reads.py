@@ -1,11 +1,11 @@
-"""What the API answers from: workloads, their history, cycles and changesets. Reads only, bounded by a count.
+"""What the API answers from about one workload, and its history. Reads only, bounded by a count.
 
-The tree with its amounts is in `queuer.store.usage`.
+Lists are in `queuer.store.listing`, the tree with its amounts is in `queuer.store.usage`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,25 +13,11 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import NotFound
-from queuer.domain.reasons import Token
-from queuer.domain.workload import State
-from queuer.store.codec import instant, seconds
+from queuer.store.codec import seconds
 from queuer.store.cycles import Placement
+from queuer.store.listing import steps
 from queuer.store.workloads import StoredWorkload, stored_of
 
-# `:queue` means the queue and everything below it; a dot cannot occur inside a segment.
-_PAGE = text("""
-    SELECT * FROM workload
-    WHERE (CAST(:states AS text[]) IS NULL OR state = ANY(:states))
-      AND (CAST(:queue AS text) IS NULL OR queue = :queue OR starts_with(queue, :queue || '.'))
-      AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(:namespaces))
-      AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
-      AND (CAST(:name AS text) IS NULL OR name = :name)
-      AND (CAST(:token AS text) IS NULL OR token = :token)
-      AND (:deleted OR deleted_at IS NULL)
-      AND (CAST(:at AS timestamptz) IS NULL OR (submitted, uid) < (:at, :uid))
-    ORDER BY submitted DESC, uid DESC LIMIT :count
-""")
 _ONE = text("SELECT * FROM workload WHERE uid = :uid")
 _BY_REFERENCE = text("""
     SELECT * FROM workload
@@ -50,16 +36,7 @@ _REASONS = text("""
     SELECT uid, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id
 """)
 _STEPS = text("SELECT uid, at, type, data FROM event WHERE uid = :uid ORDER BY id LIMIT :count")
-# One step of the index a namespace, however many rows each has.
-_NAMESPACES = text("""
-    WITH RECURSIVE found AS (
-        SELECT min(namespace) AS namespace FROM workload
-        UNION ALL
-        SELECT (SELECT min(namespace) FROM workload WHERE namespace > found.namespace) FROM found
-        WHERE found.namespace IS NOT NULL
-    )
-    SELECT namespace FROM found WHERE namespace IS NOT NULL
-""")
+_NAMESPACES = text(steps("namespace"))
 _ADMISSIONS = text("""
     SELECT id, attempt, cycle, assignments, domains, hosts, at, landed_at, ended_at, end_cause
     FROM admission WHERE uid = :uid ORDER BY attempt
@@ -96,40 +73,6 @@ class PastAdmission:
 async def namespaces(connection: AsyncConnection) -> list[str]:
     """All namespaces that have or had a workload."""
     return list((await connection.execute(_NAMESPACES)).scalars())
-
-
-async def workloads(
-    connection: AsyncConnection,
-    *,
-    namespaces: Collection[str] | None = None,
-    states: Sequence[State] = (),
-    queue: str | None = None,
-    namespace: str | None = None,
-    name: str | None = None,
-    token: Token | None = None,
-    deleted: bool = False,
-    after: tuple[float, str] | None = None,
-    count: int = 100,
-) -> list[StoredWorkload]:
-    """Newest first. `namespaces`: of these alone; `queue`: with all below it; `after`: submit time and uid of the last
-    one seen; `deleted`: jobs that are gone, too.
-    """
-    found = await connection.execute(
-        _PAGE,
-        {
-            "namespaces": None if namespaces is None else sorted(namespaces),
-            "states": list(states) or None,
-            "queue": queue,
-            "namespace": namespace,
-            "name": name,
-            "token": token,
-            "deleted": deleted,
-            "at": None if after is None else instant(after[0]),
-            "uid": None if after is None else after[1],
-            "count": count,
-        },
-    )
-    return [stored_of(row) for row in found]
 
 
 async def workload(connection: AsyncConnection, uid: str) -> StoredWorkload:

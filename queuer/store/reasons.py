@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.reasons import Explanation
 from queuer.store.codec import execute_rows, explanation_json
+from queuer.store.events import REASONS, Event, append
 
 _RECORD = text("""
     WITH r AS (
@@ -26,7 +27,7 @@ _RECORD = text("""
     INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
     SELECT uid, to_timestamp(:at), before, token, coalesce(text, ''), coalesce(params, '{}'), :cycle
     FROM old WHERE token IS DISTINCT FROM before
-    RETURNING uid
+    RETURNING uid, id
 """)
 
 
@@ -49,6 +50,9 @@ async def record(
             columns[id(explanation)] = _columns(explanation)
     rows = ({"uid": uid, **columns[id(explanation)]} for uid, explanation in explanations.items())
     changed = await execute_rows(connection, _RECORD, rows, at=at, cycle=cycle)
+    if changed:
+        ids = [row.id for row in changed]
+        append(connection, [Event(at=at, type=REASONS, data={"from": min(ids), "to": max(ids)})])
     return frozenset(row.uid for row in changed)
 
 

@@ -15,9 +15,9 @@ from queuer.domain.queue import Order
 from queuer.domain.veil import veiled
 from queuer.solver.stored import encode
 from queuer.store.cycles import NewEviction
-from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
-from tests.api.rows import NOW, Author
+from tests.api.rows import NOW, TREE, Author
 from tests.api.test_why import decided
 from tests.store.support import workload
 
@@ -27,6 +27,7 @@ USERS = Table(
         "bob": frozenset({reads("team-b")}),
         "root": frozenset({EVERYTHING}),
         "eve": frozenset(),
+        "lead": frozenset({administers("root.research.team-a")}),
     }
 )
 
@@ -128,3 +129,24 @@ async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(
     assert evicted["reclaimAt"] == "root.research"
     for word in ("secret-b", "team-b/", '"b1"'):
         assert word not in found.text
+
+
+@pytest.mark.parametrize(
+    ("user", "named"), [("eve", False), ("alice", False), ("lead", True), ("root", True)]
+)
+async def test_who_may_use_a_queue_is_told_to_who_administers_it(
+    shared: httpx2.AsyncClient, author: Author, user: str, named: bool
+) -> None:
+    """Amounts and words of `access` are for everybody."""
+    team = "root.research.team-a"
+    access = {"users": ["carol-k"], "groups": ["secret-project"], "maxPending": 7}
+    rules = [{"user": "carol-k", "queue": team}, {"namespace": "team-a", "queue": team}]
+    queues = {**TREE["queues"], team: {**TREE["queues"][team], "access": access, "placement": []}}
+    queues["root.research"] = {**TREE["queues"]["root.research"], "placement": rules}
+    await author.tree({**TREE, "queues": queues})
+    for path in (f"queues/{team}", "queues", "queue-tree"):
+        answer = await shared.get(f"/api/v1/{path}", headers={"user": user})
+        assert ("secret-project" in answer.text) is named, path
+        assert '"maxPending":7' in answer.text
+        if user != "lead":
+            assert ("carol-k" in answer.text) is named, path

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, inherited, outbox, reads, retention, workloads
+from queuer.store import cycles, inherited, listing, outbox, retention, workloads
 from queuer.store.engine import begin
+from queuer.store.listing import Wanted
 from tests.store.support import NOW, admission, cycle, intake_of, workload
 
 PAST, LIVE = 5_000, 3
@@ -95,5 +96,5 @@ async def test_a_job_is_found_by_its_name(old: AsyncEngine) -> None:
     """Neither the table nor a whole index is read through for it, however many jobs its namespace has had."""
     async with begin(old) as connection:
         before = (await connection.execute(_BLOCKS)).scalar_one()
-        assert await reads.workloads(connection, namespace="a", name="w0", deleted=True) == []
+        assert await listing.workloads(connection, Wanted(namespace="a", name="w0", deleted=True)) == []
         assert (await connection.execute(_BLOCKS)).scalar_one() - before < 20

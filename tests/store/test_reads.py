@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.errors import NotFound
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, reads, retention, workloads
+from queuer.store import cycles, ledger, listing, reads, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
+from queuer.store.listing import Wanted
 from queuer.store.workloads import StateChange
 from tests.store.support import NOW, admission, cycle, intake_of, waits, workload
 
@@ -24,7 +25,7 @@ async def test_pages_hold_every_workload_once(engine: AsyncEngine, epoch: int) -
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
         after = None
-        while page := await reads.workloads(connection, after=after, count=7):
+        while page := await listing.workloads(connection, after=after, count=7):
             seen += [stored.workload.uid for stored in page]
             after = (page[-1].workload.submitted, page[-1].workload.uid)
             late = workload(f"late{len(seen)}", submitted=NOW + 1000 + len(seen))
@@ -47,14 +48,14 @@ async def test_filters(engine: AsyncEngine, epoch: int) -> None:
         await workloads.forget(connection, epoch, ["gone"], NOW)
 
         async def found(**filters: object) -> set[str]:
-            return {s.workload.uid for s in await reads.workloads(connection, **filters)}  # type: ignore[arg-type]
+            return {s.workload.uid for s in await listing.workloads(connection, Wanted(**filters))}  # type: ignore[arg-type]
 
         assert await found() == {"a", "ax", "ab"}
         assert await found(queue="root.a") == {"a", "ax"}
         assert await found(queue="root.a", deleted=True) == {"a", "ax", "gone"}
         assert await found(states=[State.HELD, State.RUNNING]) == {"ab"}
         assert await found(namespace="other") == {"ax"}
-        assert await found(token=Token.BEHIND_IN_QUEUE) == {"ax"}
+        assert await found(tokens=[Token.BEHIND_IN_QUEUE]) == {"ax"}
         assert await found(queue="root._") == set()
 
 

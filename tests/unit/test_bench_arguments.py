@@ -13,6 +13,7 @@ from bench import (
     agreement,
     api,
     backlog,
+    cli,
     decide,
     flood,
     history,
@@ -58,6 +59,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     api.parser: FIRST
     | {"--seconds": NOT_ABOVE_ZERO}
     | dict.fromkeys(("--nodes", "--queues", "--jobs", "--clients"), NOT_POSITIVE),
+    cli.parser: {"--runs": NOT_POSITIVE},
     decide.parser: SIZES | BUDGET | {"--seeds": NOT_POSITIVE, "--after": NOT_COUNT},
     infeasible.parser: {},
     openb.parser: {"--orders": NOT_POSITIVE, "--list": ("x",)},

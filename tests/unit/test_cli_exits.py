@@ -31,6 +31,7 @@ READING = [
     ["queue", "where", "-n", "team-a"],
     ["share"],
     ["status"],
+    ["topo"],
     ["wait", JOB],
     ["whoami"],
     ["why", "--all"],
@@ -40,8 +41,8 @@ ON_JOBS = [["evict", JOB], ["hold", JOB], ["prioritise", JOB, "--priority", "5"]
 ON_QUEUES = [["queue", verb, QUEUE] for verb in ("drain", "hold", "resume")]
 BY_FILE = [["apply", "-f", FILE], ["diff", "-f", FILE], ["plan", "-f", FILE]]
 EVERY = [*READING, *ON_JOBS, *ON_QUEUES, *BY_FILE]
-ELSEWHERE = {"completion", "db", "local", "serve", "sim"}
-"""Verbs that work on this machine."""
+ELSEWHERE = {"completion", "db", "doctor", "local", "login", "logout", "open", "serve", "sim", "top"}
+"""Verbs that work on this machine, or whose end is another matter than the server's answer."""
 
 
 def _refuse(error: Callable[[httpx2.Request], Exception]) -> httpx2.MockTransport:

@@ -124,10 +124,10 @@ async def list_changesets(
 ) -> models.ChangesetList:
     """Applied changesets, newest first."""
     await _require_history(asker, root)
-    before = None if cursor is None else int(read_cursor(cursor)[0])
+    before = None if cursor is None else read_cursor(cursor, "revision", int)[0]
     found = await history.page(snapshot, root=root, before=before, count=limit + 1)
     items = [applied(each) for each in found[:limit]]
-    following = make_cursor(found[limit - 1].revision, "changeset") if len(found) > limit else None
+    following = make_cursor("revision", found[limit - 1].revision) if len(found) > limit else None
     if following is not None:
         response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
     return models.ChangesetList(items=items, next=following)
@@ -157,7 +157,7 @@ async def apply_changeset(
     asker: Asking,
     request: Request,
     id: UUID,
-    body: Annotated[models.Reason | None, Body()] = None,
+    body: Annotated[models.ReasonGiven | None, Body()] = None,
 ) -> models.Changeset:
     """Apply a plan: all of it, or nothing where what it touches has been changed since."""
     reason = body.reason if body is not None else ""

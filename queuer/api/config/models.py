@@ -126,7 +126,7 @@ class ChangesetList(Model):
     next: str | None
 
 
-class Reason(Model):
+class ReasonGiven(Model):
     """Why, for the audit."""
 
     reason: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00]*$")] = ""

@@ -16,10 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.models import TreePlan
 from queuer.api.config.writing import change, check, require_reason, stale
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, source
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, one_view, source
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
+from queuer.api.identity.names import told
 from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT
@@ -40,12 +41,17 @@ _ETAG = re.compile(r'"\d{1,18}"')
     },
 )
 async def get_queue_tree(
-    snapshot: Snapshot,
+    engine: Engine,
+    asker: Asking,
     root: Annotated[str, Query(description="Only this queue and all below it.")] = ROOT,
     accept: Annotated[str, Header()] = JSON,
 ) -> Response:
-    """The configuration as a QueueTree document to apply again; YAML where `Accept` asks for it."""
-    config = await load_config(snapshot)
+    """The configuration as a QueueTree document to apply again; YAML where `Accept` asks for it.
+
+    Users and groups that a queue names are there for who administers it.
+    """
+    async with one_view(engine) as connection:
+        config = await load_config(connection)
     if root not in config.tree:
         raise no_queue(config.tree, root)
     inside = [
@@ -63,6 +69,7 @@ async def get_queue_tree(
             topology=config.topology if whole and spoken else None,
         )
     )
+    document["queues"] = await told(asker, document["queues"])
     headers = {"ETag": etag(config.revision), "Vary": "Accept"}
     if "yaml" in accept:
         text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.http.lists import Page
 from queuer.api.models import Amounts, Model
 from queuer.api.workloads.models import ReasonDetail
 
@@ -118,7 +119,7 @@ class Cycle(Model):
     replayable: bool = Field(description="Whether it is the one that is stored.")
 
 
-class CycleList(Model):
+class CycleList(Page):
     """Decisions, newest first."""
 
     items: list[Cycle]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
+from queuer.api.http.lists import Cursor, Fields, Limit, answer, chosen, standing
+from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.api.words import instant
 from queuer.domain.errors import NotFound
@@ -22,25 +24,37 @@ READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
-@router.get("/cycles")
+async def _allowed(asker: Asking) -> None:
+    await asker.require(READ)
+
+
+@router.get("/cycles", response_model=models.CycleList, dependencies=[Depends(_allowed)])
 async def list_cycles(
     request: Request,
-    response: Response,
     snapshot: Snapshot,
-    asker: Asking,
     *,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    cursor: str | None = None,
-) -> models.CycleList:
+    since: Annotated[Instant | None, Query(description="Started then or later.")] = None,
+    until: Annotated[Instant | None, Query(description="Started before then.")] = None,
+    fields: Fields = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
     """Decisions, newest first."""
-    await asker.require(READ)
-    before = None if cursor is None else int(read_cursor(cursor)[0])
-    found = await pastcycles.page(snapshot, before=before, count=limit + 1)
+    columns = chosen(fields, models.Cycle)
+    found = await pastcycles.page(
+        snapshot,
+        before=None if cursor is None else read_cursor(cursor, "id", int)[0],
+        since=since,
+        until=until,
+        count=limit + 1,
+    )
     newest = await stored.newest_number(snapshot)
-    following = make_cursor(found[limit - 1].id, "cycle") if len(found) > limit else None
-    if following is not None:
-        response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
-    return models.CycleList(items=[_cycle(each, newest) for each in found[:limit]], next=following)
+    page = models.CycleList(
+        items=[_cycle(each, newest) for each in found[:limit]],
+        next=make_cursor("id", found[limit - 1].id) if len(found) > limit else None,
+        **await standing(snapshot),
+    )
+    return answer(request, page, fields=columns, following=page.next)
 
 
 @router.get("/cycles/{id}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 
 from queuer.api.models import Model
 
 JSONL = "application/jsonl"
 LINES: dict[int | str, dict[str, Any]] = {200: {"content": {JSONL: {"schema": {"type": "string"}}}}}
-"""What a route that answers so declares."""
+"""What a list that answers so declares."""
 
 
 def wants_lines(request: Request) -> bool:
@@ -20,15 +20,7 @@ def wants_lines(request: Request) -> bool:
     return any(each.partition(";")[0].strip().lower() == JSONL for each in accepted)
 
 
-def lines(items: Sequence[Model], link: str | None) -> Response:
-    """The page as lines."""
-    body = "".join(f"{item.model_dump_json(by_alias=True)}\n" for item in items)
-    headers = {"Vary": "Accept"} | ({"Link": link} if link is not None else {})
-    return Response(body, media_type=JSONL, headers=headers)
-
-
-def link_to(request: Request, parameter: str, following: int | None) -> str | None:
-    """The header that names the next page, None = there is none."""
-    if following is None:
-        return None
-    return f'<{request.url.include_query_params(**{parameter: following})}>; rel="next"'
+def lines(items: Sequence[Model], fields: Collection[str] | None) -> str:
+    """The items as lines; `fields`: these attributes alone, None = all."""
+    include = None if fields is None else set(fields)
+    return "".join(f"{item.model_dump_json(by_alias=True, include=include)}\n" for item in items)

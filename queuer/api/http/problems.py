@@ -15,7 +15,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from queuer.api.models import Problem
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -192,17 +191,8 @@ def code_of(error: QueuerError) -> str:
     return next((code for base, code in bases if isinstance(error, base)), "internal")
 
 
-def _schema() -> dict[str, Any]:
-    schema = Problem.model_json_schema()
-    schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldError"]
-    return schema
-
-
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"description": "A problem (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _schema()}}}
-    for status in ("default", 422)
-}
-"""Declared on every route; 422 by number too, else the framework declares its own."""
+RESPONSES: dict[int | str, dict[str, Any]] = {422: {"description": "A problem (RFC 9457)."}}
+"""Declared on every route, else the framework declares its own 422; the document says the rest (`api/document.py`)."""
 
 
 def unknown_kind(code: str) -> NotFound:

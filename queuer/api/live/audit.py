@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.deps import PREFIX, Asking, Snapshot
-from queuer.api.http.lines import LINES, lines, link_to, wants_lines
-from queuer.api.identity.rights import Asker, Forbidden, Resource, Right, Verb
+from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
+from queuer.api.http.lines import LINES
+from queuer.api.http.lists import Fields, Limit, Page, answer, chosen, queue_of, standing
+from queuer.api.http.times import Instant
+from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
 from queuer.api.models import Model
 from queuer.api.words import instant
 from queuer.domain.queue import ROOT
-from queuer.store import audit, events, lookup
+from queuer.store import audit
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -37,36 +37,52 @@ class AuditEntry(Model):
     detail: dict[str, Any]
 
 
-class AuditList(Model):
+class AuditList(Page):
     """A page, newest first. It may be short, or empty, while `next` says that there is more."""
 
-    as_of: datetime
-    seq: int = Field(description="The newest event.")
     items: list[AuditEntry]
-    next: int | None = Field(description="What to give as `after` for the next page.")
+    next: int | None = Field(description="The `cursor` of the next page; `after` means the same.")
+
+
+async def _seen(engine: Engine, asker: Asking) -> frozenset[str] | None:
+    """The queues whose entries the caller sees; None = all entries. Raises Forbidden for who administers none."""
+    if await asker.may(_ALL):
+        return None
+    async with one_view(engine) as connection:
+        paths = {ROOT, *(queue.path for queue in (await load_config(connection)).tree)}
+    found = await asker.administered(paths)
+    if not found:
+        raise Forbidden(asker.caller, _ALL)
+    return found
 
 
 @router.get("/audit", response_model=AuditList, responses=LINES)
 async def list_audit(
-    snapshot: Snapshot,
-    asker: Asking,
     request: Request,
-    response: Response,
+    paths: Annotated[frozenset[str] | None, Depends(_seen)],  # before Snapshot: see deps.Visible
+    snapshot: Snapshot,
     *,
     target: Annotated[
         str | None, Query(max_length=253, description="A queue with all below it, or the uid of a job.")
     ] = None,
     actor: Annotated[str | None, Query(max_length=1024)] = None,
-    after: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> AuditList | Response:
+    since: Annotated[Instant | None, Query(description="Done then or later.")] = None,
+    until: Annotated[Instant | None, Query(description="Done before then.")] = None,
+    after: Annotated[int | None, Query(ge=0, description="The same as `cursor`.")] = None,
+    fields: Fields = None,
+    limit: Limit = 100,
+    cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
+) -> Response:
     """Entries that the caller may see, the newest first."""
+    columns = chosen(fields, AuditEntry)
     found = await audit.page(
         snapshot,
-        before=after,
-        target=target,
+        before=after if cursor is None else cursor,
+        target=queue_of(target),
         actor=actor,
-        paths=await _administered(asker, snapshot),
+        since=since,
+        until=until,
+        paths=paths,
         count=limit,
     )
     items = [
@@ -83,21 +99,5 @@ async def list_audit(
         )
         for row in found.rows
     ]
-    link = link_to(request, "after", found.next)
-    if wants_lines(request):
-        return lines(items, link)
-    if link is not None:
-        response.headers["Link"] = link
-    now, seq = await lookup.now(snapshot), await events.newest(snapshot)
-    return AuditList(as_of=instant(now), seq=seq, items=items, next=found.next)
-
-
-async def _administered(asker: Asker, connection: AsyncConnection) -> Collection[str] | None:
-    """The queues whose entries the caller sees; None = all entries. Raises Forbidden for who administers none."""
-    if await asker.may(_ALL):
-        return None
-    config = await load_config(connection)
-    found = await asker.administered({ROOT, *(queue.path for queue in config.tree)})
-    if not found:
-        raise Forbidden(asker.caller, _ALL)
-    return found
+    page = AuditList(items=items, next=found.next, **await standing(snapshot))
+    return answer(request, page, fields=columns, following=page.next, exports=True)

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from queuer.api.deps import PREFIX, Asking, Snapshot
-from queuer.api.http.lines import LINES, lines, link_to, wants_lines
+from queuer.api.deps import PREFIX, Snapshot, Visible
+from queuer.api.http.lines import LINES
+from queuer.api.http.lists import Fields, Limit, Page, QueueAndBelow, answer, chosen, queue_of, standing
+from queuer.api.http.times import Instant
 from queuer.api.models import Model
 from queuer.api.queues.views import check_queue
 from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.store import events, lookup, reads
+from queuer.store import events
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 
@@ -33,56 +35,56 @@ class EventItem(Model):
     data: dict[str, Any]
 
 
-class EventList(Model):
+class EventList(Page):
     """A page. It may be short, or empty, while `next` says that there is more."""
 
-    as_of: datetime
-    seq: int = Field(description="The newest event of all, shown or not: go on with `after` from here.")
     items: list[EventItem]
-    next: int | None = Field(description="What to give as `after`, or `before`, for the next page.")
+    next: int | None = Field(
+        description="The `cursor` of the next page; `after`, or `before`, means the same."
+    )
 
 
 @router.get("/events", response_model=EventList, responses=LINES)
 async def list_events(
-    snapshot: Snapshot,
-    asker: Asking,
     request: Request,
-    response: Response,
+    namespaces: Visible,
+    snapshot: Snapshot,
     *,
     after: Annotated[int | None, Query(ge=0, description="Later than this event, oldest first.")] = None,
     before: Annotated[int | None, Query(ge=0, description="Earlier than this event, newest first.")] = None,
     type: Annotated[str | None, Query(max_length=63, description="A type, or its first word.")] = None,
-    queue: Annotated[str | None, Query(description="This queue and all below it.")] = None,
+    queue: QueueAndBelow = None,
     uid: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> EventList | Response:
+    since: Annotated[Instant | None, Query(description="Happened then or later.")] = None,
+    until: Annotated[Instant | None, Query(description="Happened before then.")] = None,
+    fields: Fields = None,
+    limit: Limit = 100,
+    cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
+) -> Response:
     """Events that the caller may see: the newest first, or with `after` in the order in which they happened."""
     if after is not None and before is not None:
         raise InvalidInput(
             FieldProblem(field="before", message="goes not with after", hint="give one of them")
         )
-    if queue is not None:
-        await check_queue(snapshot, queue)
+    forward, below, columns = after is not None, queue_of(queue), chosen(fields, EventItem)
+    edge = cursor if cursor is not None else after if forward else before
+    if below is not None:
+        await check_queue(snapshot, below)
     found = await events.page(
         snapshot,
-        after=after,
-        before=before,
+        after=edge if forward else None,
+        before=None if forward else edge,
         type=type,
-        queue=queue,
+        queue=below,
         uid=uid,
-        namespaces=None
-        if await asker.reads_everything()
-        else await asker.readable(await reads.namespaces(snapshot)),
+        since=since,
+        until=until,
+        namespaces=namespaces,
         count=limit,
     )
     items = [
         EventItem(id=id, at=instant(e.at), type=e.type, uid=e.uid, queue=e.queue, data=dict(e.data))
         for id, e in found.rows
     ]
-    link = link_to(request, "before" if after is None else "after", found.next)
-    if wants_lines(request):
-        return lines(items, link)
-    if link is not None:
-        response.headers["Link"] = link
-    now, seq = await lookup.now(snapshot), await events.newest(snapshot)
-    return EventList(as_of=instant(now), seq=seq, items=items, next=found.next)
+    page = EventList(items=items, next=found.next, **await standing(snapshot))
+    return answer(request, page, fields=columns, following=page.next, exports=True)

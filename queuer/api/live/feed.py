@@ -154,7 +154,7 @@ class Feed:
     # The reader
 
     def _forget(self) -> None:
-        self._mark = Mark(event=0, reason=0, cycle=0)
+        self._mark = Mark(event=0, cycle=0)
         self._oldest = 0
         self._past: deque[Batch] = deque()
         self._amounts: Mapping[str, Any] = {}

@@ -15,10 +15,10 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.deps import PREFIX, Settings, Snapshot
+from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.live.controller import Controller, ControllerState, controller
 from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
-from queuer.api.queues.models import Cycle
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
 from queuer.domain.quantity import add, format_quantity, format_resources
@@ -104,7 +104,7 @@ class Overview(Model):
 
     as_of: datetime
     controller: Controller
-    cycle: Cycle | None
+    cycle: NewestCycle | None
     counts: dict[State, int] = Field(description="Workloads that have not ended.")
     queues: int
     oldest_admissible: datetime | None = Field(description="Since when work waits for room alone.")
@@ -134,9 +134,7 @@ async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
     return Overview(
         as_of=instant(now),
         controller=leader,
-        cycle=None
-        if cycle is None
-        else Cycle(id=cycle.id, finished=instant(cycle.finished_at), status=cycle.status),
+        cycle=newest_cycle(cycle),
         counts=await summary.states(snapshot),
         queues=len(view.queues),
         oldest_admissible=instant_or_none(view.queues[ROOT].since),

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from queuer import __version__
-from queuer.api.deps import Engine, Settings, asking, one_view
+from queuer.api.deps import Engine, Settings, asking, one_view, visible
 from queuer.api.http import problems
 from queuer.api.identity.rights import Asker, Unauthenticated
 from queuer.api.pages.html import TEMPLATES, short
@@ -23,10 +23,11 @@ from queuer.api.queues import views as queue_views
 from queuer.api.queues.models import Account, Queue, QueueList
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.api.workloads import views as workload_views
-from queuer.api.workloads.models import Workload, WorkloadList
+from queuer.api.workloads.models import Workload
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.workload import State
-from queuer.store import reads
+from queuer.store import listing
+from queuer.store.listing import Wanted
 
 router = APIRouter(include_in_schema=False)
 
@@ -47,6 +48,14 @@ _ICON = (
 
 
 _STYLE = resources.files("queuer.api.pages").joinpath("templates/page.css").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The newest jobs of a list; `more`: there are others."""
+
+    jobs: Sequence[Workload]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +94,18 @@ async def page(
         logged_in=settings.authentication is not Authentication.NONE,
     )
     stale_after = settings.stale_after
+    namespaces = await visible(engine, who)
     async with one_view(engine) as snapshot:
-        everything = await who.reads_everything()
-        namespaces = None if everything else await who.readable(await reads.namespaces(snapshot))
         waiting, active = [
-            await workload_views.workloads(
-                snapshot, namespaces=namespaces, states=states, limit=ROWS, stale_after=stale_after
-            )
+            await listing.workloads(snapshot, Wanted(namespaces=namespaces, states=states), count=ROWS + 1)
             for states in (WAITING, ACTIVE)
         ]
+        jobs = [await workload_views.rows(snapshot, found[:ROWS]) for found in (waiting, active)]
         queues = await queue_views.queues(snapshot, stale_after=stale_after)
-    return HTMLResponse(render(choice, queues=queues, waiting=waiting, active=active))
+    more = [len(found) > ROWS for found in (waiting, active)]
+    return HTMLResponse(
+        render(choice, queues=queues, waiting=Shown(jobs[0], more[0]), active=Shown(jobs[1], more[1]))
+    )
 
 
 def _banner(settings: ApiSettings, who: Asker) -> str:
@@ -104,7 +114,7 @@ def _banner(settings: ApiSettings, who: Asker) -> str:
     return OPEN_BANNER if settings.open_network else LOOPBACK_BANNER
 
 
-def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: WorkloadList) -> str:
+def render(choice: Choice, *, queues: QueueList, waiting: Shown, active: Shown) -> str:
     """The page's HTML."""
     now, names = queues.as_of, resources_of(queues.items)
     shown = choice.resource if choice.resource in names else next(iter(names), "")
@@ -124,10 +134,10 @@ def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: 
         resource=shown,
         resources=[{"name": name, "query": urlencode({"resource": name} | kept)} for name in names],
         rows=tree_rows(queues.items, shown, now) if shown else [],
-        waiting=[_job(job, job.submitted, now) for job in reversed(waiting.items)],
-        more_waiting=waiting.next is not None,
-        active=[_job(job, job.landed or job.admitted or job.submitted, now) for job in active.items],
-        more_active=active.next is not None,
+        waiting=[_job(job, job.submitted, now) for job in reversed(waiting.jobs)],
+        more_waiting=waiting.more,
+        active=[_job(job, job.landed or job.admitted or job.submitted, now) for job in active.jobs],
+        more_active=active.more,
     )
 
 

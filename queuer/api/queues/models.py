@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.http.lists import Page
 from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
 from queuer.api.workloads.models import Workload
@@ -72,22 +73,13 @@ class Queue(Model):
     oldest_pending: datetime | None
 
 
-class Cycle(Model):
-    """The newest run of the decision."""
-
-    id: int
-    finished: datetime
-    status: str
-
-
-class QueueList(Model):
-    """All queues, parents before children."""
+class QueueList(Page):
+    """Queues, parents before children."""
 
     items: list[Queue]
+    next: str | None = None
     revision: int
-    cycle: Cycle | None
     controller: Controller
-    as_of: datetime
 
 
 class Room(Model):

@@ -28,7 +28,7 @@ class Step(Model):
     rule: dict[str, Any] = Field(description="As it is written under `placement`.")
 
 
-class Placement(Model):
+class PlacementPreview(Model):
     """Where a job of this namespace and user would go."""
 
     namespace: str
@@ -57,7 +57,7 @@ async def get_placement(
     ] = ROOT,
     user: Annotated[str | None, Query(max_length=512, description="Default: who asks.")] = None,
     group: Annotated[str | None, Query(max_length=512, description="A group of theirs.")] = None,
-) -> Placement:
+) -> PlacementPreview:
     """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits."""
     tree = (await load_config(snapshot)).tree
     who = asker.caller.name if user is None else user
@@ -69,7 +69,7 @@ async def get_placement(
     )
     wrong = check_queue(job, tree) or check_user(job, groups, tree)
     usable = [leaf for leaf in usable_leaves(job, tree) if tree.access(leaf).admits(who, groups)]
-    return Placement(
+    return PlacementPreview(
         namespace=namespace,
         user=who,
         groups=groups,

@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, Standing, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, Standing, Visible, one_view
+from queuer.api.http.cursor import make_cursor, read_cursor
+from queuer.api.http.lists import (
+    MOST,
+    Count,
+    Counting,
+    Cursor,
+    Fields,
+    Limit,
+    QueueAndBelow,
+    answer,
+    chosen,
+    queue_of,
+    words,
+)
 from queuer.api.http.times import Instant
+from queuer.api.identity.names import told
+from queuer.api.identity.rights import Asker
 from queuer.api.live.controller import controller
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
 from queuer.api.words import instant
-from queuer.domain.queue import ROOT
-from queuer.store import lookup, reads
+from queuer.domain.queue import ROOT, QueueState
+from queuer.store import lookup
 
 router = APIRouter(prefix=PREFIX, tags=["queues"])
-MAX_PAGE = 1000
 _NO_CYCLE = "No cycle has seen this queue yet."
 
 
-@router.get("/queues")
-async def list_queues(snapshot: Snapshot, settings: Settings) -> models.QueueList:
-    """All queues, parents before children, with amounts of their subtrees from one moment."""
-    return await views.queues(snapshot, stale_after=settings.stale_after)
+@router.get("/queues", response_model=models.QueueList)
+async def list_queues(
+    request: Request,
+    engine: Engine,
+    asker: Asking,
+    settings: Settings,
+    *,
+    queue: QueueAndBelow = None,
+    state: Annotated[str | None, Query(description="Comma-separated states that are in force.")] = None,
+    count: Count = Counting.NONE,
+    fields: Fields = None,
+    limit: Annotated[int | None, Query(ge=1, le=MOST, description="Default: all.")] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """Queues, parents before children, with amounts of their subtrees from one moment."""
+    below, columns = queue_of(queue), chosen(fields, models.Queue)
+    async with one_view(engine) as connection:
+        if below is not None:
+            await views.check_queue(connection, below)
+        page = await views.queues(
+            connection,
+            stale_after=settings.stale_after,
+            below=below,
+            states=words(state, QueueState, field="state"),
+            after=None if cursor is None else read_cursor(cursor, "path", str)[0],
+            limit=limit,
+            total=count is Counting.EXACT,
+        )
+    page = page.model_copy(update={"items": await _told(asker, page.items)})
+    if page.next is not None:
+        page = page.model_copy(update={"next": make_cursor("path", page.next)})
+    return answer(request, page, fields=columns, following=page.next)
 
 
 @router.get("/queues/{path}")
-async def get_queue(snapshot: Snapshot, path: str) -> models.Queue:
+async def get_queue(engine: Engine, asker: Asking, path: str) -> models.Queue:
     """One queue by its path, e.g. `root.research.team-a`."""
-    return await views.queue(snapshot, path)
+    async with one_view(engine) as connection:
+        found = await views.queue(connection, path)
+    return (await _told(asker, [found]))[0]
+
+
+async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Queue]:
+    """Without the people that they name, but for who administers them."""
+    said = {each.path: {"access": each.access, "placement": each.placement} for each in queues}
+    found = await told(asker, said)
+    return [each.model_copy(update=found[each.path]) for each in queues]
 
 
 @router.get("/queues/{path}/headroom")
@@ -60,12 +113,12 @@ async def get_pending(
     response: Response,
     engine: Engine,
     standing: Standing,
-    asker: Asking,
+    readable: Visible,
     settings: Settings,
     *,
     path: str,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> models.Pending:
     """Who waits in a queue and below, in the order of the last cycle.
 
@@ -78,8 +131,6 @@ async def get_pending(
     number, ranks = known or (None, None)
     async with one_view(engine) as connection:
         await views.check_queue(connection, path)
-        everything = await asker.reads_everything()
-        readable = None if everything else await asker.readable(await reads.namespaces(connection))
         items, end = await pending.page(connection, path, ranks, readable=readable, limit=limit, after=after)
         page = models.Pending(
             items=items,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.http.lists import standing
 from queuer.api.live.controller import controller
 from queuer.api.queues import models
-from queuer.api.words import instant, instant_or_none, quantity_or_none
+from queuer.api.words import instant_or_none, quantity_or_none
 from queuer.domain.access import export_access
 from queuer.domain.document import export_policy
 from queuer.domain.errors import NotFound
@@ -22,24 +23,42 @@ from queuer.store.config import Kind, load_config
 from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
 
 
-async def queues(connection: AsyncConnection, *, stale_after: float) -> models.QueueList:
-    """All queues with their amounts, parents before children."""
+async def queues(
+    connection: AsyncConnection,
+    *,
+    stale_after: float,
+    below: str | None = None,
+    states: Collection[QueueState] = (),
+    after: str | None = None,
+    limit: int | None = None,
+    total: bool = False,
+) -> models.QueueList:
+    """Queues with their amounts, parents before children. `below`: this one and all below it; `states`: in force;
+    `after`: the last path of the page before.
+    """
     view = await tree_view(connection)
-    cycle = await lookup.newest_cycle(connection)
-    capacity = _capacity(cycle)
+    capacity = _capacity(await lookup.newest_cycle(connection))
+    meant = [
+        found
+        for path, found in sorted(view.queues.items(), key=lambda item: _place(item[0]))
+        if (below is None or below in view.config.tree.lineage(path))
+        and (not states or view.config.tree.effective_state(path) in states)
+    ]
+    rest = [found for found in meant if after is None or _place(found.queue.path) > _place(after)]
+    page = rest[:limit]
     return models.QueueList(
-        items=[_queue(view, found, capacity) for found in view.queues.values()],
+        items=[_queue(view, found, capacity) for found in page],
+        next=page[-1].queue.path if len(rest) > len(page) else None,
+        total=len(meant) if total else None,
         revision=view.config.revision,
-        cycle=_cycle(cycle),
         controller=await controller(connection, stale_after=stale_after),
-        as_of=instant(await lookup.now(connection)),
+        **await standing(connection),
     )
 
 
-def _cycle(cycle: lookup.NewestCycle | None) -> models.Cycle | None:
-    if cycle is None:
-        return None
-    return models.Cycle(id=cycle.id, finished=instant(cycle.finished_at), status=cycle.status)
+def _place(path: str) -> tuple[str, ...]:
+    """Its place among all paths: parents before children, siblings by name, a queue with all below it together."""
+    return tuple(path.split("."))
 
 
 async def queue(connection: AsyncConnection, path: str) -> models.Queue:

@@ -32,7 +32,9 @@ LONGEST_WAIT = 10.0
 _POLL = 0.1
 _ADDRESS = "/workloads/{uid}"
 _LARGEST = 2**63 - 1
-_DONE: dict[int | str, dict[str, Any]] = {200: {"description": "The controller has answered within `wait`."}}
+_ANSWERED = "The controller has answered within `wait`."
+_DONE: dict[int | str, dict[str, Any]] = {200: {"model": ordered.Command, "description": _ANSWERED}}
+_ALL_DONE: dict[int | str, dict[str, Any]] = {200: {"model": ordered.Items, "description": _ANSWERED}}
 
 
 def _wait(
@@ -195,25 +197,25 @@ async def patch_workload(desk: Desk, uid: str, body: ordered.Prioritisation) -> 
 # Many
 
 
-@router.post("/workloads:hold", status_code=202, responses=_DONE)
+@router.post("/workloads:hold", status_code=202, responses=_ALL_DONE)
 async def hold_workloads(desk: Desk, body: ordered.Those) -> ordered.Items:
     """Hold many jobs, each for itself."""
     return await desk.many(body.uids, CommandVerb.HOLD, reason=body.reason)
 
 
-@router.post("/workloads:release", status_code=202, responses=_DONE)
+@router.post("/workloads:release", status_code=202, responses=_ALL_DONE)
 async def release_workloads(desk: Desk, body: ordered.Those) -> ordered.Items:
     """Release many jobs, each for itself."""
     return await desk.many(body.uids, CommandVerb.RELEASE, reason=body.reason)
 
 
-@router.post("/workloads:evict", status_code=202, responses=_DONE)
+@router.post("/workloads:evict", status_code=202, responses=_ALL_DONE)
 async def evict_workloads(desk: Desk, body: ordered.EvictionOfThose) -> ordered.Items:
     """Evict many jobs, each for itself."""
     return await desk.many(body.uids, CommandVerb.EVICT, reason=body.reason, hold=body.hold)
 
 
-@router.post("/workloads:prioritise", status_code=202, responses=_DONE)
+@router.post("/workloads:prioritise", status_code=202, responses=_ALL_DONE)
 async def prioritise_workloads(desk: Desk, body: ordered.PrioritisationOfThose) -> ordered.Items:
     """Give many jobs another priority, each for itself."""
     return await desk.many(body.uids, CommandVerb.PRIORITISE, reason=body.reason, priority=body.priority)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.http.lists import Page
 from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
 from queuer.domain.reasons import Token, Verdict
@@ -64,13 +65,24 @@ class Workload(Model):
     override: Override | None = None
 
 
-class WorkloadList(Model):
-    """A page of workloads; ask for the next one with `cursor=next`."""
+class WorkloadGroup(Model):
+    """Live jobs that are alike. `key`: what they have in common; null: they have none, as running ones no reason."""
+
+    key: str | None
+    jobs: int
+    amounts: Amounts = Field(description="What all of them ask for together.")
+    oldest: datetime = Field(description="The earliest submit time.")
+    newest: datetime = Field(description="The latest submit time.")
+
+
+class WorkloadList(Page):
+    """A page of workloads; ask for the next one with `cursor=next`. With `groupBy` it has groups and no items."""
 
     items: list[Workload]
     next: str | None
+    groups: list[WorkloadGroup] | None = Field(default=None, description="Those of most jobs first.")
+    groups_total: int | None = Field(default=None, description="How many groups there are, shown or not.")
     controller: Controller
-    as_of: datetime
 
 
 class ReasonDetail(Reason):

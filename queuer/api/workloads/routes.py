@@ -1,25 +1,18 @@
-"""Workloads: a slim, paged list, and each with everything that is known of it and why it waits."""
+"""One workload, with everything that is known of it and why it waits. The list is in `lists`."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy.ext.asyncio import AsyncConnection
+from fastapi import APIRouter
 
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view
-from queuer.api.http.cursor import read_cursor
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
-from queuer.api.queues.views import check_queue
 from queuer.api.workloads import redact, views
-from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail, WorkloadList
-from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import nearest
-from queuer.domain.reasons import Token
+from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.domain.workload import State
-from queuer.store import reads
 from queuer.store.reads import no_workload
 from queuer.store.stored import StoredRow
 
@@ -27,48 +20,6 @@ W = TypeVar("W", bound=StrEnum)
 
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 MAX_PAGE = 1000
-
-
-@router.get("/workloads")
-async def list_workloads(
-    request: Request,
-    response: Response,
-    snapshot: Snapshot,
-    asker: Asking,
-    settings: Settings,
-    *,
-    queue: Annotated[str | None, Query(description="This queue and all below it.")] = None,
-    namespace: str | None = None,
-    name: str | None = None,
-    state: Annotated[str | None, Query(description="Comma-separated states.")] = None,
-    reason: Annotated[str | None, Query(description="A reason token.")] = None,
-    deleted: Annotated[bool, Query(description="Also jobs whose object is gone.")] = False,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-) -> WorkloadList:
-    """Workloads of the namespaces that the caller may read, the newest submitted first.
-
-    Pages are stable while workloads come and go.
-    """
-    if queue is not None:
-        await check_queue(snapshot, queue)
-    page = await views.workloads(
-        snapshot,
-        namespaces=await _readable(asker, snapshot),
-        queue=queue,
-        namespace=namespace,
-        name=name,
-        states=_states(state),
-        token=None if reason is None else _word(reason, Token, field="reason"),
-        deleted=deleted,
-        limit=limit,
-        stale_after=settings.stale_after,
-        after=None if cursor is None else read_cursor(cursor),
-    )
-    if page.next is not None:
-        url = request.url.include_query_params(cursor=page.next)
-        response.headers["Link"] = f'<{url}>; rel="next"'
-    return page
 
 
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
@@ -121,30 +72,9 @@ async def get_explanation(
     return (await get_workload(engine, newest, asker, settings, uid)).explanation
 
 
-async def _readable(asker: Asker, connection: AsyncConnection) -> frozenset[str] | None:
-    """The namespaces whose jobs the caller sees; None: all."""
-    if await asker.reads_everything():
-        return None
-    return await asker.readable(await reads.namespaces(connection))
-
-
 async def _explained(
     found: WorkloadDetail, newest: Newest, row: StoredRow | None, asker: Asker
 ) -> WorkloadDetail:
     """With all that the newest cycle has to say, worked out when no connection is held any more."""
     waits = found.state is State.QUEUED and found.explanation.primary is not None
     return await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
-
-
-def _states(text: str | None) -> tuple[State, ...]:
-    return tuple(_word(part, State, field="state") for part in (text or "").split(",") if part)
-
-
-def _word(text: str, words: type[W], *, field: str) -> W:
-    try:
-        return words(text)
-    except ValueError as error:
-        problem = FieldProblem(
-            field=field, message=f"{text!r} is not one of the words", hint=nearest(text, words)
-        )
-        raise InvalidInput(problem) from error

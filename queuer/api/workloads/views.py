@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.http.cursor import make_cursor
 from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
@@ -32,47 +31,15 @@ _UNSEEN = {
 }
 
 
-async def workloads(
-    connection: AsyncConnection,
-    *,
-    namespaces: Collection[str] | None = None,
-    states: Sequence[State] = (),
-    queue: str | None = None,
-    namespace: str | None = None,
-    name: str | None = None,
-    token: Token | None = None,
-    deleted: bool = False,
-    limit: int,
-    stale_after: float,
-    after: tuple[float, str] | None = None,
-) -> models.WorkloadList:
-    """A page of workloads, the newest submitted first. `namespaces`: of these alone, None = of all."""
-    found = await reads.workloads(
-        connection,
-        namespaces=namespaces,
-        states=states,
-        queue=queue,
-        namespace=namespace,
-        name=name,
-        token=token,
-        deleted=deleted,
-        after=after,
-        count=limit + 1,
-    )
-    page = found[:limit]
+async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> list[models.Workload]:
+    """Rows of a list, with where they are and what they hold."""
     admitted = [w for w in page if w.admission_id]
     places = await lookup.domains(connection, [w.admission_id for w in admitted if w.admission_id])
     holds = await lookup.held(connection, [w.workload.uid for w in admitted])
-    last = page[-1].workload if len(found) > limit else None
-    return models.WorkloadList(
-        items=[
-            _workload(stored, places.get(stored.admission_id or "", ()), holds.get(stored.workload.uid))
-            for stored in page
-        ],
-        next=None if last is None else make_cursor(last.submitted, last.uid),
-        controller=await controller(connection, stale_after=stale_after),
-        as_of=instant(await lookup.now(connection)),
-    )
+    return [
+        _workload(stored, places.get(stored.admission_id or "", ()), holds.get(stored.workload.uid))
+        for stored in page
+    ]
 
 
 async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> models.WorkloadDetail:

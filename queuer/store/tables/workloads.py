@@ -75,6 +75,10 @@ workload = Table(
         postgresql_where=text("state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"),
     ),
     Index("ix_workload_submitted", "submitted", "uid"),
+    Index("ix_workload_namespace", "namespace", "submitted", "uid"),
+    Index("ix_workload_queue", "queue", "submitted", "uid"),
+    Index("ix_workload_user", "user_name", "submitted", "uid"),
+    Index("ix_workload_unsuccessful", "submitted", "uid", postgresql_where=text("state <> 'Succeeded'")),
     Index("ix_workload_reference", "namespace", "name", "submitted"),
     Index(
         "ix_workload_ended",

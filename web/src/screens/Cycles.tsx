@@ -12,7 +12,7 @@ import { Answer, Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
 import { grouped } from "../text/quantity";
 
-type Cycle = components["schemas"]["queuer__api__cycles__models__Cycle"];
+type Cycle = components["schemas"]["Cycle"];
 
 const STRIP = 200;
 

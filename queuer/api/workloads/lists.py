@@ -1,0 +1,150 @@
+"""`GET /workloads`: slim rows in pages, or counts and amounts of those that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
+from queuer.api.http.cursor import make_cursor, read_cursor
+from queuer.api.http.lists import (
+    Count,
+    Counting,
+    Cursor,
+    Fields,
+    Limit,
+    QueueAndBelow,
+    answer,
+    chosen,
+    queue_of,
+    standing,
+    word,
+    words,
+)
+from queuer.api.http.times import Instant
+from queuer.api.live.controller import controller
+from queuer.api.queues.views import check_queue
+from queuer.api.words import instant
+from queuer.api.workloads import models, views
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.quantity import format_resources
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.store import listing
+from queuer.store.listing import By, Order, Wanted
+from queuer.store.workloads import StoredWorkload
+
+router = APIRouter(prefix=PREFIX, tags=["workloads"])
+LIVE = tuple(state for state in State if not state.ended)
+_KEYS: dict[Order, Callable[[StoredWorkload], Any]] = {
+    Order.SUBMITTED: lambda stored: stored.workload.submitted,
+    Order.PRIORITY: lambda stored: stored.workload.priority,
+    Order.NAME: lambda stored: stored.workload.name,
+    Order.QUEUE: lambda stored: stored.workload.queue,
+    Order.USER: lambda stored: stored.workload.user,
+}
+_KINDS: dict[Order, type] = {Order.SUBMITTED: float, Order.PRIORITY: int}
+"""Of keys; others are texts."""
+
+
+@router.get("/workloads", response_model=models.WorkloadList)
+async def list_workloads(
+    request: Request,
+    namespaces: Visible,
+    snapshot: Snapshot,
+    settings: Settings,
+    *,
+    queue: QueueAndBelow = None,
+    namespace: Annotated[str | None, Query(max_length=253)] = None,
+    name: Annotated[str | None, Query(max_length=253)] = None,
+    user: Annotated[str | None, Query(max_length=1024)] = None,
+    state: Annotated[str | None, Query(description="Comma-separated states.")] = None,
+    reason: Annotated[str | None, Query(description="Comma-separated reason tokens.")] = None,
+    since: Annotated[Instant | None, Query(description="Submitted then or later.")] = None,
+    until: Annotated[Instant | None, Query(description="Submitted before then.")] = None,
+    deleted: Annotated[bool, Query(description="Also jobs whose object is gone.")] = False,
+    sort: Annotated[
+        str, Query(max_length=20, description="`submitted`, or of live jobs another key; `-` = falling.")
+    ] = "-submitted",
+    group_by: Annotated[
+        By | None, Query(alias="groupBy", description="Groups of live jobs instead of the jobs.")
+    ] = None,
+    count: Count = Counting.NONE,
+    fields: Fields = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Workloads of the namespaces that the caller may read, the newest submitted first.
+
+    Pages are stable while workloads come and go. Orders other than by submit time, and groups, are of live jobs.
+    """
+    order = word(sort.removeprefix("-"), Order, field="sort")
+    wanted = Wanted(
+        namespaces=namespaces,
+        queue=queue_of(queue),
+        namespace=namespace,
+        name=name,
+        user=user,
+        states=words(state, State, field="state"),
+        tokens=words(reason, Token, field="reason"),
+        since=None if since is None else since.timestamp(),
+        until=None if until is None else until.timestamp(),
+        deleted=deleted,
+    )
+    if group_by is not None or order is not Order.SUBMITTED:
+        wanted = _live(wanted)
+    columns = chosen(fields, models.Workload)
+    after = None if cursor is None else read_cursor(cursor, sort, _KINDS.get(order, str))
+    if wanted.queue is not None:
+        await check_queue(snapshot, wanted.queue)
+    more: dict[str, Any] = {
+        "total": await listing.count(snapshot, wanted) if count is Counting.EXACT else None,
+        "controller": await controller(snapshot, stale_after=settings.stale_after),
+        **await standing(snapshot),
+    }
+    if group_by is not None:
+        groups, total = await _groups(snapshot, wanted, group_by, limit=limit)
+        page = models.WorkloadList(items=[], next=None, groups=groups, groups_total=total, **more)
+    else:
+        rising = not sort.startswith("-")
+        found = await listing.workloads(
+            snapshot, wanted, order=order, rising=rising, after=after, count=limit + 1
+        )
+        last = found[limit - 1] if len(found) > limit else None
+        following = None if last is None else make_cursor(sort, _KEYS[order](last), last.workload.uid)
+        page = models.WorkloadList(items=await views.rows(snapshot, found[:limit]), next=following, **more)
+    return answer(request, page, fields=columns, following=page.next)
+
+
+async def _groups(
+    connection: AsyncConnection, wanted: Wanted, by: By, *, limit: int
+) -> tuple[list[models.WorkloadGroup], int]:
+    """Those of most jobs, and how many there are."""
+    found, total = await listing.groups(connection, wanted, by, count=limit)
+    groups = [
+        models.WorkloadGroup(
+            key=group.key,
+            jobs=group.jobs,
+            amounts=format_resources(group.amounts),
+            oldest=instant(group.oldest),
+            newest=instant(group.newest),
+        )
+        for group in found
+    ]
+    return groups, total
+
+
+def _live(wanted: Wanted) -> Wanted:
+    """The same of live jobs. Raises InvalidInput where others are asked for."""
+    problem = "goes with groups and orders of live jobs alone"
+    if wanted.deleted:
+        raise InvalidInput(FieldProblem(field="deleted", message=f"true: {problem}", hint="leave it out"))
+    ended = [state for state in wanted.states if state.ended]
+    if ended:
+        hint = f"allowed: {', '.join(LIVE)}"
+        raise InvalidInput(FieldProblem(field="state", message=f"{ended[0]}: {problem}", hint=hint))
+    return wanted if wanted.states else replace(wanted, states=LIVE)

@@ -1,0 +1,140 @@
+"""`queuer sim shape` and `queuer sim job`: would it start now? Asked of the API, on what the newest cycle left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.output import Format, console, emit, say, styled
+
+Queue = Annotated[
+    str | None, typer.Option("-q", "--queue", help="Ask for this queue. Default: the one that you may use.")
+]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Of the job. Default: the one that you may read.")
+]
+Level = Annotated[
+    str | None, typer.Option("--level", metavar="LEVEL", help="All pods in one domain of it, e.g. rack.")
+]
+Priority = Annotated[int | None, typer.Option(help="Its priority; PriorityClasses are not known here.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
+_STYLES = {"starts": "green", "evicts": "yellow", "waits": "yellow", "never": "bold red"}
+
+
+def shape(
+    what: Annotated[str, typer.Argument(metavar="SHAPE", help="COUNTxRESOURCE:AMOUNT,…, e.g. 8xgpu:8.")],
+    *,
+    level: Level = None,
+    queue: Queue = None,
+    namespace: Namespace = None,
+    priority: Priority = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Would a gang of this shape start now? Nothing is reserved."""
+    with Client.from_env() as client:
+        namespace = namespace or _own_namespace(client)
+        queue = queue or _own_queue(client, namespace)
+        body = {
+            "shape": what,
+            "queue": queue,
+            "namespace": namespace,
+            "required": level,
+            "priority": priority,
+        }
+        answer = _ask(client, body)
+    _show(answer, f"{what} in {queue}", output)
+
+
+def job(
+    file: Annotated[str, typer.Option("-f", "--filename", help="A Job or PyTorchJob; - is stdin.")],
+    *,
+    level: Level = None,
+    queue: Queue = None,
+    namespace: Namespace = None,
+    priority: Priority = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Would this job start now? Nothing is reserved, and nothing created."""
+    manifest = _manifest(file)
+    asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
+    with Client.from_env() as client:
+        answer = _ask(client, {"job": manifest, **asked})
+    name = (manifest.get("metadata") or {}).get("name") or file
+    _show(answer, str(name), output)
+
+
+def _ask(client: Client, body: Mapping[str, Any]) -> Any:
+    said = {key: value for key, value in body.items() if value is not None}
+    headers = {"Content-Type": "application/json"}
+    return client.request("POST", "/simulations", content=json.dumps(said).encode(), headers=headers)
+
+
+def _manifest(file: str) -> Any:
+    import yaml
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        documents = [document for document in yaml.safe_load_all(text) if document]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CommandFailed(
+            f"{file}: {error}", hint="name a file with one manifest", exit_code=Exit.USAGE
+        ) from error
+    if len(documents) != 1 or not isinstance(documents[0], Mapping):
+        raise CommandFailed(
+            f"{file} holds {len(documents)} documents, one job is needed",
+            hint="split the file",
+            exit_code=Exit.USAGE,
+        )
+    return documents[0]
+
+
+def _own_namespace(client: Client) -> str:
+    return _one(client.get("/me")["namespaces"], option="-n NAMESPACE", what="namespaces that you may read")
+
+
+def _own_queue(client: Client, namespace: str) -> str:
+    leaves = [q["path"] for q in client.get("/queues")["items"] if q["leaf"] and namespace in q["namespaces"]]
+    return _one(leaves, option="-q QUEUE", what=f"queues for namespace {namespace}")
+
+
+def _one(found: Sequence[str], *, option: str, what: str) -> str:
+    """The only one. Raises CommandFailed that says which there are."""
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    text = f"there are {len(found)} {what}: {names}" if found else f"there are no {what}"
+    raise CommandFailed(text, hint=f"add {option}", exit_code=Exit.USAGE)
+
+
+def _show(answer: Mapping[str, Any], name: str, output: Format) -> None:
+    if output is not Format.TABLE:
+        emit(answer, output)
+        return
+    screen = console()
+    head = styled(f"{name}  {answer['answer']}")
+    head.stylize(_STYLES.get(answer["answer"], ""), len(name) + 2)
+    screen.print(head, soft_wrap=True)
+    for line in told(answer):
+        screen.print(styled(f"  {line}"), soft_wrap=True)
+    say(f"{answer['label']}, cycle of {answer['asOf']}")
+
+
+def told(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of an answer in words."""
+    for place in answer["places"]:
+        nodes = ", ".join(f"{node} ({count})" for node, count in place["nodes"].items())
+        yield f"{place['podSet']:<12} {place['count']} pods on {place['flavor']}: {nodes}"
+    for row in answer["evictions"]:
+        amounts = ", ".join(f"{amount} {resource}" for resource, amount in row["amounts"].items())
+        yield f"{'evicts':<12} {row['gangs']} gangs of {row['queue']}: {amounts}"
+    reasons = [answer["primary"]] if answer["primary"] else []
+    for reason in [*reasons, *answer["others"]]:
+        yield f"{reason['verdict']:<12} {reason['token']}: {reason['text']}"
+    if answer["wouldAdmit"]:
+        yield f"{'would admit':<12} {'  |  '.join(row['change'] for row in answer['wouldAdmit'])}"

@@ -1,0 +1,186 @@
+"""What holds for every list: pages, chosen fields, filters, groups, and where a stream goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer.domain.workload import State
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, NOW, Author, waits
+from tests.store.support import workload
+
+A, B = "root.research.team-a", "root.research.team-b"
+LISTS = {"workloads": "uid", "queues": "path", "events": "id", "audit": "id", "cycles": "id"}
+
+
+async def _filled(author: Author) -> None:
+    """Six waiting jobs of two queues, and one that has ended."""
+    await author.tree()
+    ended = workload("old", queue=A, name="old", user="carol", submitted=NOW - 50)
+    made = [
+        workload(
+            f"u{n}", queue=(A, B)[n % 2], name=f"sweep-{n}", user=("alice", "bob")[n % 2], priority=n % 3,
+            gpus=2, submitted=NOW + n,
+        )
+        for n in range(6)
+    ]  # fmt: skip
+    await author.submit(ended, *made)
+    await author.cycle(admit=[ended], explain={made[0].uid: waits()})
+    await author.step("old", State.RUNNING)
+    await author.step("old", State.SUCCEEDED)
+    await author.cycle()
+
+
+async def get(api: httpx2.AsyncClient, path: str, **params: Any) -> dict[str, Any]:
+    answer = await api.get(f"/api/v1/{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+@pytest.mark.parametrize(("path", "key"), LISTS.items())
+async def test_every_list_pages_to_its_end_and_links(
+    api: httpx2.AsyncClient, author: Author, path: str, key: str
+) -> None:
+    await _filled(author)
+    await author.tree(
+        {
+            "apiVersion": "queuer.dev/v1",
+            "kind": "QueueTree",
+            "queues": {A: {"weight": 2, "namespaces": ["team-a"]}},
+        }
+    )
+    whole = [row[key] for row in (await get(api, path))["items"]]
+    url, seen = f"/api/v1/{path}?limit=1", []
+    while True:
+        answer = await api.get(url)
+        body = answer.json()
+        seen += [row[key] for row in body["items"]]
+        if body["next"] is None:
+            assert "link" not in answer.headers
+            break
+        target, _, relation = answer.headers["link"].partition("; ")
+        assert relation == 'rel="next"'
+        url = target.strip("<>")
+    assert seen == whole
+    assert len(whole) > 1
+
+
+@pytest.mark.parametrize(("path", "key"), LISTS.items())
+async def test_every_list_says_from_when_it_is_and_has_the_fields_that_are_asked_for(
+    api: httpx2.AsyncClient, author: Author, path: str, key: str
+) -> None:
+    await _filled(author)
+    body = await get(api, path, fields=key)
+    assert body["asOf"]
+    assert body["cycle"]["id"] == 2
+    assert body["seq"] == (await get(api, "events"))["items"][0]["id"]
+    assert all(row.keys() == {key} for row in body["items"])
+    refused = problem_of(
+        await api.get(f"/api/v1/{path}", params={"fields": f"{key},colour"}), status=422, code="invalid_input"
+    )
+    assert "no colour" in refused["errors"][0]["message"]
+    assert key in refused["errors"][0]["hint"]
+
+
+@pytest.mark.parametrize(("path", "key"), [("events", "id"), ("audit", "id")])
+async def test_what_is_exported_comes_as_lines(
+    api: httpx2.AsyncClient, author: Author, path: str, key: str
+) -> None:
+    await _filled(author)
+    answer = await api.get(f"/api/v1/{path}?fields={key}", headers={"accept": "application/jsonl"})
+    assert answer.headers["content-type"].startswith("application/jsonl")
+    assert len(answer.text.splitlines()) == len((await get(api, path))["items"])
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({"user": "bob"}, ["u5", "u3", "u1"]),
+        ({"queue": f"{A}.**"}, ["u4", "u2", "u0", "old"]),
+        ({"queue": "root.research.**", "state": "Succeeded"}, ["old"]),
+        ({"reason": "TopologyPlacementFailed"}, ["u0"]),
+        ({"reason": "PendingEvaluation,TopologyPlacementFailed", "user": "alice"}, ["u4", "u2", "u0"]),
+        ({"since": "2025-11-21T04:40:04Z"}, ["u5", "u4"]),
+        ({"until": "2025-11-21T04:40:01Z"}, ["u0", "old"]),
+        ({"sort": "submitted", "limit": "2"}, ["old", "u0"]),
+        ({"sort": "-priority"}, ["u5", "u2", "u4", "u1", "u3", "u0"]),
+        ({"sort": "name", "state": "Queued,Running"}, ["u0", "u1", "u2", "u3", "u4", "u5"]),
+        ({"sort": "-queue", "user": "bob"}, ["u5", "u3", "u1"]),
+        ({"name": "sweep-3"}, ["u3"]),
+    ],
+)
+async def test_filters_and_orders_of_workloads(
+    api: httpx2.AsyncClient, author: Author, params: dict[str, str], found: list[str]
+) -> None:
+    await _filled(author)
+    body = await get(api, "workloads", count="exact", fields="uid", **params)
+    assert [row["uid"] for row in body["items"]] == found
+    assert body["total"] == (7 if "limit" in params else len(found))
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("queue", {A: 3, B: 3}),
+        ("user", {"alice": 3, "bob": 3}),
+        ("state", {"Queued": 6}),
+        ("reason", {"PendingEvaluation": 5, "TopologyPlacementFailed": 1}),
+        ("name", {"team-a/sweep-*": 6}),
+    ],
+)
+async def test_jobs_that_are_alike_are_one_line(
+    api: httpx2.AsyncClient, author: Author, by: str, groups: dict[str, int]
+) -> None:
+    await _filled(author)
+    body = await get(api, "workloads", groupBy=by)
+    assert body["items"] == []
+    assert {group["key"]: group["jobs"] for group in body["groups"]} == groups
+    assert body["groupsTotal"] == len(groups)
+    assert all(group["amounts"][GPU] == str(2 * group["jobs"]) for group in body["groups"])
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("workloads?sort=colour", "sort"),
+        ("workloads?sort=name&state=Failed", "state"),
+        ("workloads?groupBy=user&deleted=true", "deleted"),
+        ("queues?state=closed", "state"),
+        ("workloads?since=1700000000", "query.since"),
+    ],
+)
+async def test_what_does_not_go_is_named(api: httpx2.AsyncClient, query: str, field: str) -> None:
+    refused = problem_of(await api.get(f"/api/v1/{query}"), status=422, code="invalid_input")
+    assert refused["errors"][0]["field"] == field
+    assert refused["errors"][0]["hint"] or refused["errors"][0]["message"]
+
+
+async def test_a_cursor_is_of_one_list_and_one_order(api: httpx2.AsyncClient, author: Author) -> None:
+    await _filled(author)
+    following = (await get(api, "workloads", limit=1))["next"]
+    for query in (f"workloads?sort=submitted&cursor={following}", f"queues?cursor={following}"):
+        problem_of(await api.get(f"/api/v1/{query}"), status=422, code="invalid_input")
+
+
+async def test_queues_by_subtree_and_state(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    body = await get(api, "queues", queue="root.research", state="open", count="exact", limit=2)
+    assert [row["path"] for row in body["items"]] == ["root.research", A]
+    assert body["total"] == 3
+    assert (await get(api, "queues", state="held"))["items"] == []
+
+
+@pytest.mark.parametrize("path", ["events", "audit", "cycles"])
+async def test_history_between_two_times(api: httpx2.AsyncClient, author: Author, path: str) -> None:
+    await _filled(author)
+    everything = len((await get(api, path))["items"])
+    assert (
+        len((await get(api, path, since="2001-01-01T00:00:00Z", until="2999-01-01T00:00:00Z"))["items"])
+        == everything
+    )
+    assert (await get(api, path, since="2999-01-01T00:00:00Z"))["items"] == []
+    assert (await get(api, path, until="2001-01-01T00:00:00Z"))["items"] == []

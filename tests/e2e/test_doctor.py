@@ -1,0 +1,135 @@
+"""`queuer doctor` beside a real control plane, controller and API: well, then with one fault after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuer.local.cluster import API_PART, Cluster
+from tests.e2e.controller import Database, controller, tree
+from tests.e2e.support import get, kubectl, wait_until
+
+POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor:
+    """The verb as an administrator runs it."""
+
+    cluster: Cluster
+    database_url: str
+
+    def look(self, *, identity: str = "admin", **environment: str) -> tuple[int, list[dict[str, str]]]:
+        """Exit code and findings."""
+        kubeconfig = str(self.cluster.kubeconfig(identity))
+        given = {
+            "QUEUER_API": self.cluster.queuer_url, "KUBECONFIG": kubeconfig, "QUEUER_DATABASE_URL": self.database_url,
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])), **environment,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "queuer", "doctor", "-o", "json"]
+        ran = subprocess.run(
+            command, env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert ran.stdout, ran.stderr
+        return ran.returncode, json.loads(ran.stdout)["findings"]
+
+    def wrong(self, **environment: str) -> list[dict[str, str]]:
+        """What must be mended; fails where the exit code says otherwise."""
+        code, findings = self.look(**environment)
+        found = [finding for finding in findings if finding["health"] == "wrong"]
+        assert code == (1 if found else 0)
+        return found
+
+    def well(self) -> list[dict[str, str]]:
+        """Findings where all is well, else none."""
+        code, findings = self.look()
+        return [] if code else findings
+
+
+@pytest.fixture
+def doctor(cluster: Cluster, database_url: str) -> Iterator[Doctor]:
+    """Queuer runs as it should, with two levels and one namespace."""
+    Database(url=database_url).apply(tree("team-a"))
+    cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": database_url})
+    with controller(cluster, database_url):
+        yield Doctor(cluster=cluster, database_url=database_url)
+    cluster.stop([API_PART])
+
+
+def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -> None:
+    cluster = doctor.cluster
+    seen = wait_until(doctor.well, timeout=20, describe=lambda: f"all is well: {doctor.look()}")
+    assert [f for f in seen if f["health"] == "unknown"] == []
+    assert {f["check"] for f in seen} == {
+        "api", "identity", "controller", "database", "kubernetes", "definitions", "policies", "roles", "rights",
+        "topology", "flavors", "namespaces", "clocks", "kubectl",
+    }  # fmt: skip
+    kubectl(cluster, "admin", "delete", POLICIES, "queuer-required-jobs")
+    warn = json.dumps({"spec": {"validationActions": ["Warn"]}})
+    kubectl(cluster, "admin", "patch", BINDINGS, "queuer-guard", "--type=merge", "-p", warn)
+    _without_tolerations(cluster)
+    _without_patching_jobs(cluster)
+    found = doctor.wrong(QUEUER_DATABASE_URL="postgresql://nobody@127.0.0.1:1/queuer")
+    assert [f["check"] for f in found] == ["database", "definitions", "policies", "policies", "rights"]
+    said = dict(zip(("database", "crd", "binding", "policy", "right"), _ordered(found), strict=True))
+    assert "check QUEUER_DATABASE_URL" in said["database"]["fix"]
+    assert "flavors.queuer.dev is not the one of this version" in said["crd"]["text"]
+    assert "queuer-guard has validationActions Warn" in said["binding"]["text"]
+    assert "ValidatingAdmissionPolicy queuer-required-jobs is missing" in said["policy"]["text"]
+    assert "queuer-controller may not patch jobs.batch" in said["right"]["text"]
+    for name in ("crd", "binding", "policy", "right"):
+        program, *arguments = said[name]["fix"].split()
+        assert program == "kubectl"
+        kubectl(cluster, "admin", *arguments)
+    assert doctor.wrong() == []
+
+
+def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Doctor) -> None:
+    code, findings = doctor.look(identity="alice", QUEUER_API="http://127.0.0.1:1")
+    seen = {f["check"]: f["health"] for f in findings}
+    assert (code, seen["api"], seen["database"]) == (1, "wrong", "ok")
+    unknown = {
+        "controller",
+        "definitions",
+        "policies",
+        "roles",
+        "rights",
+        "topology",
+        "flavors",
+        "namespaces",
+    }
+    assert {check for check, health in seen.items() if health == "unknown"} == unknown
+
+
+def _ordered(found: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The binding before the policy."""
+    return sorted(found, key=lambda f: (f["check"], "Binding" not in f["text"]))
+
+
+def _without_tolerations(cluster: Cluster) -> None:
+    """A definition that lacks a field of this version."""
+    old = get(cluster, "crd", "flavors.queuer.dev")
+    spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["tolerations"]
+    _replace(cluster, old)
+
+
+def _without_patching_jobs(cluster: Cluster) -> None:
+    role = get(cluster, "clusterrole", "queuer-controller")
+    for rule in role["rules"]:
+        if "jobs" in rule["resources"]:
+            rule["verbs"].remove("patch")
+    _replace(cluster, role)
+
+
+def _replace(cluster: Cluster, document: dict[str, Any]) -> None:
+    kubectl(cluster, "admin", "replace", "-f", "-", input=json.dumps(document))

@@ -1,0 +1,30 @@
+"""What a live view is told misses nothing, in whatever order transactions end."""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.store import events, news, reasons, workloads
+from queuer.store.engine import begin
+from tests.store.support import NOW, intake_of, waits, workload
+
+
+async def test_a_reason_that_was_written_first_and_committed_last_is_told(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """The transition of `slow` has the smaller id, and nobody sees it before that of `quick`."""
+    async with begin(engine) as connection:
+        await workloads.intake(
+            connection, epoch, [intake_of(workload("slow")), intake_of(workload("quick"))], at=NOW
+        )
+    async with begin(engine) as late:
+        await reasons.record(late, {"slow": waits()}, at=NOW)
+        async with begin(engine) as early:
+            await reasons.record(early, {"quick": waits()}, at=NOW)
+        async with begin(engine) as reader:
+            seen = await news.mark(reader)
+            assert await news.moved(reader, seen, count=9) == []
+    async with begin(engine) as reader:
+        assert [row.uid for row in await news.moved(reader, seen, count=9)] == ["slow"]
+        assert (await news.mark(reader)).event > seen.event
+        assert {event.type for _, event in (await events.page(reader)).rows} == {"workload.submitted"}

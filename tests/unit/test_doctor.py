@@ -1,0 +1,182 @@
+"""Each check of `queuer doctor` says what is wrong and how to mend it, and does not call unknown things well."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer import __version__
+from queuer.cli import checks
+from queuer.cli.client import Client
+from queuer.domain.finding import Finding, Health
+from queuer.domain.nodes import HOSTNAME, Flavor
+from queuer.kube.doctor.installed import differs, shipped
+from queuer.kube.doctor.rights import needed
+from queuer.kube.doctor.surroundings import MANAGED, flavors, levels, namespaces
+from queuer.kube.objects import Meta
+from queuer.local.resources import manifests
+
+RACK = "topology.kubernetes.io/rack"
+WELL, ODD, WRONG = Health.OK, Health.WARNING, Health.WRONG
+
+
+def healths(findings: Any) -> list[Health]:
+    return [finding.health for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("ways", "url", "health"),
+    [
+        (["token"], "https://queuer.example", WELL),
+        ([], "http://127.0.0.1:8787", ODD),
+        ([], "http://queuer.example", WRONG),
+    ],
+)
+def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: str, health: Health) -> None:
+    assert checks.identity({"authentication": ways}, url).health is health
+
+
+@pytest.mark.parametrize(
+    ("state", "health"), [("leading", WELL), ("idle", WELL), ("stale", WRONG), ("never", WRONG)]
+)
+def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health) -> None:
+    found = checks.controller({"state": state, "text": "said"})
+    assert (found.health, found.text) == (health, "said")
+
+
+def test_a_server_of_another_version_is_told() -> None:
+    assert checks.version({"version": __version__}, "u").health is WELL
+    found = checks.version({"version": "0.0.1"}, "u")
+    assert (found.health, "queuer==0.0.1" in found.fix) == (ODD, True)
+
+
+@pytest.mark.parametrize(
+    ("there", "health"), [((), ODD), (("kubectl",), ODD), (("kubectl", "kubectl-queuer"), WELL)]
+)
+def test_programs_are_looked_for_on_the_path(there: tuple[str, ...], health: Health) -> None:
+    found = list(checks.programs(lambda name: name if name in there else None))
+    assert healths(found) == [health]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "health", "said"),
+    [
+        ({}, Health.UNKNOWN, "no other clock"),
+        ({"the API": 0.4, "the cluster": -0.6}, WELL, "agree"),
+        ({"the API": 0.0, "the cluster": -40.0}, WRONG, "the API is 40 s ahead of that of the cluster"),
+        ({"the API": 40.0, "the cluster": 40.2}, ODD, "this machine's by 40 s"),
+    ],
+)
+def test_clocks_are_compared_with_each_other(offsets: dict[str, float], health: Health, said: str) -> None:
+    found = checks.clocks(offsets)
+    assert (found.health, said in found.text) == (health, True), found
+
+
+def _guard() -> Any:
+    objects = shipped(manifests("deploy/policies"))
+    return copy.deepcopy(
+        next(o.document for o in objects if o.name == "ValidatingAdmissionPolicy queuer-guard")
+    )
+
+
+def test_what_the_api_server_fills_in_is_no_difference() -> None:
+    live = _guard()
+    live["metadata"]["uid"], live["status"] = "u", {"observedGeneration": 1}
+    live["spec"]["matchConstraints"] |= {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+    }
+    for rule in live["spec"]["matchConstraints"]["resourceRules"]:
+        rule["scope"] = "*"
+    assert differs(_guard(), live) is None
+
+
+@pytest.mark.parametrize("act", ["changed", "added", "narrowed"])
+def test_a_policy_that_guards_less_is_not_as_shipped(act: str) -> None:
+    live = _guard()
+    if act == "changed":
+        live["spec"]["validations"][0]["expression"] = "true"
+    elif act == "added":
+        live["spec"]["matchConditions"].append({"name": "never", "expression": "false"})
+    else:
+        live["spec"]["matchConstraints"]["namespaceSelector"] = {"matchLabels": {"x": "y"}}
+    assert "differs at spec." in (differs(_guard(), live) or "")
+
+
+def test_rights_are_those_of_the_shipped_roles() -> None:
+    found = list(needed(shipped(manifests("deploy/rbac.yaml"))))
+    names = {(each.account, each.name) for each in found}
+    assert ("queuer-controller", "patch jobs.batch") in names
+    assert ("queuer-controller", "patch queues.queuer.dev/status") in names
+    assert ("queuer-api", "create tokenreviews.authentication.k8s.io") in names
+    assert {each.namespace for each in found} == {"queuer-system"}
+
+
+def _nodes(**labels: dict[str, str]) -> list[Meta]:
+    return [Meta(name=name, labels=found) for name, found in labels.items()]
+
+
+@pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])
+def test_a_level_that_no_node_has_is_a_fault(labelled: tuple[str, ...], health: Health) -> None:
+    nodes = _nodes(**{name: {RACK: "r1"} if name in labelled else {} for name in ("a", "b")})
+    assert healths(levels(nodes, [RACK, HOSTNAME])) == [health]
+
+
+def test_nodes_without_flavor_and_flavors_without_nodes_are_told() -> None:
+    h100, a100 = (Flavor(name=name, node_labels={"gpu": name}) for name in ("h100", "a100"))
+    nodes = _nodes(a={"gpu": "h100"}, b={})
+    found = list(flavors(nodes, [h100, a100]))
+    assert healths(found) == [ODD, ODD]
+    assert "1 of 2 nodes belong to no flavor: b" in found[0].text
+    assert "no node belongs to flavor a100, which asks for gpu=a100" in found[1].text
+    assert healths(flavors(nodes, [])) == [WELL]
+    assert healths(flavors(nodes[:1], [h100])) == [WELL]
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "health", "said"),
+    [
+        (MANAGED, "true", WELL, ""),
+        (MANAGED, "false", WELL, ""),
+        (MANAGED, "yes", WRONG, f"kubectl label namespace team-a --overwrite {MANAGED}=true"),
+        ("queuer.dev/mangaed", "true", WRONG, f"queuer.dev/mangaed- {MANAGED}=true"),
+        ("example.com/managed", "true", WELL, ""),
+    ],
+)
+def test_opting_in_is_spelled_right(label: str, value: str, health: Health, said: str) -> None:
+    (found,) = namespaces([Meta(name="team-a", labels={label: value})], {"team-a"})
+    assert (found.health, said in found.fix) == (health, True), found
+
+
+def test_a_managed_namespace_without_a_queue_is_told_where_queues_are_known() -> None:
+    spaces = [Meta(name="team-a", labels={MANAGED: "required"})]
+    (found,) = namespaces(spaces, set())
+    assert (found.health, "no queue names it" in found.text) == (ODD, True)
+    assert healths(namespaces(spaces, None)) == [WELL]
+
+
+def test_who_is_not_logged_in_is_told_how_and_the_rest_is_unknown() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/meta"):
+            return httpx2.Response(200, json={"version": __version__, "authentication": ["token"]})
+        return httpx2.Response(401, json={"detail": "no token", "errors": []})
+
+    with Client("https://queuer.test", transport=httpx2.MockTransport(answer)) as client:
+        api = checks.Api(client)
+        found = list(api.findings())
+    assert healths(found) == [WELL, WELL, Health.UNKNOWN]
+    assert "kubectl create token" in found[-1].fix
+    assert api.tree is None
+
+
+def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
+    """And nothing after it is said to be well."""
+    with Client("http://127.0.0.1:1") as client:
+        api = checks.Api(client)
+        found: list[Finding] = list(api.findings())
+    assert healths(found) == [WRONG, Health.UNKNOWN]
+    assert not api.reachable
