@@ -44,6 +44,8 @@ control-plane: setup ## Build the Kubernetes programs of the local cluster, once
 
 .PHONY: demo
 demo: control-plane ## Start a whole cluster on this machine and play a story on it
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory web || \
+		echo "without Node 20.19 or newer the demo has the plain page, not the dashboard"
 	@$(PY) -m queuer local up
 	@$(PY) -m queuer local demo
 
@@ -147,6 +149,10 @@ browser: ## Install Chromium for the tests of the dashboard, unless there is one
 	@command -v "$${QUEUER_CHROMIUM:-chromium}" >/dev/null || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 		{ echo "Chromium is needed: install it, or name it: export QUEUER_CHROMIUM=/path/to/chromium"; exit 1; }
+
+.PHONY: pictures
+pictures: control-plane web browser ## Take the README's pictures of the dashboard anew, from a demo of its own
+	@$(PY) -m tests.e2e.pictures
 
 .PHONY: clean
 clean: ## Stop the local cluster (its data stays), remove what was installed and built here

@@ -286,7 +286,7 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     told = {item["kind"]: item for item in found["attention"]}
     assert list(told) == ["starved", "overLimit", "stuck", "misconfigured"]
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
-    assert f"32 {GPU}" in told["starved"]["text"]
+    assert f"of 16 {GPU}" in told["starved"]["text"]
     assert f"24 {GPU}" in told["overLimit"]["text"]
     assert (found["attentionTotal"], told["misconfigured"]["count"]) == (len(found["attention"]), 1)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)

@@ -1,6 +1,7 @@
 /**
  * Every question the screens ask. The first part of a key is the topic of the stream that makes the answer old:
- * `queues`, `overview`, `workloads`, `cycle`; keys under `settled` change by what is done here alone.
+ * `queues`, `overview`, `workloads`, `cycle`. What is under `settled` no stream speaks of: it is asked for anew when it is
+ * shown again, and after what is done here.
  */
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
@@ -11,6 +12,7 @@ export interface JobFilter {
   queue?: string;
   namespace?: string;
   name?: string;
+  user?: string;
   state?: string;
   reason?: string;
   deleted?: boolean;
@@ -90,6 +92,16 @@ export const jobs = (filter: JobFilter) =>
       ),
     initialPageParam: "",
     getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+
+export const jobGroups = (filter: JobFilter, by: string) =>
+  queryOptions({
+    queryKey: ["workloads", "groups", filter, by],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/workloads", { params: { query: { limit: 200, ...filter, groupBy: by } as never }, signal }),
+      ),
     placeholderData: keepPreviousData,
   });
 

@@ -52,7 +52,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/jobs",
     component: Jobs,
-    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
+    validateSearch: only("queue", "namespace", "name", "user", "state", "reason", "deleted", "columns", "group"),
   }),
   createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
   createRoute({

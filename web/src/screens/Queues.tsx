@@ -1,5 +1,6 @@
 /** The tree of queues: who uses whose quota, and who waits although entitled. */
 
+import { sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type KeyboardEvent, useMemo, useRef, useState } from "react";
@@ -11,6 +12,7 @@ import { CopyAs } from "../kit/CopyAs";
 import { Empty, Panel } from "../kit/Panel";
 import { BarLegend, QuotaBar, amounts, reach } from "../kit/QuotaBar";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { Title } from "../kit/Title";
 import { amount, grouped, short } from "../text/quantity";
 import { type TreeRow, rows as treeRows } from "./tree";
 
@@ -24,7 +26,7 @@ export function Queues() {
   const resource = search.resource ?? mainResource(names);
   return (
     <>
-      <h1 className="visually-hidden">Queues</h1>
+      <Title hidden>Queues</Title>
       <Panel
         title="Queues"
         query={query}
@@ -55,7 +57,7 @@ export function Queues() {
               />{" "}
               each bar on its own scale
             </label>
-            <CopyAs queuer={`queue tree --resource ${resource}`} curl="/api/v1/queues" />
+            <CopyAs queuer={sh`queue tree --resource ${resource}`} curl="/api/v1/queues" />
           </>
         }
       >

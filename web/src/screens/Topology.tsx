@@ -1,5 +1,6 @@
 /** Where the free capacity is, and how large a gang it can take. */
 
+import { path, sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
@@ -8,6 +9,7 @@ import type { Domain, Topology as Answer } from "../api/schema";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
 import { amount, grouped, short, told } from "../text/quantity";
 
 export function Topology() {
@@ -18,7 +20,7 @@ export function Topology() {
   const query = useQuery(queries.topology(search.level, search.resource));
   return (
     <>
-      <h1 className="visually-hidden">Topology</h1>
+      <Title hidden>Topology</Title>
       <Slots shape={search.shape ?? "8xgpu:8"} set={(shape) => set({ shape })} />
       <Panel
         title="Domains"
@@ -27,7 +29,10 @@ export function Topology() {
           <>
             <Filter label="find a domain" search value={search.find ?? ""} set={(find) => set({ find })} />
             {query.data && <Levels of={query.data} choose={(level) => set({ level })} />}
-            <CopyAs queuer="topo" curl={`/api/v1/topology${search.level ? `?level=${search.level}` : ""}`} />
+            <CopyAs
+              queuer="topo"
+              curl={search.level ? path`/api/v1/topology?level=${search.level}` : "/api/v1/topology"}
+            />
           </>
         }
       >
@@ -77,7 +82,7 @@ function Slots({ shape, set }: { shape: string; set: (shape: string) => void }) 
             <button type="submit">Ask</button>
             <small id="shape-help">8xgpu:8 is 8 pods of 8 gpu each</small>
           </form>
-          <CopyAs queuer={`topo --slots ${shape}`} curl={`/api/v1/topology/slots?shape=${shape}`} />
+          <CopyAs queuer={sh`topo --slots ${shape}`} curl={path`/api/v1/topology/slots?shape=${shape}`} />
         </>
       }
     >
