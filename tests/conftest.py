@@ -120,13 +120,19 @@ def _given() -> Iterator[str]:
 
 @contextmanager
 def _launched() -> Iterator[str]:
-    """A private server, in memory where there is a memory disk; tests need no durability."""
+    """A private server, in memory where there is a memory disk; tests need no durability.
+
+    A connection that was given up half-way keeps its database from being dropped until the server gives it up, too.
+    """
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="queuer-test-", dir=memory if memory.is_dir() else None))
     directory.chmod(0o755)  # the account that the server runs under must enter it
     try:
         server = localpg.start(directory, fsync=False)
         try:
+            with psycopg.connect(localpg.conninfo(server.url), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET authentication_timeout = '5s'")  # else a minute
+                connection.execute("SELECT pg_reload_conf()")
             yield server.url
         finally:
             server.stop()
