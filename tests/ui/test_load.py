@@ -12,8 +12,9 @@ from bench.load import Size
 from bench.ui import SCREENS, TRANSFER
 from tests.ui.browser import opened
 from tests.ui.conftest import PICTURES
+from tests.ui.looks import faults, settled
 from tests.ui.site import Site, site
-from tests.ui.test_screens import MOST_NODES, faults, settled
+from tests.ui.test_screens import MOST_NODES
 
 LOAD = Size(nodes=160, queues=100, jobs=500)
 MOST_DATA, MOST_SCRIPT = 300_000, 250_000
