@@ -11,6 +11,9 @@ PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
 SOURCES := queuer tests migrations bench tools/reference
+# Each process of pytest takes one file after the other, in the order of the folders: the short tests come last.
+PROCESSES ?= 2
+PYTEST := $(PY) -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 CORE := queuer/solver
 CORE_TESTS := tests/solver
 
@@ -54,14 +57,14 @@ check: setup ## Check style, types and layers
 	@.venv/bin/lint-imports
 
 .PHONY: test
-test: check control-plane web browser ## Check everything and run all tests
+test: check control-plane web browser ## Check everything and run all tests (PROCESSES=N: in N processes, else 2)
 	@npm --prefix web run --silent check
 	@npm --prefix web test --silent
-	@$(PY) -m pytest
+	@$(PYTEST)
 
 .PHONY: e2e
 e2e: control-plane ## Run the end-to-end tests on a real control plane
-	@$(PY) -m pytest tests/e2e
+	@$(PYTEST) tests/e2e
 
 .PHONY: scenarios
 scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (ARGS=--json: one document)
@@ -126,6 +129,10 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 .PHONY: docs
 docs: setup ## Write docs/reference from the code
 	@$(PY) -m tools.reference
+
+.PHONY: bench-ui
+bench-ui: setup web browser ## Measure the dashboard in a browser on 2,000 nodes and 12,000 jobs, some minutes
+	@$(PY) -m bench.ui --json
 
 # What the dashboard is built from; the built files go into the package.
 WEB := queuer/api/pages/web/index.html

@@ -31,9 +31,9 @@ def waiting(demo: Site) -> Waiting:
     return submit(demo)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The Chromium of this machine."""
+    """The Chromium of this machine. Anew for each file: while its driver runs, no test of asyncio can."""
     with browser.chromium() as launched:
         yield launched
 

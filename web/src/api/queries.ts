@@ -39,6 +39,15 @@ export const queue = (path: string) =>
     queryFn: ({ signal }) => body(api.GET("/api/v1/queues/{path}", { params: { path: { path } }, signal })),
   });
 
+/** All queues at a past moment, which does not change any more. */
+export const pastQueues = (at: string) =>
+  queryOptions({
+    queryKey: ["settled", "queues", at],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/queue-history", { params: { query: { at } }, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: Infinity,
+  });
+
 export const headroom = (path: string, shape?: string) =>
   queryOptions({
     queryKey: ["cycle", "headroom", path, shape],
@@ -170,13 +179,16 @@ export const cycle = (id: number) =>
     queryFn: ({ signal }) => body(api.GET("/api/v1/cycles/{id}", { params: { path: { id } }, signal })),
   });
 
+/** As many as one answer may have. */
+const MOST_DOMAINS = 5000;
+
 export const topology = (level: string | undefined, resource: string | undefined) =>
   queryOptions({
     queryKey: ["cycle", "topology", level, resource],
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/topology", {
-          params: { query: { limit: 500, ...(level && { level }), ...(resource && { resource }) } },
+          params: { query: { limit: MOST_DOMAINS, ...(level && { level }), ...(resource && { resource }) } },
           signal,
         }),
       ),
@@ -187,6 +199,14 @@ export const slots = (shape: string) =>
   queryOptions({
     queryKey: ["cycle", "slots", shape],
     queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+/** The same for one level, with the names of the domains that have room. */
+export const places = (shape: string, level: string) =>
+  queryOptions({
+    queryKey: ["cycle", "slots", shape, level],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape, level } }, signal })),
     placeholderData: keepPreviousData,
   });
 
