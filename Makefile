@@ -11,6 +11,9 @@ PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
 SOURCES := queuer tests migrations bench tools/reference
+# Each process of pytest takes one file after the other, in the order of the folders: the short tests come last.
+PROCESSES ?= 2
+PYTEST := $(PY) -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 CORE := queuer/solver
 CORE_TESTS := tests/solver
 
@@ -41,6 +44,8 @@ control-plane: setup ## Build the Kubernetes programs of the local cluster, once
 
 .PHONY: demo
 demo: control-plane ## Start a whole cluster on this machine and play a story on it
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory web || \
+		echo "without Node 20.19 or newer the demo has the plain page, not the dashboard"
 	@$(PY) -m queuer local up
 	@$(PY) -m queuer local demo
 
@@ -52,14 +57,14 @@ check: setup ## Check style, types and layers
 	@.venv/bin/lint-imports
 
 .PHONY: test
-test: check control-plane web browser ## Check everything and run all tests
+test: check control-plane web browser ## Check everything and run all tests (PROCESSES=N: in N processes, else 2)
 	@npm --prefix web run --silent check
 	@npm --prefix web test --silent
-	@$(PY) -m pytest
+	@$(PYTEST)
 
 .PHONY: e2e
 e2e: control-plane ## Run the end-to-end tests on a real control plane
-	@$(PY) -m pytest tests/e2e
+	@$(PYTEST) tests/e2e
 
 .PHONY: scenarios
 scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (ARGS=--json: one document)
@@ -125,6 +130,10 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 docs: setup ## Write docs/reference from the code
 	@$(PY) -m tools.reference
 
+.PHONY: bench-ui
+bench-ui: setup web browser ## Measure the dashboard in a browser on 2,000 nodes and 12,000 jobs, some minutes
+	@$(PY) -m bench.ui --json
+
 # What the dashboard is built from; the built files go into the package.
 WEB := queuer/api/pages/web/index.html
 WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
@@ -144,6 +153,10 @@ browser: ## Install Chromium for the tests of the dashboard, unless there is one
 	@command -v "$${QUEUER_CHROMIUM:-chromium}" >/dev/null || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 		{ echo "Chromium is needed: install it, or name it: export QUEUER_CHROMIUM=/path/to/chromium"; exit 1; }
+
+.PHONY: pictures
+pictures: control-plane web browser ## Take the README's pictures of the dashboard anew, from a demo of its own
+	@$(PY) -m tests.e2e.pictures
 
 .PHONY: clean
 clean: ## Stop the local cluster (its data stays), remove what was installed and built here

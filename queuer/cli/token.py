@@ -20,7 +20,7 @@ from queuer.domain.variables import Variable
 
 TOKEN = Variable(
     name="QUEUER_TOKEN", form="token",
-    meaning="What the command line logs in with. Not set: the token of the kubeconfig's current user.",
+    meaning="What the command line logs in with. Not set: what `queuer login` keeps, else the kubeconfig's token.",
 )  # fmt: skip
 DEFAULT_API = "http://127.0.0.1:8787"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client
-from queuer.cli.output import Format, emit, print_table, say, table
+from queuer.cli.output import Printer, printed, say
 
 _HOST = "host"
 _MOST = "500"
@@ -18,6 +18,7 @@ _SLOTS = ("LEVEL", "DOMAINS", "FITS IN", "GANGS", "BEST", "PODS THERE")
 Answer = Mapping[str, Any]
 
 
+@printed
 def topo(
     *,
     slots: Annotated[
@@ -32,25 +33,24 @@ def topo(
     flavor: Annotated[
         str | None, typer.Option(help="The flavor that --slots is about; default: the first.")
     ] = None,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answers.")
-    ] = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Show what is free by domain and, with --slots, which gangs would fit, as the newest cycle left it."""
     with Client.from_env() as client:
         answers = _levels(client, down_to=level, resource=resource)
         fits = None if slots is None else client.get("/topology/slots", shape=slots, flavor=flavor)
-    if output is not Format.TABLE:
-        emit({"levels": answers, "slots": fits}, output)
+    if not out.for_people:
+        names = [_path(domain) for answer in answers for domain in answer["domains"]]
+        out.answer({"levels": answers, "slots": fits}, names=names)
         return
     first = answers[0]
-    print_table(table(_COLUMNS, [_row(*each) for each in drawn(answers)], right=_COLUMNS[2:]))
+    out.table(_COLUMNS, [_row(*each) for each in drawn(answers)], right=_COLUMNS[2:])
     for answer in answers:
         if answer["leftOut"]:
             say(f"{answer['leftOut']} more domains of level {answer['level']} are not shown")
     say(f"{first['resource']} as of cycle {first['cycle']}. OUT: nodes cordoned or not ready")
     if fits is not None:
-        print_table(table(_SLOTS, map(_slots, fits["rows"]), right=("DOMAINS", "FITS IN", "GANGS")))
+        out.table(_SLOTS, map(_slots, fits["rows"]), right=("DOMAINS", "FITS IN", "GANGS"))
         say(
             f"{fits['shape']} on {fits['flavor']} as of cycle {fits['cycle']}, quota aside; "
             f"with it: queuer sim shape {fits['shape']} -q QUEUE"
@@ -84,13 +84,18 @@ def drawn(answers: Sequence[Answer]) -> Iterator[tuple[str, str, str, Answer]]:
             last, answer = position == len(kids) - 1, answers[depth]
             branch = "" if depth == 0 else f"{indent}{'└─ ' if last else '├─ '}"
             yield f"{branch}{kid['domain']}", answer["level"], answer["resource"], kid
-            below = "/".join(filter(None, (path, kid["domain"])))
-            yield from walk(depth + 1, below, indent if depth == 0 else indent + ("   " if last else "│  "))
+            yield from walk(
+                depth + 1, _path(kid), indent if depth == 0 else indent + ("   " if last else "│  ")
+            )
 
     yield from walk(0, None, "")
     for depth, parent in sorted(children, key=str):
         for kid in children[depth, parent]:
             yield kid["domain"], answers[depth]["level"], answers[depth]["resource"], kid
+
+
+def _path(domain: Answer) -> str:
+    return "/".join(filter(None, (domain["parent"], domain["domain"])))
 
 
 def _row(name: str, level: str, resource: str, domain: Answer) -> Sequence[object]:

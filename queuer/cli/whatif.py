@@ -11,10 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Format, console, emit, say, styled
+from queuer.cli.names import queue_paths
+from queuer.cli.output import Printer, printed, say, styled
 
 Queue = Annotated[
-    str | None, typer.Option("-q", "--queue", help="Ask for this queue. Default: the one that you may use.")
+    str | None,
+    typer.Option(
+        "-q",
+        "--queue",
+        help="Ask for this queue. Default: the one that you may use.",
+        autocompletion=queue_paths,
+    ),
 ]
 Namespace = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Of the job. Default: the one that you may read.")
@@ -23,10 +30,10 @@ Level = Annotated[
     str | None, typer.Option("--level", metavar="LEVEL", help="All pods in one domain of it, e.g. rack.")
 ]
 Priority = Annotated[int | None, typer.Option(help="Its priority; PriorityClasses are not known here.")]
-Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
 _STYLES = {"starts": "green", "evicts": "yellow", "waits": "yellow", "never": "bold red"}
 
 
+@printed
 def shape(
     what: Annotated[str, typer.Argument(metavar="SHAPE", help="COUNTxRESOURCE:AMOUNT,…, e.g. 8xgpu:8.")],
     *,
@@ -34,7 +41,7 @@ def shape(
     queue: Queue = None,
     namespace: Namespace = None,
     priority: Priority = None,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Would a gang of this shape start now? Nothing is reserved."""
     with Client.from_env() as client:
@@ -48,9 +55,10 @@ def shape(
             "priority": priority,
         }
         answer = _ask(client, body)
-    _show(answer, f"{what} in {queue}", output)
+    _show(answer, f"{what} in {queue}", out)
 
 
+@printed
 def job(
     file: Annotated[str, typer.Option("-f", "--filename", help="A Job or PyTorchJob; - is stdin.")],
     *,
@@ -58,7 +66,7 @@ def job(
     queue: Queue = None,
     namespace: Namespace = None,
     priority: Priority = None,
-    output: Output = Format.TABLE,
+    out: Printer,
 ) -> None:
     """Would this job start now? Nothing is reserved, and nothing created."""
     manifest = _manifest(file)
@@ -66,7 +74,7 @@ def job(
     with Client.from_env() as client:
         answer = _ask(client, {"job": manifest, **asked})
     name = (manifest.get("metadata") or {}).get("name") or file
-    _show(answer, str(name), output)
+    _show(answer, str(name), out)
 
 
 def _ask(client: Client, body: Mapping[str, Any]) -> Any:
@@ -112,16 +120,17 @@ def _one(found: Sequence[str], *, option: str, what: str) -> str:
     raise CommandFailed(text, hint=f"add {option}", exit_code=Exit.USAGE)
 
 
-def _show(answer: Mapping[str, Any], name: str, output: Format) -> None:
-    if output is not Format.TABLE:
-        emit(answer, output)
+def _show(answer: Mapping[str, Any], name: str, out: Printer) -> None:
+    if not out.for_people:
+        out.answer(answer, names=[answer["answer"]])
         return
-    screen = console()
     head = styled(f"{name}  {answer['answer']}")
     head.stylize(_STYLES.get(answer["answer"], ""), len(name) + 2)
-    screen.print(head, soft_wrap=True)
+    out.line(head)
     for line in told(answer):
-        screen.print(styled(f"  {line}"), soft_wrap=True)
+        out.line(f"  {line}")
+    for text in answer["warnings"]:
+        say(f"warning: {text}")
     say(f"{answer['label']}, cycle of {answer['asOf']}")
 
 

@@ -2,6 +2,7 @@
 
 Every beat does what a user or admin would do, shows it, and waits for the fact that it promises. The jobs of
 an earlier play are removed first, so it can be played again; the cluster and team-b's jobs are left running.
+Whoever looks elsewhere meanwhile, at the dashboard say, takes the beats of `story` one by one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,22 +29,49 @@ from queuer.local.stage import DemoFailed, Stage
 ALICE, BOB = "alice", "bob"
 
 
+class Beat(StrEnum):
+    """What has just come true. A beat of the story ends with it."""
+
+    OPENED = "two teams share the cluster"
+    BORROWED = "team-b borrows what team-a leaves idle"
+    WAITS = "the gang waits with a reason"
+    RECLAIMED = "the gang runs where borrowers were evicted"
+    LANDED = "all its pods are bound in one rack"
+    TRAINED = "the PyTorchJob has succeeded"
+    BACK = "the evicted jobs run again"
+    ENDED = "it is said where to look next"
+
+
 def play(cluster: Cluster, *, out: TextIO) -> None:
     """Play the whole story on a running local cluster. Raises QueuerError with the beat that failed."""
     _check_running(cluster)
-    stage = Stage(cluster, out=out)
-    try:
-        sizes = Sizes.of(stage.nodes_by_rack(), stage.gpus_per_node())
-        _opening(stage, sizes)
-        _borrow(stage, sizes)
-        _wait_with_reason(stage, sizes)
-        victims = _reclaim(stage, sizes)
-        _landed(stage, sizes)
-        _pytorch(stage, sizes)
-        _back_again(stage, victims)
-        _closing(stage)
-    finally:
-        stage.close()
+    with closing(Stage(cluster, out=out)) as stage:
+        for _ in story(stage):
+            pass
+
+
+def story(stage: Stage) -> Iterator[Beat]:
+    """The story, which stands still after each beat until the next is asked for. Raises as `play` does.
+
+    An admin may shorten team-b's `minRuntime` while the gang waits; the story finds that done, then.
+    """
+    sizes = Sizes.of(stage.nodes_by_rack(), stage.gpus_per_node())
+    _opening(stage, sizes)
+    yield Beat.OPENED
+    borrowers = _borrow(stage, sizes)
+    yield Beat.BORROWED
+    _wait_with_reason(stage, sizes)
+    yield Beat.WAITS
+    victims = _reclaim(stage, sizes, borrowers)
+    yield Beat.RECLAIMED
+    _landed(stage, sizes)
+    yield Beat.LANDED
+    _pytorch(stage, sizes)
+    yield Beat.TRAINED
+    _back_again(stage, victims)
+    yield Beat.BACK
+    _closing(stage)
+    yield Beat.ENDED
 
 
 def _check_running(cluster: Cluster) -> None:
@@ -64,7 +94,8 @@ def _opening(stage: Stage, sizes: Sizes) -> None:
     stage.apply(tree, file="tree.yaml")
 
 
-def _borrow(stage: Stage, sizes: Sizes) -> None:
+def _borrow(stage: Stage, sizes: Sizes) -> dict[str, Mapping[str, Any]]:
+    """Answers the borrowers by name."""
     small, large = manifests.partial_jobs(sizes), manifests.full_jobs(sizes)
     asked = sizes.total - sizes.free
     stage.beat(
@@ -79,6 +110,7 @@ def _borrow(stage: Stage, sizes: Sizes) -> None:
     _until_running(stage, [d["metadata"]["name"] for d in small])
     stage.queuer("queue", "tree", "--resource", GPU)
     stage.say(f"All run. {sizes.free} GPUs are left free, in {manifests.FRAGMENTS} racks.")
+    return stage.live(BOB)
 
 
 def _until_running(stage: Stage, names: list[str]) -> None:
@@ -111,14 +143,14 @@ def _explained(job: Mapping[str, Any] | None) -> bool:
     return bool(job and job["reason"] and job["reason"]["token"] != Token.PENDING_EVALUATION)
 
 
-def _reclaim(stage: Stage, sizes: Sizes) -> list[str]:
+def _reclaim(stage: Stage, sizes: Sizes, borrowers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Answers the names of the evicted."""
     stage.beat(
         "4  Reclaim: the cheapest sufficient victims leave",
         """team-a asks for less than its guarantee, so it may take it back from the borrower, but team-b's jobs are
         protected still. The admin shortens that. Now an eviction is made, because there is a proven place for the
         gang, and of all that would do it is the one that loses the least work.""",
     )
-    running = {name: w for name, w in stage.live(BOB).items() if w["state"] == "Running"}
     stage.apply(manifests.tree(sizes, min_runtime=manifests.UNPROTECTED), file="tree.yaml")
 
     def evicted() -> set[str]:
@@ -129,8 +161,8 @@ def _reclaim(stage: Stage, sizes: Sizes) -> list[str]:
     victims |= evicted()
     gang = stage.workload(ALICE, GANG) or {}
     for name in sorted(victims):
-        stage.write(f"    evicted: {_named(running[name], until=gang['admitted'])}")
-    stayed = [w for name, w in running.items() if name not in victims]
+        stage.write(f"    evicted: {_named(borrowers[name], until=gang['admitted'])}")
+    stayed = [w for name, w in borrowers.items() if name not in victims]
     stage.write(f"    not touched: {len(stayed)} jobs, such as {_named(stayed[0], until=gang['admitted'])}")
     return sorted(victims)
 

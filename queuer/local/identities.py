@@ -61,7 +61,9 @@ def write_tokens(path: Path, *, new_token: Callable[[], str] = lambda: secrets.t
     with path.open("w", newline="") as handle:
         writer = csv.writer(handle)
         for name, identity in IDENTITIES.items():
-            writer.writerow([known.get(name) or new_token(), identity.user, name, ",".join(identity.groups)])
+            # Without groups there is no fourth column: an empty one is a group whose name is empty.
+            groups = [",".join(identity.groups)] if identity.groups else []
+            writer.writerow([known.get(name) or new_token(), identity.user, name, *groups])
 
 
 def read_tokens(path: Path) -> dict[str, str]:

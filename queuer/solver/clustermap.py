@@ -24,10 +24,12 @@ ANYWHERE = "any"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
     """A domain by its values from the widest level down. Amounts in base units, of one resource; `free`: on nodes that
-    can be used, nothing held or reserved; `whole`: such nodes of which all is free.
+    can be used, nothing held or reserved; `whole`: such nodes of which all is free. `parent`: the domain one level
+    wider, empty for the widest and for hosts that are in none.
     """
 
     path: tuple[str, ...]
+    parent: tuple[str, ...]
     nodes: int
     cordoned: int
     not_ready: int
@@ -38,7 +40,10 @@ class DomainRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRow:
-    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these."""
+    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these.
+
+    `places`: all domains with room for a gang, the best first.
+    """
 
     level: str
     domains: int
@@ -46,6 +51,7 @@ class SlotRow:
     fitting: int
     best: tuple[str, ...]
     slots: int
+    places: tuple[tuple[str, ...], ...]
 
 
 class ClusterMap:
@@ -78,10 +84,25 @@ class ClusterMap:
         parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole)
         sums = [_sums(numbers, part, count) for part in parts]
         rows = [
-            DomainRow(path=tuple(path), nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w)
-            for path, n, c, u, a, f, w in zip(nodes.domain_names[at], *sums, strict=True)
+            DomainRow(
+                path=tuple(path), parent=p, nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w
+            )
+            for path, p, n, c, u, a, f, w in zip(
+                nodes.domain_names[at], self._parents(at), *sums, strict=True
+            )
         ]
         return sorted(rows, key=lambda row: (-row.free, row.path))
+
+    def _parents(self, at: int) -> list[tuple[str, ...]]:
+        """By domain of a level the one it is in. A host's path is its name alone: its node says where it is."""
+        nodes = self._state.nodes
+        found: list[tuple[str, ...]] = [()] * len(nodes.domain_names[at])
+        if at > 0:
+            wider = nodes.domain_names[at - 1]
+            for here, above in zip(nodes.domains[at], nodes.domains[at - 1], strict=True):
+                if here >= 0 and above >= 0:
+                    found[here] = tuple(wider[above])
+        return found
 
     def slots(self, pod_set: PodSet, flavor: str) -> list[SlotRow]:
         """By level, the widest first, and anywhere. Raises KeyError where there is no such flavor."""
@@ -98,13 +119,15 @@ class ClusterMap:
 
 def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) -> SlotRow:
     best = max(range(len(sums)), key=sums.__getitem__, default=None)
+    fitting = sorted((at for at, n in enumerate(sums) if n >= count), key=lambda at: (-sums[at], names[at]))
     return SlotRow(
         level=level,
         domains=len(sums),
         gangs=sum(n // count for n in sums),
-        fitting=sum(n >= count for n in sums),
+        fitting=len(fitting),
         best=() if best is None else names[best],
         slots=0 if best is None else sums[best],
+        places=tuple(names[at] for at in fitting),
     )
 
 

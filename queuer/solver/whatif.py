@@ -30,11 +30,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """`starts`: waiting workloads that would start now, and would not as it is; `never`: those that could not start any
-    more whatever ends, and can as it is. In the order of their turns.
+    """What is so then, and is not as it is. `starts`: waiting workloads that would start now, or once those of
+    `evicted` have left; `never`: those that could not start any more, whatever ends. In the order of their turns.
     """
 
     starts: tuple[Workload, ...]
+    evicted: tuple[Workload, ...]
     never: tuple[Workload, ...]
 
 
@@ -55,14 +56,20 @@ def difference(
     as_is = replace(plan, admissions=()) if settled else decided(before)
     would_be = decided(after)
     known = {p.workload.uid: p.workload for p in left.pending}
+    leave = _evicted(would_be) - _evicted(as_is)
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
+        evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
         never=_those(would_be.order, _never(would_be) - _never(as_is), known),
     )
 
 
 def _started(plan: Plan) -> frozenset[str]:
-    return frozenset(admission.uid for admission in plan.admissions)
+    return frozenset(made.uid for made in plan.admissions) | frozenset(bond.uid for bond in plan.bonds)
+
+
+def _evicted(plan: Plan) -> frozenset[str]:
+    return frozenset(eviction.uid for eviction in plan.evictions)
 
 
 def _never(plan: Plan) -> frozenset[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import instant, rows_json
@@ -66,6 +66,13 @@ _RANGE = text("""
     SELECT at, waiting, admitted, amounts FROM usage_rollup
     WHERE queue = :queue AND seconds = :seconds AND at >= :since AND at < :until ORDER BY at
 """)
+# Root has a row in every minute that was written down: it says which is the last.
+_TREE = text("""
+    SELECT queue, at, waiting, admitted, amounts FROM usage_rollup
+    WHERE seconds = :seconds AND at = (SELECT max(at) FROM usage_rollup
+        WHERE queue = 'root' AND seconds = :seconds AND at > :since AND at <= :until)
+    ORDER BY queue
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +108,24 @@ async def history(
 ) -> list[UsagePoint]:
     """The rows of a queue from `since` to before `until`, oldest first. Minutes in which nobody led are missing."""
     values = {"queue": queue, "seconds": period, "since": instant(since), "until": instant(until)}
-    return [
-        UsagePoint(
-            at=row.at.timestamp(),
-            waiting=row.waiting,
-            admitted=row.admitted,
-            amounts=tuple(Amounts(**account) for account in row.amounts),
-        )
-        for row in await connection.execute(_RANGE, values)
-    ]
+    return [_point(row) for row in await connection.execute(_RANGE, values)]
+
+
+async def tree(
+    connection: AsyncConnection, *, period: Period, since: float, until: float
+) -> dict[str, UsagePoint]:
+    """All queues by path at one time: the last in (since, until] that was written down; empty where none was."""
+    values = {"seconds": period, "since": instant(since), "until": instant(until)}
+    return {row.queue: _point(row) for row in await connection.execute(_TREE, values)}
+
+
+def _point(row: Row[Any]) -> UsagePoint:
+    return UsagePoint(
+        at=row.at.timestamp(),
+        waiting=row.waiting,
+        admitted=row.admitted,
+        amounts=tuple(Amounts(**account) for account in row.amounts),
+    )
 
 
 def _row(path: str, found: QueueView) -> dict[str, Any]:

@@ -57,7 +57,7 @@ async def test_a_form_of_any_page_cannot_write(api: httpx2.AsyncClient) -> None:
 async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framing(
     api: httpx2.AsyncClient,
 ) -> None:
-    headers = (await api.get("/")).headers
+    headers = (await api.get("/plain")).headers
     assert "script-src" not in headers["content-security-policy"]
     assert "default-src 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"

@@ -22,6 +22,7 @@ from queuer.solver.stored import StoredCycle, encode
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author
+from tests.solver.make import running
 from tests.store.support import workload
 
 PATH = "/api/v1/changesets"
@@ -47,10 +48,14 @@ def job(uid: str, queue: str, gpus: int) -> Workload:
     return workload(uid, queue=queue, gpus=gpus, namespace=f"team-{queue[-1]}")
 
 
-async def decided(author: Author, document: dict[str, Any], *waiting: Workload) -> None:
-    """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored."""
+async def decided(
+    author: Author, document: dict[str, Any], *waiting: Workload, runs: tuple[Workload, ...] = ()
+) -> None:
+    """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored. `runs`: one
+    a node, since a minute.
+    """
     await author.tree(document)
-    await author.submit(*waiting)
+    await author.submit(*waiting, *runs)
     nodes = (
         Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable={GPU: 8, "cpu": 64000, "pods": 9})
         for i in range(4)
@@ -59,10 +64,11 @@ async def decided(author: Author, document: dict[str, Any], *waiting: Workload) 
         nodes=tuple(NodeState(node=node) for node in nodes),
         tree=QueueTree.of(parse(document).queues),
         pending=tuple(Pending(workload=made) for made in waiting),
+        admitted=tuple(running(made, {f"n{i}": 1}, since=NOW - 60) for i, made in enumerate(runs)),
     )
     made = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
     admitted = {admission.uid for admission in made.admissions}
-    await author.cycle(admit=[w for w in waiting if w.uid in admitted], explain=made.explanations)
+    await author.cycle(admit=[*runs, *(w for w in waiting if w.uid in admitted)], explain=made.explanations)
     await author.keep(encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=made)))
 
 
@@ -206,3 +212,19 @@ async def test_jobs_of_others_are_counted_and_not_named(shared: httpx2.AsyncClie
         assert "secret" not in str(answer)
     seen = (await shared.get(f"{PATH}/{made['id']}", headers={"user": "root"})).json()
     assert [each["uid"] for each in seen["impact"]["starts"]["jobs"]] == ["a2", "x2"]
+
+
+async def test_who_would_be_evicted_is_told_beside_who_would_start(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    def guaranteed(gpus: int) -> dict[str, Any]:
+        quota = [{"resource": GPU, "guaranteed": gpus}]
+        return {A: {"namespaces": ["team-a"], "quota": quota}}
+
+    runs = tuple(job(f"b{i}", B, 8) for i in range(4))
+    other = {B: {"namespaces": ["team-b"]}}
+    await decided(author, {**KIND, "queues": {**guaranteed(0), **other}}, job("a1", A, 8), runs=runs)
+    made = await plan(shared, {**KIND, "root": A, "queues": guaranteed(8)}, user="alice")
+    assert [each["uid"] for each in made["impact"]["starts"]["jobs"]] == ["a1"]
+    evicted = made["impact"]["evicted"]
+    assert (evicted["count"], evicted["amounts"][GPU], evicted["jobs"]) == (1, "8", [])

@@ -285,7 +285,7 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     told = {item["kind"]: item for item in found["attention"]}
     assert list(told) == ["starved", "overLimit", "stuck", "misconfigured"]
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
-    assert f"32 {GPU}" in told["starved"]["text"]
+    assert f"of 16 {GPU}" in told["starved"]["text"]
     assert f"24 {GPU}" in told["overLimit"]["text"]
     assert (found["attentionTotal"], told["misconfigured"]["count"]) == (len(found["attention"]), 1)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
@@ -308,3 +308,41 @@ async def test_large_answers_are_compressed(api: httpx2.AsyncClient, author: Aut
     plain = await api.get("/api/v1/queues", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert packed.json()["items"] == plain.json()["items"]
+
+
+async def test_the_tree_as_it_was_is_the_last_minute_before_a_moment(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    made = [workload(f"w{n}", queue=A, submitted=NOW) for n in range(3)]
+    minute = int(time.time()) // 60 * 60 - 3600
+    async with begin(author.engine) as connection:
+        await rollup.record(connection, author.epoch, at=minute)
+    await author.submit(*made)
+    await author.cycle(admit=made)
+    async with begin(author.engine) as connection:
+        await rollup.record(connection, author.epoch, at=minute + 600)
+
+    async def at(seconds: float) -> dict[str, Any]:
+        asked = datetime.fromtimestamp(seconds, tz=UTC).isoformat()
+        return dict((await api.get("/api/v1/queue-history", params={"at": asked})).json())
+
+    then, later = await at(minute + 599), await at(minute + 1200)
+    assert (then["at"], then["stepSeconds"]) == (
+        datetime.fromtimestamp(minute, tz=UTC).strftime("%FT%TZ"),
+        60,
+    )
+    assert {row["path"] for row in then["items"]} == {"root", "root.research", A, B}
+    admitted = [
+        next(row["admittedWorkloads"] for row in tree["items"] if row["path"] == A) for tree in (then, later)
+    ]
+    assert admitted == [0, 3]
+    nothing = await at(minute - 60)
+    assert (nothing["at"], nothing["items"]) == (None, [])
+
+
+async def test_there_is_no_tree_of_the_future(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    problem_of(
+        await api.get("/api/v1/queue-history?at=2999-01-01T00:00:00Z"), status=422, code="invalid_input"
+    )

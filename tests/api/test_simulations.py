@@ -144,10 +144,15 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
     found = (await api.get("/api/v1/topology", params={"level": "rack", "limit": 1})).json()
     assert (found["resource"], found["free"], found["largestFree"], found["leftOut"]) == (GPU, "32", "16", 1)
     assert found["fragmentation"] == 0.5
+    hosts = (await api.get("/api/v1/topology", params={"level": "host"})).json()["domains"]
+    assert {host["parent"] for host in hosts} == {"r0", "r1"}
     table = (await api.get("/api/v1/topology/slots", params={"shape": "2xgpu:8"})).json()
     assert [(row["level"], row["gangs"], row["fittingDomains"]) for row in table["rows"]] == [
         ("rack", 2, 2), ("host", 0, 0), ("any", 2, 1),
     ]  # fmt: skip
+    assert [row["places"] for row in table["rows"]] == [[], [], []]
+    of_racks = (await api.get("/api/v1/topology/slots", params={"shape": "2xgpu:8", "level": "rack"})).json()
+    assert sorted(of_racks["rows"][0]["places"]) == ["r0", "r1"]
     for path, field in (
         ("topology?level=zone", "level"),
         ("topology?resource=tpu", "resource"),

@@ -1,6 +1,7 @@
 """A real control plane for the end-to-end tests, and an opted-in namespace per test that asks.
 
 `QUEUER_TEST_CLUSTER=DIR` keeps the cluster of DIR running after the tests and uses it again the next time.
+Where several processes test at once, each has its own below DIR.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 def kubernetes(directory: Path) -> Iterator[Cluster]:
     """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`."""
     kept = os.environ.get("QUEUER_TEST_CLUSTER")
-    directory = Path(kept) if kept else directory
+    directory = Path(kept, os.environ.get("PYTEST_XDIST_WORKER", "")) if kept else directory
     options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
     try:
         yield stack.up(options, reporter=Reporter())

@@ -8,6 +8,7 @@ from typing import Any
 from bench.instances import Form
 from bench.load import manifest_of
 from bench.scene import until
+from queuer.kube.objects import JOBS
 from tests.ui.site import Site
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -44,6 +45,16 @@ def submit(site: Site) -> Waiting:
         return made
 
     return site.run(work(), seconds=90)
+
+
+async def vanished(site: Site) -> str:
+    """The uid of a job that was deleted."""
+    cluster = site.cluster
+    uid = cluster.submit()
+    await site.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}'")
+    cluster.scene.server.remove(JOBS, cluster.now(uid))
+    await site.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}' AND deleted_at IS NOT NULL")
+    return uid
 
 
 async def _all(site: Site, query: str) -> bool:

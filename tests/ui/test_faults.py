@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
+from tests.ui.jobs import Waiting
 from tests.ui.site import Site
 
 OVERVIEW = "**/api/v1/overview"
@@ -114,3 +117,71 @@ def test_no_job_and_no_queue_shows_what_to_do_first(page: Page) -> None:
     attention = page.get_by_role("region", name="Attention")
     expect(attention.get_by_text("kubectl label namespace default")).to_be_visible()
     expect(attention.get_by_role("button", name="copy command").first).to_be_visible()
+
+
+def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
+    page: Page, demo: Site
+) -> None:
+    page.goto("/jobs")
+    expect(page.get_by_role("status").first).to_contain_text("live", timeout=20_000)
+    shown = page.get_by_role("grid", name="Jobs").get_by_role("row").count()
+    refused = {
+        "title": "Not logged in",
+        "status": 401,
+        "code": "unauthenticated",
+        "detail": "the session has ended",
+    }
+    page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=refused))
+    demo.run(demo.pause())
+    demo.run(demo.resume())
+    banner = page.get_by_text("You are not logged in any more.")
+    expect(banner).to_be_visible(timeout=20_000)
+    # It stays said: the page asks again by itself, and is refused again.
+    with page.expect_response("**/api/v1/me", timeout=20_000):
+        pass
+    expect(banner).to_be_visible()
+    assert page.get_by_role("grid", name="Jobs").get_by_role("row").count() == shown
+    page.unroute("**/api/v1/**")
+    expect(banner).to_be_hidden(timeout=40_000)
+    expect(page.get_by_role("status").first).to_contain_text("live")
+
+
+def post(demo: Site, path: str, body: object | None) -> Any:
+    """What the API answers; a body is posted."""
+    asked = urllib.request.Request(f"{demo.url}/api/v1/{path}")
+    if body is not None:
+        asked.data = json.dumps(body).encode()
+        asked.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(asked) as answer:
+        return json.load(answer)
+
+
+def applied(demo: Site, wish: dict[str, Any], *, reason: str) -> Any:
+    """A changeset, planned and applied."""
+    planned = post(demo, "changesets", wish)
+    return post(demo, f"changesets/{planned['id']}:apply", {"reason": reason})
+
+
+def test_a_queue_that_was_deleted_shows_what_was_changed(page: Page, demo: Site) -> None:
+    path = "root.g00.passing"
+    tree = post(demo, "queue-tree", None)
+    made = applied(demo, {**tree, "queues": {path: {}}}, reason="for an experiment")
+    applied(demo, {"revert": made["revision"]}, reason="the experiment is over")
+    page.goto(f"/queues/{path}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(path)
+    changes = page.get_by_role("region", name="Changes")
+    expect(changes).to_contain_text("for an experiment", timeout=15_000)
+    expect(changes).to_contain_text("the experiment is over")
+
+
+def test_what_one_may_not_do_names_the_right_that_is_missing(page: Page, waiting: Waiting) -> None:
+    detail = (
+        "eve lacks the right to update queuer.dev/workloads in namespace q0000; an admin of it can grant it"
+    )
+    items = [{"uid": waiting.lost, "command": None, "refused": {"code": "forbidden", "detail": detail}}]
+    page.route("**/api/v1/workloads:hold?**", lambda route: route.fulfill(json={"items": items}))
+    page.goto(f"/jobs/{waiting.lost}")
+    page.get_by_role("button", name="Hold").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Hold").click()
+    expect(dialog.get_by_role("status")).to_have_text(f"refused: {detail}")

@@ -10,16 +10,9 @@ import sys
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from queuer.kube.objects import JOBS
-from tests.ui.conftest import opened
-from tests.ui.jobs import HOSTILE, Waiting, submit
+from tests.ui.browser import opened
+from tests.ui.jobs import HOSTILE, Waiting, vanished
 from tests.ui.site import Site
-
-
-@pytest.fixture(scope="module")
-def waiting(demo: Site) -> Waiting:
-    """Three jobs that wait, each for another reason."""
-    return submit(demo)
 
 
 def test_the_banner_says_what_queuer_why_says(page: Page, demo: Site, waiting: Waiting) -> None:
@@ -97,16 +90,7 @@ def test_what_matches_nothing_says_so_and_how_to_see_all(page: Page) -> None:
 
 
 def test_a_job_that_was_deleted_shows_its_history(page: Page, demo: Site) -> None:
-    cluster = demo.cluster
-
-    async def vanish() -> str:
-        uid = cluster.submit()
-        await demo.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}'")
-        cluster.scene.server.remove(JOBS, cluster.now(uid))
-        await demo.seen(f"SELECT count(*) FROM workload WHERE uid = '{uid}' AND deleted_at IS NOT NULL")
-        return uid
-
-    page.goto(f"/jobs/{demo.run(vanish())}")
+    page.goto(f"/jobs/{demo.run(vanished(demo))}")
     expect(page.get_by_text("This job was deleted; what follows is its history.")).to_be_visible()
     expect(page.get_by_role("region", name="Timeline")).to_be_visible()
 
@@ -124,7 +108,9 @@ def test_rows_are_walked_and_opened_by_keys(page: Page) -> None:
 
 
 def test_the_list_holds_no_more_than_rows(page: Page, demo: Site) -> None:
-    with page.expect_response(lambda answer: "/api/v1/workloads" in answer.url) as found:
+    with page.expect_response(
+        lambda answer: "/workloads?" in answer.url and "groupBy" not in answer.url
+    ) as found:
         page.goto("/jobs")
     items = json.loads(found.value.text())["items"]
     assert items

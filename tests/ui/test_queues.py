@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from queuer.domain.quantity import parse_quantity
-from tests.ui.conftest import opened
+from tests.ui.browser import opened
 from tests.ui.site import Site
 
 GPU = "nvidia.com/gpu"

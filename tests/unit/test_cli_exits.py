@@ -23,6 +23,7 @@ READING = [
     ["events", JOB],
     ["export"],
     ["jobs"],
+    ["open", JOB],
     ["queue", "history", QUEUE],
     ["queue", "ls"],
     ["queue", "pending", QUEUE],
@@ -30,8 +31,11 @@ READING = [
     ["queue", "tree"],
     ["queue", "where", "-n", "team-a"],
     ["share"],
+    ["sim", "job", "-f", FILE],
+    ["sim", "shape", "8xgpu:8"],
     ["status"],
-    ["topo"],
+    ["top"],
+    ["topo", "--slots", "8xgpu:8"],
     ["wait", JOB],
     ["whoami"],
     ["why", "--all"],
@@ -41,7 +45,7 @@ ON_JOBS = [["evict", JOB], ["hold", JOB], ["prioritise", JOB, "--priority", "5"]
 ON_QUEUES = [["queue", verb, QUEUE] for verb in ("drain", "hold", "resume")]
 BY_FILE = [["apply", "-f", FILE], ["diff", "-f", FILE], ["plan", "-f", FILE]]
 EVERY = [*READING, *ON_JOBS, *ON_QUEUES, *BY_FILE]
-ELSEWHERE = {"completion", "db", "doctor", "local", "login", "logout", "open", "serve", "sim", "top"}
+ELSEWHERE = {"completion", "db", "doctor", "local", "login", "logout", "serve", "sim"}
 """Verbs that work on this machine, or whose end is another matter than the server's answer."""
 
 

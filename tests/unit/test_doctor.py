@@ -178,5 +178,6 @@ def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
     with Client("http://127.0.0.1:1") as client:
         api = checks.Api(client)
         found: list[Finding] = list(api.findings())
+        assert client.server_time() is None
     assert healths(found) == [WRONG, Health.UNKNOWN]
     assert not api.reachable

@@ -71,13 +71,14 @@ class Reclaimable(Model):
 
 
 class Impact(Model):
-    """What the decision says on the newest stored cycle: which waiting jobs would start now, and which never could any
-    more. No promise: it is `as of` that cycle.
+    """What the decision says on the newest stored cycle. `starts`: waiting jobs that would start now, or once the
+    running jobs of `evicted` have left; `never`: those that never could any more. No promise: it is `as of` that cycle.
     """
 
     cycle: int
     as_of: datetime
     starts: Jobs
+    evicted: Jobs = Field(default_factory=Jobs)
     never: Jobs
 
 

@@ -109,7 +109,11 @@ def _asked(
     except (UnsoundPlan, InvalidInput):
         return found, f"no sound decision on cycle {number} with these changes"
     return found, models.Impact(
-        cycle=number, as_of=instant(cycle.now), starts=_waiting(made.starts), never=_waiting(made.never)
+        cycle=number,
+        as_of=instant(cycle.now),
+        starts=_listed(made.starts),
+        evicted=_listed(made.evicted),
+        never=_listed(made.never),
     )
 
 
@@ -117,7 +121,7 @@ def _errors(problems: Iterable[FieldProblem]) -> list[FieldError]:
     return [FieldError(field=p.field, message=p.message, hint=p.hint) for p in problems]
 
 
-def _waiting(found: tuple[Workload, ...]) -> models.Jobs:
+def _listed(found: tuple[Workload, ...]) -> models.Jobs:
     return models.Jobs(
         count=len(found),
         amounts=_sum(workload.demand for workload in found),

@@ -13,6 +13,7 @@ from queuer.store.changesets import Applied
 from queuer.store.drafts import Draft
 from queuer.store.tables import DraftState
 
+_OF_IMPACT = ("starts", "evicted", "never")
 State = Literal["planned", "expired", "discarded", "applied"]
 
 
@@ -71,11 +72,11 @@ def applied(made: Applied) -> models.Changeset:
 async def visible(answer: models.Changeset, asker: Asker) -> models.Changeset:
     """Without the names of jobs whose namespace the caller may not read; their counts and amounts stay."""
     impact = answer.impact
-    lists = [answer.victims, *((impact.starts, impact.never) if impact else ())]
+    lists = [answer.victims, *(getattr(impact, name) for name in _OF_IMPACT if impact)]
     readable = await asker.readable({job.namespace for each in lists for job in each.jobs})
 
     def cut(each: models.Jobs) -> models.Jobs:
         return each.model_copy(update={"jobs": [job for job in each.jobs if job.namespace in readable]})
 
-    seen = impact and impact.model_copy(update={"starts": cut(impact.starts), "never": cut(impact.never)})
+    seen = impact and impact.model_copy(update={name: cut(getattr(impact, name)) for name in _OF_IMPACT})
     return answer.model_copy(update={"victims": cut(answer.victims), "impact": seen})

@@ -59,7 +59,7 @@ class Domain(Model):
     """A domain of a level, as the newest cycle leaves it."""
 
     domain: str
-    parent: str | None
+    parent: str | None = Field(description="The domain one level wider, by its path.")
     nodes: int
     cordoned: int
     not_ready: int
@@ -92,6 +92,10 @@ class Slots(Model):
     fitting_domains: int
     best: str | None
     best_pods: int
+    places: list[str] = Field(
+        default=[],
+        description="Domains with room for a gang, the best first; told where one level is asked for.",
+    )
 
 
 class SlotTable(Model):

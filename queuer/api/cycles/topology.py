@@ -17,8 +17,8 @@ from queuer.domain.quantity import format_quantity
 from queuer.solver.clustermap import ClusterMap, DomainRow, SlotRow
 
 router = APIRouter(prefix=PREFIX, tags=["topology"])
-MOST = 500
-"""Domains of an answer."""
+MOST = 5000
+"""Domains of an answer: a map of all hosts is one question, of one cycle."""
 T = TypeVar("T")
 _PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
 
@@ -75,9 +75,8 @@ async def get_slots(
         if level is not None:
             named = _word(level, [row.level for row in rows], field="level")
             rows = [row for row in rows if row.level == named]
-        return models.SlotTable(
-            cycle=number, as_of=instant(at), shape=shape, flavor=of, rows=[_slots(row) for row in rows]
-        )
+        told = [_slots(row, places=level is not None) for row in rows]
+        return models.SlotTable(cycle=number, as_of=instant(at), shape=shape, flavor=of, rows=told)
 
     async with one_view(engine) as connection:
         row = await newest.read(connection)
@@ -109,7 +108,7 @@ def _main(resources: Iterable[str]) -> str:
 def _domain(row: DomainRow, resource: str) -> models.Domain:
     return models.Domain(
         domain=row.path[-1],
-        parent="/".join(row.path[:-1]) or None,
+        parent="/".join(row.parent) or None,
         nodes=row.nodes,
         cordoned=row.cordoned,
         not_ready=row.not_ready,
@@ -119,7 +118,7 @@ def _domain(row: DomainRow, resource: str) -> models.Domain:
     )
 
 
-def _slots(row: SlotRow) -> models.Slots:
+def _slots(row: SlotRow, *, places: bool) -> models.Slots:
     return models.Slots(
         level=row.level,
         domains=row.domains,
@@ -127,4 +126,5 @@ def _slots(row: SlotRow) -> models.Slots:
         fitting_domains=row.fitting,
         best="/".join(row.best) or None,
         best_pods=row.slots,
+        places=["/".join(place) for place in row.places[:MOST]] if places else [],
     )

@@ -173,8 +173,8 @@ def _queues(view: TreeView) -> list[AttentionItem]:
         for amounts in queue.amounts:
             resource = amounts.resource
             if is_starved(view, queue, amounts):
-                lacks = format_quantity(amounts.guaranteed - amounts.used, resource=resource)
-                starved.append(f"{lacks} {resource}")
+                lacks = min(amounts.guaranteed - amounts.used, queue.admissible[resource])
+                starved.append(f"{format_quantity(lacks, resource=resource)} {resource}")
             if amounts.limit is not None and amounts.used > amounts.limit:
                 more = format_quantity(amounts.used - amounts.limit, resource=resource)
                 over.append(f"{more} {resource}")

@@ -20,6 +20,8 @@ from queuer.store.rollup import Period, UsagePoint
 DAY = 86_400.0
 MOST_POINTS = 2_500
 MINUTES_KEPT = 2 * DAY
+NEAR = 2 * 3600.0
+"""Seconds before a moment within which a row still tells of it; no hour is kept before it is over."""
 _WORDS = ("used", "guaranteed", "borrowed", "lent", "pending")
 
 
@@ -98,6 +100,22 @@ def averages(rows: list[UsagePoint]) -> dict[tuple[str, str | None], dict[str, i
     return {
         key: {word: round(n / len(rows)) for word, n in account.items()} for key, account in found.items()
     }
+
+
+async def tree(connection: AsyncConnection, asked: datetime, *, now: float) -> models.PastTree:
+    """All queues as the last row up to a moment has them: of its minute while minutes are kept, else of its hour."""
+    moment = _seconds(asked)
+    if moment > now:
+        raise _wrong("at", "is in the future", "leave it out and ask /queues for now")
+    period = Period.MINUTE if now - moment <= MINUTES_KEPT else Period.HOUR
+    found = await rollup.tree(connection, period=period, since=max(0.0, moment - NEAR), until=moment)
+    told = [(path, _point(row.at, [row])) for path, row in found.items()]
+    return models.PastTree(
+        asked=instant(moment),
+        at=told[0][1].at if told else None,
+        step_seconds=period,
+        items=[models.PastQueue(path=path, **point.model_dump(exclude={"at"})) for path, point in told],
+    )
 
 
 def _point(at: float, rows: list[UsagePoint]) -> models.HistoryPoint:

@@ -193,6 +193,24 @@ class History(Model):
     waits: Waits
 
 
+class PastQueue(Model):
+    """A queue with all below it at a past time."""
+
+    path: str
+    pending_workloads: int
+    admitted_workloads: int
+    accounts: list[HistoryAccount]
+
+
+class PastTree(Model):
+    """All queues at a past time. `at`: the start of the minute or hour told, null where none near it is kept."""
+
+    asked: datetime
+    at: datetime | None
+    step_seconds: int
+    items: list[PastQueue]
+
+
 class Factors(Model):
     """`share` = excess / capacity / weight; `score` = `share` + `past`. The least score goes first among borrowers."""
 

@@ -160,6 +160,14 @@ async def get_history(
     return await past.history(snapshot, path, asked)
 
 
+@router.get("/queue-history")
+async def get_tree_history(
+    snapshot: Snapshot, at: Annotated[Instant, Query(description="A time that is past.")]
+) -> models.PastTree:
+    """What all queues used and waited for at a past time: the last minute, or hour, up to it that is kept."""
+    return await past.tree(snapshot, at, now=await lookup.now(snapshot))
+
+
 @router.get("/fair-share")
 async def get_fair_share(
     engine: Engine, standing: Standing, settings: Settings, root: str = ROOT

@@ -48,11 +48,12 @@ export function follow(listener: Listener): () => void {
   const lead = () => {
     turn = new AbortController();
     const { signal } = turn;
-    navigator.locks
-      .request(NAME, { signal }, () => listen(signal, () => seen, tell))
-      .catch((error: unknown) => {
-        if (!signal.aborted) throw error;
-      });
+    const work = () => listen(signal, () => seen, tell);
+    // Pages over plain http have no locks: each tab listens for itself then.
+    const led = "locks" in navigator ? navigator.locks.request(NAME, { signal }, work) : work();
+    led.catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
   };
   const seenOrHidden = () => {
     if (document.visibilityState === "hidden") {
@@ -82,12 +83,13 @@ async function listen(signal: AbortSignal, seen: () => string | undefined, tell:
     const ended = await once(signal, seen(), tell, () => (pause = 1000));
     if (signal.aborted) return;
     tell({ link: ended ? "ended" : "lost" });
+    if (ended) return;
     await wait(pause, signal);
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }
 
-/** One connection, to its end. True: the server ended it, because nobody is known to ask any more. */
+/** One connection, to its end. True: the server knows nobody who asks any more. */
 function once(
   signal: AbortSignal,
   after: string | undefined,
@@ -97,15 +99,20 @@ function once(
   return new Promise((resolve) => {
     const source = new EventSource(`/api/v1/stream${after ? `?after=${after}` : ""}`);
     const close = (ended: boolean) => {
+      signal.removeEventListener("abort", abort);
       source.close();
       resolve(ended);
     };
-    signal.addEventListener("abort", () => close(false), { once: true });
+    const abort = () => close(false);
+    signal.addEventListener("abort", abort, { once: true });
     source.onopen = () => {
       opened();
       tell({ link: "live" });
     };
-    source.onerror = () => close(false);
+    source.onerror = () => {
+      source.close();
+      void refused(signal).then(close);
+    };
     source.onmessage = (message) => tell({ id: message.lastEventId });
     for (const topic of ALL) {
       source.addEventListener(topic, (message: MessageEvent<string>) => {
@@ -116,20 +123,29 @@ function once(
       const { topics } = JSON.parse(message.data) as { topics?: Topic[] };
       tell({ topics: topics ?? ALL });
     });
-    source.addEventListener("end", () => close(true));
+    source.addEventListener("end", (message: MessageEvent<string>) => {
+      close((JSON.parse(message.data) as { code?: string }).code === "unauthenticated");
+    });
   });
+}
+
+/** Whether the server knows nobody who asks. The browser does not tell with which status a stream failed. */
+async function refused(signal: AbortSignal): Promise<boolean> {
+  try {
+    return (await fetch("/api/v1/me", { signal })).status === 401;
+  } catch {
+    return false;
+  }
 }
 
 function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        resolve();
-      },
-      { once: true },
-    );
+    const timer = setTimeout(end, milliseconds);
+    function end() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    }
+    signal.addEventListener("abort", end, { once: true });
   });
 }

@@ -1,6 +1,7 @@
 /**
  * Every question the screens ask. The first part of a key is the topic of the stream that makes the answer old:
- * `queues`, `overview`, `workloads`, `cycle`; keys under `settled` change by what is done here alone.
+ * `queues`, `overview`, `workloads`, `cycle`. What is under `settled` no stream speaks of: it is asked for anew when it is
+ * shown again, and after what is done here.
  */
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
@@ -11,6 +12,7 @@ export interface JobFilter {
   queue?: string;
   namespace?: string;
   name?: string;
+  user?: string;
   state?: string;
   reason?: string;
   deleted?: boolean;
@@ -35,6 +37,15 @@ export const queue = (path: string) =>
   queryOptions({
     queryKey: ["queues", path],
     queryFn: ({ signal }) => body(api.GET("/api/v1/queues/{path}", { params: { path: { path } }, signal })),
+  });
+
+/** All queues at a past moment, which does not change any more. */
+export const pastQueues = (at: string) =>
+  queryOptions({
+    queryKey: ["settled", "queues", at],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/queue-history", { params: { query: { at } }, signal })),
+    placeholderData: keepPreviousData,
+    staleTime: Infinity,
   });
 
 export const headroom = (path: string, shape?: string) =>
@@ -90,6 +101,16 @@ export const jobs = (filter: JobFilter) =>
       ),
     initialPageParam: "",
     getNextPageParam: (page) => page.next,
+    placeholderData: keepPreviousData,
+  });
+
+export const jobGroups = (filter: JobFilter, by: string) =>
+  queryOptions({
+    queryKey: ["workloads", "groups", filter, by],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/workloads", { params: { query: { limit: 200, ...filter, groupBy: by } as never }, signal }),
+      ),
     placeholderData: keepPreviousData,
   });
 
@@ -158,13 +179,16 @@ export const cycle = (id: number) =>
     queryFn: ({ signal }) => body(api.GET("/api/v1/cycles/{id}", { params: { path: { id } }, signal })),
   });
 
+/** As many as one answer may have. */
+const MOST_DOMAINS = 5000;
+
 export const topology = (level: string | undefined, resource: string | undefined) =>
   queryOptions({
     queryKey: ["cycle", "topology", level, resource],
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/topology", {
-          params: { query: { limit: 500, ...(level && { level }), ...(resource && { resource }) } },
+          params: { query: { limit: MOST_DOMAINS, ...(level && { level }), ...(resource && { resource }) } },
           signal,
         }),
       ),
@@ -175,6 +199,14 @@ export const slots = (shape: string) =>
   queryOptions({
     queryKey: ["cycle", "slots", shape],
     queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+/** The same for one level, with the names of the domains that have room. */
+export const places = (shape: string, level: string) =>
+  queryOptions({
+    queryKey: ["cycle", "slots", shape, level],
+    queryFn: ({ signal }) => body(api.GET("/api/v1/topology/slots", { params: { query: { shape, level } }, signal })),
     placeholderData: keepPreviousData,
   });
 

@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { useEffect, useRef } from "react";
+import { useEffect } from "react";
 import * as queries from "../api/queries";
 import { Banner } from "./Banner";
 import { Clock } from "./Clock";
@@ -25,7 +25,6 @@ export const SCREENS = [
 export function Shell() {
   useFollowing();
   const help = useKeys();
-  const heading = useRef<HTMLElement>(null);
   const path = useRouterState({ select: (state) => state.location.pathname });
   const screen = SCREENS.find((each) => (each.path === "/" ? path === "/" : path.startsWith(each.path)));
   useEffect(() => {
@@ -56,10 +55,10 @@ export function Shell() {
         <Who />
       </header>
       <Banner />
-      <main id="main" ref={heading} tabIndex={-1}>
+      <main id="main" tabIndex={-1}>
         <Outlet />
       </main>
-      <Help open={help.open} close={help.close} />
+      {help.open && <Help close={help.close} />}
     </>
   );
 }

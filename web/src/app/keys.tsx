@@ -1,7 +1,8 @@
 /** Keys that work everywhere: `g` and a letter goes to a screen, `/` searches, `?` helps. They can be switched off. */
 
 import { useNavigate } from "@tanstack/react-router";
-import { useEffect, useRef, useState } from "react";
+import { Fragment, useEffect, useRef, useState } from "react";
+import { Dialog } from "../kit/Dialog";
 import { setPreferences, usePreferences } from "./preferences";
 import { SCREENS } from "./Shell";
 
@@ -14,7 +15,7 @@ export function useKeys() {
   const begun = useRef(0);
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      if (!keys || typing(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!keys || elsewhere(event) || event.ctrlKey || event.metaKey || event.altKey) return;
       const screen = SCREENS.find((each) => each.key === event.key);
       if (Date.now() - begun.current < CHORD_MS && screen) void navigate({ to: screen.path });
       else if (event.key === "?") setOpen(true);
@@ -32,68 +33,68 @@ export function useKeys() {
   return { open, show: () => setOpen(true), close: () => setOpen(false) };
 }
 
-function typing(event: KeyboardEvent): boolean {
+function elsewhere(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement;
+  // An open dialog has the keys to itself.
+  if (document.querySelector("dialog[open]")) return true;
   return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
 }
 
-export function Help({ open, close }: { open: boolean; close: () => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
+export function Help({ close }: { close: () => void }) {
   const { keys, density } = usePreferences();
-  useEffect(() => {
-    if (open) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [open]);
   return (
-    <dialog ref={dialog} onClose={close} aria-labelledby="help-title">
-      <h2 id="help-title">Keys</h2>
-      <dl className="keys">
-        {SCREENS.map((screen) => (
-          <div key={screen.path}>
-            <dt>
-              <kbd>g</kbd> <kbd>{screen.key}</kbd>
-            </dt>
-            <dd>{screen.title}</dd>
-          </div>
+    <Dialog title="Keys" close={close}>
+      {(end) => (
+        <>
+          <dl className="keys">
+            {SCREENS.map((screen) => (
+              <Key key={screen.path} keys={["g", screen.key]} means={screen.title} />
+            ))}
+            <Key keys={["/"]} means="search on this screen" />
+            <Key keys={["j", "k", "↵"]} means="next and previous row, open it" />
+            <Key keys={["Space"]} means="mark a job of a list" />
+            <Key keys={["Esc"]} means="close" />
+          </dl>
+          <p>
+            <label>
+              <input
+                type="checkbox"
+                checked={keys}
+                onChange={(event) => setPreferences({ keys: event.target.checked })}
+              />{" "}
+              single-key shortcuts
+            </label>
+          </p>
+          <p>
+            <label>
+              <input
+                type="checkbox"
+                checked={density === "comfortable"}
+                onChange={(event) => setPreferences({ density: event.target.checked ? "comfortable" : "compact" })}
+              />{" "}
+              more room between rows
+            </label>
+          </p>
+          <button type="button" onClick={end}>
+            Close
+          </button>
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function Key({ keys, means }: { keys: readonly string[]; means: string }) {
+  return (
+    <div>
+      <dt>
+        {keys.map((key) => (
+          <Fragment key={key}>
+            <kbd>{key}</kbd>{" "}
+          </Fragment>
         ))}
-        <div>
-          <dt>
-            <kbd>/</kbd>
-          </dt>
-          <dd>search on this screen</dd>
-        </div>
-        <div>
-          <dt>
-            <kbd>j</kbd> <kbd>k</kbd> <kbd>↵</kbd>
-          </dt>
-          <dd>next and previous row, open it</dd>
-        </div>
-        <div>
-          <dt>
-            <kbd>Esc</kbd>
-          </dt>
-          <dd>close</dd>
-        </div>
-      </dl>
-      <p>
-        <label>
-          <input type="checkbox" checked={keys} onChange={(event) => setPreferences({ keys: event.target.checked })} />{" "}
-          single-key shortcuts
-        </label>
-      </p>
-      <p>
-        <label>
-          <input
-            type="checkbox"
-            checked={density === "comfortable"}
-            onChange={(event) => setPreferences({ density: event.target.checked ? "comfortable" : "compact" })}
-          />{" "}
-          more room between rows
-        </label>
-      </p>
-      <button type="button" onClick={close}>
-        Close
-      </button>
-    </dialog>
+      </dt>
+      <dd>{means}</dd>
+    </div>
   );
 }

@@ -18,7 +18,7 @@ import { Me } from "../screens/Me";
 import { Overview } from "../screens/Overview";
 import { Queue } from "../screens/Queue";
 import { Queues } from "../screens/Queues";
-import { Topology } from "../screens/Topology";
+import { Topology } from "../screens/topology/Topology";
 import { Shell } from "./Shell";
 
 /** Parameters of an address are plain words. */
@@ -40,7 +40,7 @@ const routes = [
     getParentRoute: () => root,
     path: "/queues",
     component: Queues,
-    validateSearch: only("resource", "closed", "find", "only", "scale"),
+    validateSearch: only("resource", "closed", "find", "only", "scale", "at"),
   }),
   createRoute({
     getParentRoute: () => root,
@@ -52,14 +52,14 @@ const routes = [
     getParentRoute: () => root,
     path: "/jobs",
     component: Jobs,
-    validateSearch: only("queue", "namespace", "name", "state", "reason", "deleted"),
+    validateSearch: only("queue", "namespace", "name", "user", "state", "reason", "deleted", "columns", "group"),
   }),
   createRoute({ getParentRoute: () => root, path: "/jobs/$uid", component: Job }),
   createRoute({
     getParentRoute: () => root,
     path: "/topology",
     component: Topology,
-    validateSearch: only("level", "resource", "shape", "find"),
+    validateSearch: only("level", "resource", "shape", "find", "job", "fit", "as"),
   }),
   createRoute({ getParentRoute: () => root, path: "/cycles", component: Cycles }),
   createRoute({ getParentRoute: () => root, path: "/cycles/$id", component: CycleDetail }),

@@ -1,4 +1,5 @@
 import { useState } from "react";
+import { quoted } from "../text/shell";
 
 interface Commands {
   /** The command line's words after `queuer`. */
@@ -15,7 +16,10 @@ export function CopyAs({ queuer, curl, kubectl }: Commands) {
       {queuer && <Copy label="queuer" text={`queuer ${queuer}`} />}
       {kubectl && <Copy label="kubectl" text={`kubectl ${kubectl}`} />}
       {curl && (
-        <Copy label="curl" text={`curl -H "Authorization: Bearer $QUEUER_TOKEN" '${window.location.origin}${curl}'`} />
+        <Copy
+          label="curl"
+          text={`curl -H "Authorization: Bearer $QUEUER_TOKEN" ${quoted(window.location.origin + curl)}`}
+        />
       )}
     </span>
   );
@@ -24,7 +28,7 @@ export function CopyAs({ queuer, curl, kubectl }: Commands) {
 export function Copy({ label, text }: { label: string; text: string }) {
   const [copied, setCopied] = useState(false);
   const copy = () => {
-    void navigator.clipboard.writeText(text).then(() => {
+    void toClipboard(text).then(() => {
       setCopied(true);
       setTimeout(() => setCopied(false), 1500);
     });
@@ -44,4 +48,15 @@ export function Command({ text }: { text: string }) {
       <Copy label="command" text={text} />
     </span>
   );
+}
+
+/** Pages over plain http have no clipboard of their own, but what is selected can be copied. */
+async function toClipboard(text: string): Promise<void> {
+  if (window.isSecureContext) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
 }

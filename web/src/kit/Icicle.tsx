@@ -20,14 +20,18 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
   const top = tree(queues, resource);
   if (!top) return null;
   // A parent is at least as wide as its children together, whatever rounding or a race makes of the figures.
+  const free = by === "used" ? Math.max(0, amount(top.account?.guaranteed) - amount(top.account?.used)) : 0;
   const root = partition<Node>()(
-    hierarchy(top).sum((node) => (node.children.length ? 0 : Math.max(0, amount(node.account?.[by])))),
+    hierarchy(top).sum((node) => {
+      if (node === top) return free;
+      return node.children.length ? 0 : Math.max(0, amount(node.account?.[by]));
+    }),
   );
   const shown = root.descendants().filter((node) => node.x1 - node.x0 > LEAST);
   const height = (root.height + 1) * ROW;
   return (
     <div className="icicle" style={{ height }}>
-      {shown.map(({ data, x0, x1, depth, value }) => {
+      {shown.map(({ data, x0, x1, depth, value = 0 }) => {
         const borrowed = amount(data.account?.borrowed);
         const used = amount(data.account?.used);
         const name = data.queue.path.slice(data.queue.path.lastIndexOf(".") + 1);
@@ -39,11 +43,18 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
             params={{ path: data.queue.path }}
             title={words}
             className={`icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`}
-            style={{ left: `${x0 * 100}%`, width: `${(x1 - x0) * 100}%`, top: depth * ROW, height: ROW }}
+            style={{
+              left: `${x0 * 100}%`,
+              width: `${(x1 - x0) * 100}%`,
+              top: depth * ROW,
+              height: ROW,
+              // The borrowed part is hatched, at the end.
+              backgroundSize: `${used > 0 ? (borrowed / used) * 100 : 0}% 100%`,
+            }}
           >
             {x1 - x0 > 0.03 && (
               <>
-                {name} <small>{resource === "memory" ? told(value ?? 0, resource) : grouped(value ?? 0)}</small>
+                {name} <small>{figure(depth ? value : value - free, resource)}</small>
               </>
             )}
           </Link>
@@ -51,6 +62,10 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
       })}
     </div>
   );
+}
+
+function figure(value: number, resource: string): string {
+  return resource === "memory" ? told(value, resource) : grouped(value);
 }
 
 function tree(queues: readonly Queue[], resource: string): Node | undefined {

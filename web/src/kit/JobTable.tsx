@@ -5,7 +5,7 @@ import type { Workload } from "../api/schema";
 import { demand } from "../text/quantity";
 import { Ago } from "./Ago";
 import { Chip } from "./Chip";
-import { type Column, Table } from "./Table";
+import { type Column, type Marks, Table } from "./Table";
 
 export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
@@ -65,15 +65,31 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   { id: "age", title: "submitted", width: "10ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
 ];
 
+/** Columns that are shown only where somebody asks for them. */
+export const MORE_COLUMNS: readonly Column<Workload>[] = [
+  { id: "kind", title: "kind", width: "14ch", cell: (job) => job.kind },
+  { id: "admitted", title: "admitted", width: "10ch", number: true, cell: (job) => <Ago at={job.admitted} /> },
+  { id: "landed", title: "landed", width: "10ch", number: true, cell: (job) => <Ago at={job.landed} /> },
+  { id: "finished", title: "finished", width: "10ch", number: true, cell: (job) => <Ago at={job.finished} /> },
+  { id: "attempt", title: "attempt", width: "8ch", number: true, cell: (job) => job.attempt },
+  {
+    id: "domains",
+    title: "where",
+    width: "14ch",
+    cell: (job) => <span title={job.domains.join(", ")}>{job.domains.join(", ")}</span>,
+  },
+];
+
 interface Props {
   label: string;
   jobs: readonly Workload[];
   columns?: readonly Column<Workload>[];
   more?: (() => void) | undefined;
   count?: number;
+  marks?: Marks;
 }
 
-export function JobTable({ label, jobs, columns = JOB_COLUMNS, more, count }: Props) {
+export function JobTable({ label, jobs, columns = JOB_COLUMNS, more, count, marks }: Props) {
   const navigate = useNavigate();
   return (
     <Table
@@ -84,6 +100,7 @@ export function JobTable({ label, jobs, columns = JOB_COLUMNS, more, count }: Pr
       open={(job) => void navigate({ to: "/jobs/$uid", params: { uid: job.uid } })}
       more={more}
       {...(count !== undefined && { count })}
+      {...(marks && { marks })}
     />
   );
 }

@@ -16,11 +16,13 @@ interface Props<T> {
   query: Asked<T>;
   /** Beside the title: pickers, buttons that copy. */
   tools?: ReactNode;
+  /** What is there before and without an answer: fields that narrow it, which may be what made it fail. */
+  above?: ReactNode;
   className?: string;
   children: (data: T) => ReactNode;
 }
 
-export function Panel<T>({ title, query, tools, className = "", children }: Props<T>) {
+export function Panel<T>({ title, query, tools, above, className = "", children }: Props<T>) {
   const id = useId();
   return (
     <section className={`panel ${className}`} aria-labelledby={id} aria-busy={query.data === undefined && !query.error}>
@@ -28,6 +30,7 @@ export function Panel<T>({ title, query, tools, className = "", children }: Prop
         <h2 id={id}>{title}</h2>
         {tools && <div className="panel-tools">{tools}</div>}
       </header>
+      {above}
       <Answer query={query}>{children}</Answer>
     </section>
   );

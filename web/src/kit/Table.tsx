@@ -1,6 +1,6 @@
 /**
  * A list of rows: only those in sight are drawn, and their order stands still while somebody points at them or has
- * the focus among them. Rows are walked with the arrow keys or j and k, and opened with Enter.
+ * the focus among them. Rows are walked with the arrow keys or j and k, opened with Enter, and marked with Space.
  */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
@@ -15,6 +15,12 @@ export interface Column<Row> {
   number?: boolean;
 }
 
+/** Rows that are marked, by id. */
+export interface Marks {
+  ids: ReadonlySet<string>;
+  set: (ids: ReadonlySet<string>) => void;
+}
+
 interface Props<Row> {
   label: string;
   columns: readonly Column<Row>[];
@@ -25,11 +31,12 @@ interface Props<Row> {
   more?: (() => void) | undefined;
   /** Of all rows, where more are to come: unknown = -1. */
   count?: number;
+  marks?: Marks;
 }
 
 const ROW = 30;
 
-export function Table<Row>({ label, columns, rows, id, open, more, count }: Props<Row>) {
+export function Table<Row>({ label, columns, rows, id, open, more, count, marks }: Props<Row>) {
   const frame = useRef<HTMLDivElement>(null);
   const [held, setHeld] = useState(false);
   const { shown, changed, apply } = useStill(rows, id, held);
@@ -53,23 +60,22 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
     virtual.scrollToIndex(next);
     requestAnimationFrame(() => frame.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
   };
+  const onRow = (event: KeyboardEvent) =>
+    event.target === event.currentTarget.querySelector(`[data-index="${active}"]`) ? shown[active] : undefined;
   const keys = (event: KeyboardEvent) => {
+    const row = onRow(event);
     const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 20, PageUp: -20 }[event.key];
     if (step) go(active + step);
     else if (event.key === "Home") go(0);
     else if (event.key === "End") go(shown.length - 1);
-    else if (
-      event.key === "Enter" &&
-      open &&
-      event.target === event.currentTarget.querySelector(`[data-index="${active}"]`)
-    ) {
-      const row = shown[active];
-      if (row !== undefined) open(row);
-    } else return;
+    else if (event.key === "Enter" && open && row !== undefined) open(row);
+    else if (event.key === " " && marks && row !== undefined) marks.set(toggled(marks.ids, id(row)));
+    else return;
     event.preventDefault();
     event.stopPropagation();
   };
-  const template = columns.map((column) => column.width).join(" ");
+  const template = [...(marks ? ["24px"] : []), ...columns.map((column) => column.width)].join(" ");
+  const allMarked = shown.length > 0 && shown.every((row) => marks?.ids.has(id(row)));
   return (
     <div
       className="table"
@@ -85,6 +91,15 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
       )}
       <div ref={frame} className="table-frame" role="grid" aria-label={label} aria-rowcount={count ?? shown.length + 1}>
         <div className="table-row table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+          {marks && (
+            <span role="columnheader">
+              <Tick
+                label="mark all that are loaded"
+                checked={allMarked}
+                toggle={() => marks.set(new Set(allMarked ? [] : shown.map(id)))}
+              />
+            </span>
+          )}
           {columns.map((column) => (
             <span key={column.id} role="columnheader" className={column.number ? "number" : undefined}>
               {column.title}
@@ -104,12 +119,23 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
                 tabIndex={item.index === active ? 0 : -1}
                 onFocus={() => setActive(item.index)}
                 onDoubleClick={() => open?.(row)}
+                {...(marks && { "aria-selected": marks.ids.has(id(row)) })}
                 style={{
                   gridTemplateColumns: template,
                   transform: `translateY(${item.start}px)`,
                   position: "absolute",
                 }}
               >
+                {marks && (
+                  <span role="gridcell">
+                    <Tick
+                      label="mark"
+                      checked={marks.ids.has(id(row))}
+                      toggle={() => marks.set(toggled(marks.ids, id(row)))}
+                      inRow
+                    />
+                  </span>
+                )}
                 {columns.map((column) => (
                   <span key={column.id} role="gridcell" className={column.number ? "number" : undefined}>
                     {column.cell(row)}
@@ -122,6 +148,28 @@ export function Table<Row>({ label, columns, rows, id, open, more, count }: Prop
       </div>
     </div>
   );
+}
+
+interface TickProps {
+  label: string;
+  checked: boolean;
+  toggle: () => void;
+  /** Reached by the row's own keys. */
+  inRow?: boolean;
+}
+
+function Tick({ label, checked, toggle, inRow = false }: TickProps) {
+  return (
+    <label className="tick">
+      <input type="checkbox" aria-label={label} checked={checked} onChange={toggle} {...(inRow && { tabIndex: -1 })} />
+    </label>
+  );
+}
+
+function toggled(ids: ReadonlySet<string>, id: string): ReadonlySet<string> {
+  const changed = new Set(ids);
+  if (!changed.delete(id)) changed.add(id);
+  return changed;
 }
 
 /** Rows that keep their order while `held`; values within them go on changing. */

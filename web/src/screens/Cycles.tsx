@@ -10,6 +10,7 @@ import { Ago } from "../kit/Ago";
 import { CopyAs } from "../kit/CopyAs";
 import { Answer, Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
+import { Title } from "../kit/Title";
 import { grouped } from "../text/quantity";
 
 type Cycle = components["schemas"]["Cycle"];
@@ -56,7 +57,7 @@ export function Cycles() {
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
     <>
-      <h1 className="visually-hidden">Cycles</h1>
+      <Title hidden>Cycles</Title>
       <Panel
         title="Cycles"
         query={{ ...query, data: items } as never}
@@ -127,7 +128,7 @@ export function CycleDetail() {
   }, [keys, navigate, number]);
   return (
     <>
-      <h1>Cycle {id}</h1>
+      <Title>Cycle {id}</Title>
       <p className="soft">
         <Link to="/cycles">All cycles</Link> · <kbd>[</kbd> <kbd>]</kbd> the ones beside it
       </p>

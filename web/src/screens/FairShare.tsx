@@ -1,5 +1,6 @@
 /** Who is below what it deserves, who holds it, and by which figures queues are put in order. */
 
+import { path, sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import * as queries from "../api/queries";
@@ -8,6 +9,7 @@ import { Chip } from "../kit/Chip";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
 import { demand, short } from "../text/quantity";
 
 export function FairShare() {
@@ -16,7 +18,7 @@ export function FairShare() {
   const query = useQuery(queries.fairShare(root));
   return (
     <>
-      <h1 className="visually-hidden">Fair share</h1>
+      <Title hidden>Fair share</Title>
       <Panel
         title="Who lacks what it is guaranteed"
         query={query}
@@ -28,7 +30,7 @@ export function FairShare() {
               value={root}
               set={(value) => void navigate({ search: { root: value }, replace: true })}
             />
-            <CopyAs queuer={`share ${root}`} curl={`/api/v1/fair-share?root=${root}`} />
+            <CopyAs queuer={sh`share ${root}`} curl={path`/api/v1/fair-share?root=${root}`} />
           </>
         }
       >

@@ -1,14 +1,20 @@
 /** Every job that one may see, narrowed by words in the address. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { quoted } from "../text/shell";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
-import type { State } from "../api/schema";
+import type { State, Workload } from "../api/schema";
+import { Columns } from "../kit/Columns";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
-import { JobTable } from "../kit/JobTable";
+import { JOB_COLUMNS, JobTable, MORE_COLUMNS } from "../kit/JobTable";
 import { Empty, Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
+import { grouped } from "../text/quantity";
+import { GROUPINGS, JobGroups } from "./JobGroups";
+import { Ask, type Verb, WORDS } from "./job/Ask";
 
 const STATES: readonly State[] = [
   "Queued",
@@ -20,17 +26,25 @@ const STATES: readonly State[] = [
   "Succeeded",
   "Failed",
 ];
-const NARROWS = ["queue", "namespace", "name", "reason"] as const;
+const COLUMNS = [...JOB_COLUMNS, ...MORE_COLUMNS];
+const USUAL = JOB_COLUMNS.map((column) => column.id);
+const NARROWS = ["queue", "namespace", "name", "user", "reason"] as const;
 
 export function Jobs() {
   const search = useSearch({ from: "/jobs" });
   const navigate = useNavigate({ from: "/jobs" });
   const set = (change: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
-  const { deleted, ...words } = search;
+  const { deleted, columns, group, ...words } = search;
+  const by = GROUPINGS.find((each) => each === group);
+  const shown = new Set(["name", ...(columns?.split(",") ?? USUAL)]);
+  const [marked, setMarked] = useState<ReadonlySet<string>>(new Set());
   const filter: queries.JobFilter = { ...words, ...(deleted && { deleted: true }) };
   const query = useInfiniteQuery(queries.jobs(filter));
   const jobs = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
+  const { state: _, ...anyState } = words;
+  const { data: byState } = useQuery(queries.jobGroups(anyState, "state"));
+  const counts = new Map(byState?.groups?.map((each) => [each.key, each.jobs]));
   const states = new Set(search.state?.split(",") ?? []);
   const toggle = (state: State) => {
     if (!states.delete(state)) states.add(state);
@@ -42,62 +56,112 @@ export function Jobs() {
     ["--state", search.state],
     ["--reason", search.reason],
   ] as const;
-  const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, value] : []))].join(" ");
+  const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, quoted(value)] : []))].join(" ");
   return (
     <>
-      <h1 className="visually-hidden">Jobs</h1>
+      <Title hidden>Jobs</Title>
       <Panel
         title="Jobs"
         query={{ ...query, data: jobs } as never}
         tools={
-          <CopyAs
-            queuer={command}
-            curl={`/api/v1/workloads?${new URLSearchParams(search as Record<string, string>)}`}
-          />
+          <>
+            <Columns
+              all={COLUMNS}
+              shown={shown}
+              show={(ids) => set({ columns: ids.join() === USUAL.join() ? "" : ids.join() })}
+            />
+            <CopyAs
+              queuer={command}
+              curl={`/api/v1/workloads?${new URLSearchParams(filter as Record<string, string>)}`}
+            />
+          </>
+        }
+        above={
+          <div className="row filters">
+            {NARROWS.map((name, index) => (
+              <Filter
+                key={name}
+                label={name}
+                value={search[name] ?? ""}
+                set={(value) => set({ [name]: value })}
+                search={index === 0}
+                width="18ch"
+              />
+            ))}
+            <span className="choice" role="group" aria-label="States">
+              {STATES.map((state) => (
+                <button key={state} type="button" aria-pressed={states.has(state)} onClick={() => toggle(state)}>
+                  {state} {counts.has(state) && <small>{grouped(counts.get(state) ?? 0)}</small>}
+                </button>
+              ))}
+            </span>
+            <label>
+              group by{" "}
+              <select value={by ?? ""} onChange={(event) => set({ group: event.target.value })}>
+                <option value="">nothing</option>
+                {GROUPINGS.map((each) => (
+                  <option key={each}>{each}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              <input
+                type="checkbox"
+                checked={deleted === "true"}
+                onChange={(event) => set({ deleted: event.target.checked ? "true" : "" })}
+              />{" "}
+              also deleted ones
+            </label>
+          </div>
         }
       >
-        {() => (
-          <>
-            <div className="row filters">
-              {NARROWS.map((name, index) => (
-                <Filter
-                  key={name}
-                  label={name}
-                  value={search[name] ?? ""}
-                  set={(value) => set({ [name]: value })}
-                  search={index === 0}
+        {() =>
+          by ? (
+            <JobGroups filter={words} by={by} />
+          ) : (
+            <>
+              <Marked jobs={jobs?.filter((job) => marked.has(job.uid)) ?? []} forget={() => setMarked(new Set())} />
+              {jobs?.length ? (
+                <JobTable
+                  label="Jobs"
+                  jobs={jobs}
+                  columns={COLUMNS.filter((column) => shown.has(column.id))}
+                  marks={{ ids: marked, set: setMarked }}
+                  more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
+                  {...(query.hasNextPage && { count: -1 })}
                 />
-              ))}
-              <span className="choice" role="group" aria-label="States">
-                {STATES.map((state) => (
-                  <button key={state} type="button" aria-pressed={states.has(state)} onClick={() => toggle(state)}>
-                    {state}
-                  </button>
-                ))}
-              </span>
-              <label>
-                <input
-                  type="checkbox"
-                  checked={deleted === "true"}
-                  onChange={(event) => set({ deleted: event.target.checked ? "true" : "" })}
-                />{" "}
-                also deleted ones
-              </label>
-            </div>
-            {jobs?.length ? (
-              <JobTable
-                label="Jobs"
-                jobs={jobs}
-                more={query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : undefined}
-                {...(query.hasNextPage && { count: -1 })}
-              />
-            ) : (
-              <None search={search} clear={() => void navigate({ search: {}, replace: true })} />
-            )}
-          </>
-        )}
+              ) : (
+                <None search={words} clear={() => void navigate({ search: {}, replace: true })} />
+              )}
+            </>
+          )
+        }
       </Panel>
     </>
+  );
+}
+
+/** As many as the API takes at once. */
+const MOST = 500;
+
+/** What can be done to the marked jobs together; each is answered for itself. */
+function Marked({ jobs, forget }: { jobs: readonly Workload[]; forget: () => void }) {
+  const [asked, setAsked] = useState<{ verb: Verb; jobs: readonly Workload[] }>();
+  if (jobs.length === 0 && !asked) return null;
+  return (
+    <div className="row marked" role="group" aria-label="Marked jobs">
+      <span role="status">{jobs.length} marked</span>
+      {(Object.keys(WORDS) as Verb[]).map((verb) => (
+        <button key={verb} type="button" disabled={jobs.length > MOST} onClick={() => setAsked({ verb, jobs })}>
+          {WORDS[verb].title}
+        </button>
+      ))}
+      <button type="button" className="quiet" onClick={forget}>
+        Mark none
+      </button>
+      {jobs.length > MOST && <small>at most {MOST} at once</small>}
+      {asked && <Ask {...asked} close={() => setAsked(undefined)} />}
+    </div>
   );
 }
 

@@ -9,6 +9,7 @@ import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
+import { Title } from "../kit/Title";
 
 const time = (at: string) => <time dateTime={at}>{new Date(at).toLocaleString()}</time>;
 
@@ -56,7 +57,7 @@ export function Events() {
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
     <>
-      <h1 className="visually-hidden">Events</h1>
+      <Title hidden>Events</Title>
       <Panel
         title="Events"
         query={{ ...query, data: items } as never}
@@ -98,7 +99,7 @@ export function Audit() {
   const query = useQuery(queries.auditOf(search));
   return (
     <>
-      <h1 className="visually-hidden">Audit</h1>
+      <Title hidden>Audit</Title>
       <Panel
         title="Audit"
         query={query}
@@ -112,7 +113,16 @@ export function Audit() {
         }
       >
         {(data) =>
-          data.items.length === 0 ? <Empty>No entry that you may see matches.</Empty> : <Entries items={data.items} />
+          data.items.length === 0 ? (
+            <Empty>No entry that you may see matches.</Empty>
+          ) : (
+            <>
+              <Entries items={data.items} />
+              {data.next !== null && (
+                <p className="soft">There is more: narrow by queue or name, or use queuer audit.</p>
+              )}
+            </>
+          )
         }
       </Panel>
     </>
@@ -151,7 +161,7 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
             </td>
             <td>
               {entry.queues.map((path) => (
-                <div key={path}>
+                <div key={path} className="target">
                   <Link to="/queues/$path" params={{ path }}>
                     {path}
                   </Link>

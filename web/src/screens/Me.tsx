@@ -6,6 +6,7 @@ import * as queries from "../api/queries";
 import { setPreferences, usePreferences } from "../app/preferences";
 import { CopyAs } from "../kit/CopyAs";
 import { Panel } from "../kit/Panel";
+import { Title } from "../kit/Title";
 
 export function Me() {
   const query = useQuery(queries.me());
@@ -13,7 +14,7 @@ export function Me() {
   const { theme, density, keys } = usePreferences();
   return (
     <>
-      <h1 className="visually-hidden">Me</h1>
+      <Title hidden>Me</Title>
       <Panel title="Who you are here" query={query} tools={<CopyAs queuer="whoami" curl="/api/v1/me" />}>
         {(me) => (
           <table className="plain facts">

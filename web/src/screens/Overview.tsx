@@ -1,5 +1,6 @@
 /** In ten seconds: is anything admitted, is anyone starved, where is free capacity and what do jobs wait for. */
 
+import { sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
@@ -12,9 +13,11 @@ import { Icicle, type Measure } from "../kit/Icicle";
 import { Empty, Panel } from "../kit/Panel";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
 import { type Line, Series } from "../kit/Series";
+import { Title } from "../kit/Title";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
+const LEAST_SECONDS = 900;
 
 export function Overview() {
   const query = useQuery(queries.overview());
@@ -24,7 +27,7 @@ export function Overview() {
   const resource = chosen ?? mainResource(names);
   return (
     <>
-      <h1 className="visually-hidden">Overview</h1>
+      <Title hidden>Overview</Title>
       <Panel
         title="Now"
         query={query}
@@ -188,7 +191,7 @@ function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resourc
       </thead>
       <tbody>
         {groups.map((group) => (
-          <tr key={group.token}>
+          <tr key={group.token + group.verdict}>
             <th scope="row">
               <Link to="/jobs" search={{ reason: group.token }}>
                 {group.token}
@@ -225,7 +228,7 @@ function Shares({ resource }: { resource: string }) {
               </button>
             ))}
           </span>
-          <CopyAs queuer={`queue tree --resource ${resource}`} curl="/api/v1/queues" />
+          <CopyAs queuer={sh`queue tree --resource ${resource}`} curl="/api/v1/queues" />
         </>
       }
     >
@@ -233,7 +236,8 @@ function Shares({ resource }: { resource: string }) {
         <>
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
-            Width is what is {by}; hatched queues borrow.{" "}
+            Width is what is {by}
+            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>
@@ -259,12 +263,13 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
   );
   if (!series || data.at.length === 0)
     return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
+  const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000;
   return (
     <Series
       label={`${short(resource)} used, guaranteed and pending over the last day`}
       at={data.at}
       lines={lines}
-      seconds={DAY_SECONDS}
+      seconds={Math.min(DAY_SECONDS, Math.max(LEAST_SECONDS, age))}
     />
   );
 }

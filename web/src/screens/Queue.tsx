@@ -1,8 +1,10 @@
 /** One queue. In ten seconds: how much may still start there, who is ahead, what changed. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { path as at, sh } from "../text/shell";
+import { type UseQueryResult, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
+import { Failure } from "../api/client";
 import * as queries from "../api/queries";
 import type { Account, InLine, Others, Queue as Row } from "../api/schema";
 import { Chip } from "../kit/Chip";
@@ -12,6 +14,7 @@ import { Answer, Empty, Panel } from "../kit/Panel";
 import { BarLegend, QuotaBar } from "../kit/QuotaBar";
 import { Series } from "../kit/Series";
 import { Tabs } from "../kit/Tabs";
+import { Title } from "../kit/Title";
 import { Entries } from "./Log";
 import { amount, demand, grouped, short } from "../text/quantity";
 import { span } from "../text/time";
@@ -25,6 +28,7 @@ export function Queue() {
   const navigate = useNavigate({ from: "/queues/$path" });
   const query = useQuery(queries.queue(path));
   const tab = TABS.find((each) => each === search.tab) ?? "Pending";
+  if (query.error && !query.data) return <Missing path={path} query={query} />;
   return (
     <Answer query={query}>
       {(queue) => (
@@ -49,11 +53,33 @@ export function Queue() {
   );
 }
 
+/** A queue that cannot be shown. Of one that was deleted the changes are kept. */
+function Missing({ path, query }: { path: string; query: UseQueryResult<Row> }) {
+  const gone = query.error instanceof Failure && query.error.status === 404;
+  return (
+    <>
+      <Title>{path}</Title>
+      <Answer query={query}>{() => null}</Answer>
+      {gone && (
+        <section className="panel" aria-label="Changes">
+          <header className="panel-head">
+            <h2>What was changed under this name</h2>
+            <div className="panel-tools">
+              <Link to="/queues">All queues</Link>
+            </div>
+          </header>
+          <Changes path={path} />
+        </section>
+      )}
+    </>
+  );
+}
+
 function Head({ queue }: { queue: Row }) {
   const names = queue.path.split(".");
   return (
     <header className="job-head">
-      <h1>
+      <Title>
         {names.map((name, index) => {
           const path = names.slice(0, index + 1).join(".");
           return index === names.length - 1 ? (
@@ -67,7 +93,7 @@ function Head({ queue }: { queue: Row }) {
             </span>
           );
         })}
-      </h1>
+      </Title>
       <Chip word={queue.effectiveState} />
       <span className="soft">
         {grouped(queue.admittedWorkloads)} admitted, {grouped(queue.pendingWorkloads)} pending
@@ -76,7 +102,7 @@ function Head({ queue }: { queue: Row }) {
       </span>
       <span className="spring" />
       <EditLink path={queue.path} />
-      <CopyAs queuer={`queue show ${queue.path}`} curl={`/api/v1/queues/${queue.path}`} />
+      <CopyAs queuer={sh`queue show ${queue.path}`} curl={at`/api/v1/queues/${queue.path}`} />
     </header>
   );
 }
@@ -96,7 +122,7 @@ function EditLink({ path }: { path: string }) {
 function Room({ path }: { path: string }) {
   const query = useQuery(queries.headroom(path));
   return (
-    <Panel title="May start now" query={query} tools={<CopyAs curl={`/api/v1/queues/${path}/headroom`} />}>
+    <Panel title="May start now" query={query} tools={<CopyAs curl={at`/api/v1/queues/${path}/headroom`} />}>
       {(data) => (
         <>
           <p>{data.text}</p>
@@ -363,7 +389,7 @@ function Policy({ queue }: { queue: Row }) {
       <p>
         {queue.namespaces.length
           ? `For namespaces ${queue.namespaces.join(", ")}.`
-          : "It names no namespace: those of the queue above may use it."}
+          : "Nobody may use it: no queue on its path names a namespace."}
       </p>
       <table className="plain">
         <tbody>
@@ -385,7 +411,6 @@ function Policy({ queue }: { queue: Row }) {
           ))}
         </tbody>
       </table>
-      {rows.length === 0 && <p className="soft">It states no policy of its own: that of the queues above holds.</p>}
     </>
   );
 }

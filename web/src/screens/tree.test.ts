@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { Queue } from "../api/schema";
+import type { Shown } from "../kit/past";
 import { rows } from "./tree";
 
-const queue = (path: string): Queue =>
-  ({ path, parent: path.includes(".") ? path.slice(0, path.lastIndexOf(".")) : null }) as Queue;
+const queue = (path: string): Shown =>
+  ({ path, parent: path.includes(".") ? path.slice(0, path.lastIndexOf(".")) : null }) as Shown;
 const QUEUES = ["root", "root.a", "root.a.x", "root.a.y", "root.b"].map(queue);
-const paths = (found: { queue: Queue }[]) => found.map((row) => row.queue.path);
+const paths = (found: { queue: Shown }[]) => found.map((row) => row.queue.path);
 
 describe("rows of the tree", () => {
   it("come parents first, with their place among their siblings", () => {

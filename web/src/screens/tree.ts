@@ -1,9 +1,9 @@
 /** Rows of the tree of queues: parents before children, without what is closed or does not match. */
 
-import type { Queue } from "../api/schema";
+import type { Shown } from "../kit/past";
 
 export interface TreeRow {
-  queue: Queue;
+  queue: Shown;
   /** 1: the root. */
   level: number;
   open: boolean;
@@ -17,13 +17,13 @@ export interface TreeRow {
 interface Choice {
   closed: ReadonlySet<string>;
   find: string;
-  keep?: ((queue: Queue) => boolean) | undefined;
+  keep?: ((queue: Shown) => boolean) | undefined;
 }
 
 /** `queues` come parents first, as the API tells them. A queue that matches is shown with all above it. */
-export function rows(queues: readonly Queue[], { closed, find, keep }: Choice): TreeRow[] {
+export function rows(queues: readonly Shown[], { closed, find, keep }: Choice): TreeRow[] {
   const wanted = find || keep ? matching(queues, find.toLowerCase(), keep) : undefined;
-  const below = new Map<string | null, Queue[]>();
+  const below = new Map<string | null, Shown[]>();
   for (const queue of queues) {
     if (wanted && !wanted.has(queue.path)) continue;
     below.set(queue.parent, [...(below.get(queue.parent) ?? []), queue]);
@@ -42,7 +42,7 @@ export function rows(queues: readonly Queue[], { closed, find, keep }: Choice): 
   return found;
 }
 
-function matching(queues: readonly Queue[], find: string, keep?: (queue: Queue) => boolean): Set<string> {
+function matching(queues: readonly Shown[], find: string, keep?: (queue: Shown) => boolean): Set<string> {
   const wanted = new Set<string>();
   for (const queue of queues) {
     if (!queue.path.includes(find) || (keep && !keep(queue))) continue;

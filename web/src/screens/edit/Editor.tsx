@@ -1,5 +1,6 @@
 /** Change the quota of a subtree: as a grid, or as the whole document. Nothing happens before its plan was seen. */
 
+import { path, sh } from "../../text/shell";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
@@ -8,8 +9,9 @@ import * as queries from "../../api/queries";
 import type { Changeset } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { short } from "../../text/quantity";
-import { type Clash, type Document, changed, merged, nothing, withAmount } from "./document";
+import { type Clash, type Document, changed, leftOut, merged, nothing, withAmount } from "./document";
 
 const FIELDS = ["guaranteed", "limit", "lend"] as const;
 
@@ -19,7 +21,7 @@ export function Editor() {
   const query = useQuery(queries.queueTree(root));
   return (
     <>
-      <h1 className="visually-hidden">Edit quotas</h1>
+      <Title hidden>Edit quotas</Title>
       <Panel
         title={`Quota of ${root} and below`}
         query={query}
@@ -37,7 +39,7 @@ export function Editor() {
                 </button>
               ))}
             </span>
-            <CopyAs queuer={`export --root ${root}`} curl={`/api/v1/queue-tree?root=${root}`} />
+            <CopyAs queuer={sh`export --root ${root}`} curl={path`/api/v1/queue-tree?root=${root}`} />
           </>
         }
       >
@@ -65,6 +67,9 @@ function kept(base: Document): Kept {
 function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
   const [draft, setDraft] = useState(() => kept(newest));
   const [clashes, setClashes] = useState<readonly Clash[]>([]);
+  const [wrong, setWrong] = useState("");
+  // The text is written anew whenever the draft is another than the one that was typed.
+  const [generation, setGeneration] = useState(0);
   const client = useQueryClient();
   const navigate = useNavigate();
   const { base, mine } = draft;
@@ -74,6 +79,8 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
     sessionStorage.removeItem(draftKey(base.root));
     setDraft({ base: newest, mine: newest });
     setClashes([]);
+    setWrong("");
+    setGeneration(generation + 1);
   };
   const plan = useMutation({
     mutationFn: async () => {
@@ -82,6 +89,7 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
       const together = merged(base, mine, theirs);
       setDraft({ base: theirs, mine: together.document });
       setClashes(together.clashes);
+      setGeneration((old) => old + 1);
       if (together.clashes.length) return null;
       return body<Changeset>(
         api.POST("/api/v1/changesets", { body: changed(theirs, together.document) as never }) as never,
@@ -92,13 +100,30 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
     },
   });
   const none = nothing(changed(base, mine));
+  const left = leftOut(base, mine);
   return (
     <>
-      {asText ? <Text document={mine} edit={edit} /> : <Grid base={base} document={mine} edit={edit} />}
+      {asText ? (
+        <Text key={generation} document={mine} edit={edit} wrong={wrong} setWrong={setWrong} />
+      ) : (
+        <Grid base={base} document={mine} edit={edit} />
+      )}
       {clashes.length > 0 && <Clashes clashes={clashes} />}
       {plan.error && <Trouble error={plan.error} />}
+      {plan.data && !plan.data.id && <p role="status">It is so already: there is nothing to apply.</p>}
+      {left.length > 0 && (
+        <p className="soft">
+          {left.join(", ")} {left.length === 1 ? "is" : "are"} left out of the text, and stays as it is. A file with{" "}
+          <code>prune: true</code> deletes queues: <code>queuer apply -f</code>.
+        </p>
+      )}
       <p className="row edit-actions">
-        <button type="button" className="main" disabled={none || plan.isPending} onClick={() => plan.mutate()}>
+        <button
+          type="button"
+          className="main"
+          disabled={none || plan.isPending || (asText && wrong !== "")}
+          onClick={() => plan.mutate()}
+        >
           {plan.isPending ? "planning" : "Preview"}
         </button>
         <button type="button" disabled={none} onClick={forget}>
@@ -191,9 +216,13 @@ function Grid({ base, document, edit }: FormProps & { base: Document }) {
   );
 }
 
-function Text({ document, edit }: FormProps) {
+interface TextProps extends FormProps {
+  wrong: string;
+  setWrong: (wrong: string) => void;
+}
+
+function Text({ document, edit, wrong, setWrong }: TextProps) {
   const [text, setText] = useState<string>();
-  const [wrong, setWrong] = useState("");
   useEffect(() => {
     void import("yaml").then((yaml) => setText(yaml.stringify(document, { aliasDuplicateObjects: false })));
   }, []); // eslint-disable-line react-hooks/exhaustive-deps
@@ -202,8 +231,9 @@ function Text({ document, edit }: FormProps) {
     void import("yaml").then((yaml) => {
       try {
         const read: unknown = yaml.parse(written);
-        if (typeof read !== "object" || read === null || !("queues" in read))
+        if (typeof read !== "object" || read === null || !("queues" in read) || typeof read.queues !== "object")
           throw new Error("the document names no queues");
+        if ("prune" in read) throw new Error("prune is not taken here: use queuer apply -f");
         edit(read as Document);
         setWrong("");
       } catch (error) {

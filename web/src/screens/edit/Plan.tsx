@@ -1,5 +1,6 @@
 /** What a changeset would do, or did: its fields, whom it concerns, and the way on. */
 
+import { newKey } from "../../api/key";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useRef, useState } from "react";
@@ -10,6 +11,7 @@ import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command } from "../../kit/CopyAs";
 import { Answer, Trouble } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { demand, short } from "../../text/quantity";
 
 const LEAST_REASON = 10;
@@ -17,7 +19,12 @@ const LEAST_REASON = 10;
 export function Plan() {
   const { id } = useParams({ from: "/edit/$id" });
   const query = useQuery(queries.changeset(id));
-  return <Answer query={query}>{(changeset) => <Shown of={changeset} />}</Answer>;
+  return (
+    <>
+      {query.error && !query.data && <Title>Change {id}</Title>}
+      <Answer query={query}>{(changeset) => <Shown of={changeset} />}</Answer>
+    </>
+  );
 }
 
 const TITLES: Record<Changeset["state"], string> = {
@@ -31,7 +38,7 @@ function Shown({ of }: { of: Changeset }) {
   return (
     <>
       <header className="job-head">
-        <h1>{TITLES[of.state]}</h1>
+        <Title>{TITLES[of.state]}</Title>
         <Chip word={of.state} />
         <span className="soft">
           by {of.actor}
@@ -69,8 +76,14 @@ function Shown({ of }: { of: Changeset }) {
 
 function Consequences({ of }: { of: Changeset }) {
   const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
+  const evicted = impact?.evicted ?? { count: 0 };
   const quiet =
-    !warnings.length && !overLimit.length && !reclaimable.length && !impact?.starts.count && !impact?.never.count;
+    !warnings.length &&
+    !overLimit.length &&
+    !reclaimable.length &&
+    !impact?.starts.count &&
+    !evicted.count &&
+    !impact?.never.count;
   return (
     <section className="panel" aria-label="What it means">
       <header className="panel-head">
@@ -99,7 +112,10 @@ function Consequences({ of }: { of: Changeset }) {
             {each.queue} could be taken back in addition.
           </li>
         ))}
-        {impact && impact.starts.count > 0 && <Several of={impact.starts} words="would start now" />}
+        {impact && impact.starts.count > 0 && (
+          <Several of={impact.starts} words={evicted.count ? "would start, some after evictions" : "would start now"} />
+        )}
+        {evicted.count ? <Several of={evicted} words="would be evicted for them" /> : null}
         {impact && impact.never.count > 0 && <Several of={impact.never} words="could never start any more" />}
         {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
       </ul>
@@ -136,7 +152,7 @@ function Several({ of, words }: { of: Required<Jobs> | Jobs; words: string }) {
 
 function Decide({ of }: { of: Changeset }) {
   const [reason, setReason] = useState("");
-  const key = useRef(crypto.randomUUID());
+  const key = useRef(newKey());
   const client = useQueryClient();
   const navigate = useNavigate();
   const id = of.id ?? "";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Document, type Stated, changed, merged, nothing, same, withAmount } from "./document";
+import { type Document, type Stated, changed, leftOut, merged, nothing, same, withAmount } from "./document";
 
 const tree = (queues: Record<string, Stated>): Document => ({
   apiVersion: "queuer.dev/v1",
@@ -49,6 +49,19 @@ describe("two people's edits", () => {
     const both = tree({ ...BASE.queues, "root.b": gpu("10") });
     expect(merged(BASE, both, both).clashes).toEqual([]);
   });
+});
+
+it("keeps a change of flavors or topology, unless both made one", () => {
+  const mine = { ...BASE, topology: { levels: ["rack"] } };
+  expect(merged(BASE, mine, BASE)).toEqual({ document: mine, clashes: [] });
+  const theirs = { ...BASE, topology: { levels: ["block"] } };
+  const { document, clashes } = merged(BASE, mine, theirs);
+  expect(document.topology).toEqual(theirs.topology);
+  expect(clashes.map((clash) => clash.path)).toEqual(["topology"]);
+});
+
+it("knows which queues were taken out of the text", () => {
+  expect(leftOut(BASE, tree({ "root.a": BASE.queues["root.a"]! }))).toEqual(["root.b"]);
 });
 
 it("tells lists in another order apart", () => {

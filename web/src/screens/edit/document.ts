@@ -51,6 +51,11 @@ export function nothing(document: Document): boolean {
   return Object.keys(document.queues).length === 0 && PARTS.every((part) => document[part] === undefined);
 }
 
+/** Queues that were taken out of the text: to leave one out does not delete it. */
+export function leftOut(base: Document, mine: Document): string[] {
+  return Object.keys(base.queues).filter((path) => !(path in mine.queues));
+}
+
 export interface Clash {
   path: string;
   key: string;
@@ -76,7 +81,14 @@ export function merged(base: Document, mine: Document, theirs: Document): { docu
     }
     queues[path] = both;
   }
-  return { document: { ...theirs, queues }, clashes };
+  const document: Document = { ...theirs, queues };
+  for (const part of PARTS) {
+    if (same(mine[part], base[part])) continue;
+    if (!same(theirs[part], base[part]) && !same(theirs[part], mine[part])) {
+      clashes.push({ path: part, key: "", mine: mine[part], theirs: theirs[part] });
+    } else document[part] = mine[part];
+  }
+  return { document, clashes };
 }
 
 /** The document with another amount in a quota row; empty: the row says nothing of it. */

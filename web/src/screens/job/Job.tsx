@@ -1,5 +1,6 @@
 /** One job. In ten seconds: its state, why, since when, and what to do now. */
 
+import { path, sh } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Failure } from "../../api/client";
@@ -10,6 +11,7 @@ import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
+import { Title } from "../../kit/Title";
 import { demand, grouped } from "../../text/quantity";
 import { said } from "../Log";
 import { Commands } from "./Commands";
@@ -24,6 +26,7 @@ export function Job() {
   const missing = query.error instanceof Failure && query.error.status === 404;
   return (
     <>
+      {query.error && !query.data && <Title>Job {uid}</Title>}
       <Answer query={query}>{(job) => <Shown job={job} />}</Answer>
       {missing && (
         <p className="soft">
@@ -57,13 +60,13 @@ function Shown({ job }: { job: WorkloadDetail }) {
 }
 
 function Head({ job }: { job: WorkloadDetail }) {
-  const reference = `${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
+  const reference = sh`${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
   return (
     <header className="job-head">
-      <h1>
+      <Title>
         <small>{job.namespace}/</small>
         {job.name}
-      </h1>
+      </Title>
       <span className="soft">{job.kind}</span>
       <Chip word={job.deleted ? "deleted" : job.state} />
       <span>
@@ -277,13 +280,17 @@ function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: D
 function History({ uid }: { uid: string }) {
   const query = useQuery(queries.jobEvents(uid));
   return (
-    <Panel title="Events" query={query} tools={<CopyAs queuer={`events ${uid}`} curl={`/api/v1/events?uid=${uid}`} />}>
+    <Panel
+      title="Events"
+      query={query}
+      tools={<CopyAs queuer={sh`events ${uid}`} curl={path`/api/v1/events?uid=${uid}`} />}
+    >
       {(data) =>
         data.items.length === 0 ? (
           <Empty>No event of this job is kept any more.</Empty>
         ) : (
           <div className="scroll">
-            <table className="plain">
+            <table className="plain facts">
               <tbody>
                 {data.items.map((event) => (
                   <tr key={event.id}>

@@ -1,5 +1,6 @@
 /** A job's life as lanes over one scale of time: its states, why it waited, and the cycles that decided. */
 
+import { path } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import * as queries from "../../api/queries";
 import type { Timeline } from "../../api/schema";
@@ -11,7 +12,7 @@ import { exact, span } from "../../text/time";
 export function Lanes({ uid }: { uid: string }) {
   const query = useQuery(queries.timeline(uid));
   return (
-    <Panel title="Timeline" query={query} tools={<CopyAs curl={`/api/v1/workloads/${uid}/timeline`} />}>
+    <Panel title="Timeline" query={query} tools={<CopyAs curl={path`/api/v1/workloads/${uid}/timeline`} />}>
       {(data) => (
         <>
           <Drawn of={data} />

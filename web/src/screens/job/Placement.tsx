@@ -1,3 +1,4 @@
+import { Link } from "@tanstack/react-router";
 import type { WorkloadDetail } from "../../api/schema";
 
 /** Where its pods run, or are to run: hosts by domain. */
@@ -8,6 +9,9 @@ export function Placement({ job }: { job: WorkloadDetail }) {
       <header className="panel-head">
         <h2>Placement</h2>
         <span className="soft">{job.admission.domains.join(", ")}</span>
+        <Link to="/topology" search={{ job: job.uid }}>
+          on the map
+        </Link>
       </header>
       {job.admission.placements.map((place) => {
         const bound = place.hosts && Object.keys(place.hosts).length > 0;

@@ -1,5 +1,6 @@
 /** "What if it asked for less, or elsewhere?": answered by the decision itself; nothing is reserved or written. */
 
+import { sh } from "../../text/shell";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, body } from "../../api/client";
@@ -55,7 +56,7 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
       <header className="panel-head">
         <h2>What if</h2>
         <div className="panel-tools">
-          <CopyAs queuer={`sim shape ${shape} -q ${gang.queue} -n ${job.namespace}`} />
+          <CopyAs queuer={sh`sim shape ${shape} -q ${gang.queue} -n ${job.namespace}`} />
         </div>
       </header>
       <form

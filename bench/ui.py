@@ -1,0 +1,163 @@
+"""What the dashboard costs a browser on a large cluster, and how smooth it is: `python -m bench.ui --help`.
+
+A real Chromium looks at the cluster of `bench.load` while jobs end and come each second. One JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from bench import arguments
+from bench.api import churning
+from bench.load import LOAD, Size, filled
+from bench.scene import scene
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+SCREENS = (
+    "/", "/queues", "/jobs", "/topology", "/topology?as=table&level=host", "/cycles", "/fair-share", "/edit",
+    "/events", "/audit", "/me",
+)  # fmt: skip
+SCROLLED = {
+    "jobs": ("/jobs", ".table-frame"),
+    "topology": ("/topology", ".map"),
+    "tree": ("/queues", ".tree"),
+}
+"""What is scrolled for the frames a second, and the element that moves."""
+# Scrolls down and up again, a step a frame; answers frames a second.
+_SCROLL = """([selector, seconds]) => new Promise((done) => {
+    const frame = document.querySelector(selector);
+    const begin = performance.now();
+    let frames = 0, step = 60;
+    const next = (now) => {
+        if (now - begin >= seconds * 1000) return done(frames / ((now - begin) / 1000));
+        frames += 1;
+        const before = frame.scrollTop;
+        frame.scrollTop += step;
+        if (frame.scrollTop === before) step = -step;
+        requestAnimationFrame(next);
+    };
+    requestAnimationFrame(next);
+})"""
+_WATCH = """window.longest = 0; new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
+}).observe({type: "longtask"})"""
+# Of the answers so far: bytes on the wire, of scripts and of everything else that is no style.
+TRANSFER = """() => performance.getEntriesByType("resource").reduce((sums, entry) => {
+    const kind = entry.name.endsWith(".js") ? "script" : entry.name.includes("/api/") ? "data" : "other";
+    return {...sums, [kind]: (sums[kind] ?? 0) + entry.transferSize};
+}, {})"""
+
+
+async def measured(size: Size, *, seed: int, seconds: float) -> dict[str, Any]:
+    """All figures. `seconds`: how long the page is watched for long tasks."""
+    async with scene() as at:
+        at.environment["QUEUER_AUTH"] = "none"
+        cluster = await filled(at, size, seed=seed)
+        api = await at.start("api")
+        await at.phase(api, "ok")
+        async with churning(cluster), async_playwright() as driver:
+            browser = await driver.chromium.launch(executable_path=chromium(), args=FLAGS)
+            return await looked_at(browser, f"http://127.0.0.1:{at.ports[api.pid]}", seconds=seconds)
+
+
+def chromium() -> str:
+    """The browser of this machine. Raises SystemExit where there is none."""
+    program = os.environ.get("QUEUER_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        raise SystemExit("no Chromium is installed: make browser")
+    return program
+
+
+async def looked_at(browser: Browser, url: str, *, seconds: float) -> dict[str, Any]:
+    """The figures of a site: the first visit with a cold cache, each screen, scrolling, and a while of looking on."""
+    page = await browser.new_page(base_url=url, viewport={"width": 1440, "height": 900})
+    found = await first_visit(page)
+    print(found, file=sys.stderr)
+    sizes = {path: await nodes(page, path) for path in SCREENS}
+    print(sizes, file=sys.stderr)
+    fps = {name: await scrolled(page, path, element) for name, (path, element) in SCROLLED.items()}
+    tasks = {path: await longest_task(page, path, seconds=seconds / 2) for path in ("/", "/queues")}
+    return {
+        **found,
+        "fps": min(fps.values()), "dom_nodes": max(sizes.values()), "long_task_ms": max(tasks.values()),
+        "fps_of": fps, "long_task_of": tasks,
+    }  # fmt: skip
+
+
+async def first_visit(page: Page) -> dict[str, float]:
+    """Seconds until the first panel shows figures, and compressed kilobytes of data and scripts until all has come."""
+    await page.goto("/", wait_until="commit")
+    await page.wait_for_selector(".strip b")
+    paint = await page.evaluate("performance.now()")
+    await settled(page)
+    sums = await page.evaluate(TRANSFER)
+    return {
+        "paint_s": round(paint / 1000, 2),
+        "initial_kb": round(sums["data"] / 1000, 1),
+        "script_kb": round(sums["script"] / 1000, 1),
+    }
+
+
+async def settled(page: Page) -> None:
+    """Wait until no part of the screen waits for its answer."""
+    await page.wait_for_selector("main h1, main h2", state="attached")
+    await expect(page.locator("[aria-busy=true], .skeleton")).to_have_count(0, timeout=60_000)
+
+
+async def nodes(page: Page, path: str) -> int:
+    """Elements of a screen."""
+    await page.goto(path)
+    await settled(page)
+    return int(await page.evaluate("document.querySelectorAll('*').length"))
+
+
+async def scrolled(page: Page, path: str, element: str, *, seconds: float = 5.0) -> float:
+    """Frames a second while an element is scrolled."""
+    await page.goto(path)
+    await settled(page)
+    await page.wait_for_selector(element)
+    return round(await page.evaluate(_SCROLL, [element, seconds]), 1)
+
+
+async def longest_task(page: Page, path: str, *, seconds: float) -> float:
+    """Milliseconds of the longest task while somebody only looks on."""
+    await page.goto(path)
+    await settled(page)
+    await page.wait_for_timeout(2000)
+    await page.evaluate(_WATCH)
+    await page.wait_for_timeout(1000 * seconds)
+    return round(await page.evaluate("window.longest"))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.ui", description=__doc__)
+    made.add_argument("--nodes", type=arguments.positive, default=LOAD.nodes, help="nodes with 8 GPUs each")
+    made.add_argument("--queues", type=arguments.positive, default=LOAD.queues, help="leaves of the tree")
+    made.add_argument(
+        "--jobs", type=arguments.positive, default=LOAD.jobs, help="jobs, running ones included"
+    )
+    made.add_argument("--seconds", type=arguments.above_zero, default=30.0, help="of looking on")
+    made.add_argument("--first", type=arguments.seed, default=1, help="seed")
+    made.add_argument("--json", action="store_true", help="on one line")
+    return made
+
+
+def main() -> None:
+    """Print the figures."""
+    given = parser().parse_args()
+    size = Size(nodes=given.nodes, queues=given.queues, jobs=given.jobs)
+    found = asyncio.run(measured(size, seed=given.first, seconds=given.seconds))
+    print(json.dumps(found, indent=None if given.json else 1))
+
+
+if __name__ == "__main__":
+    main()

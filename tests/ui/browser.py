@@ -1,0 +1,55 @@
+"""A real browser, for whoever looks at a running Queuer: the tests here, those of the story, the pictures.
+
+A page that logs an error, or asks another server, fails its test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from queuer.domain.errors import NotFound
+
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The Chromium of this machine. Raises NotFound without one."""
+    program = os.environ.get("QUEUER_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        raise NotFound("no Chromium is installed", hint="make browser")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
+    """A page of its own, whose errors and requests elsewhere fail the test. `options`: of its context."""
+    wide = {"width": 1440, "height": 900}
+    context = browser.new_context(**{"base_url": url, "viewport": wide, "color_scheme": "light", **options})
+    page = context.new_page()
+    wrong: list[str] = []
+
+    def told(message: ConsoleMessage) -> None:
+        # A request that the test itself makes fail is logged by the browser, too.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            wrong.append(message.text)
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith((url, "data:", "blob:")):
+            wrong.append(f"asked {request.url}")
+
+    page.on("console", told)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", asked)
+    yield page
+    context.close()
+    assert wrong == []

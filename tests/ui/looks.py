@@ -1,0 +1,67 @@
+"""What holds of every page, whatever it shows: asked of the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import PICTURES
+
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+# Targets of 24 pixels (WCAG 2.2, 2.5.8) are no rule of axe's unless it is asked for.
+_RULES = "{resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}"
+
+_CUT = """() => {
+  const hidden = (style) => style.overflowX === 'hidden' || style.overflowX === 'clip';
+  const scrolls = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      if (['auto', 'scroll'].includes(getComputedStyle(at).overflowX)) return true;
+    }
+    return false;
+  };
+  const found = [];
+  for (const element of document.querySelectorAll('body *')) {
+    if (element.closest('svg, .visually-hidden, .skip, noscript')) continue;
+    const box = element.getBoundingClientRect();
+    if (!box.width || !box.height) continue;
+    const style = getComputedStyle(element);
+    const beyond = (box.right > innerWidth + 1 || box.left < -1) && !scrolls(element);
+    const within = hidden(style) && style.textOverflow !== 'ellipsis' && element.scrollWidth > element.clientWidth + 1;
+    if (beyond || within) found.push(element.outerHTML.slice(0, 120));
+  }
+  const page = document.documentElement;
+  if (page.scrollWidth > innerWidth) found.unshift(`the page is ${page.scrollWidth} wide, not ${innerWidth}`);
+  return found;
+}"""
+
+
+def settled(page: Page, path: str) -> None:
+    """Go there and wait until no part of the screen waits for its answer."""
+    page.goto(path)
+    page.wait_for_selector("main h1, main h2", state="attached")
+    expect(page.locator("[aria-busy=true], .skeleton")).to_have_count(0, timeout=15_000)
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep a picture of the whole page, to be looked at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds serious or critical."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(f"axe.run(document, {_RULES})")
+    return [
+        f"{each['id']}: {each['help']}: {node['html'][:200]}"
+        for each in found["violations"]
+        for node in each["nodes"][:3]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+def cut_off(page: Page) -> list[str]:
+    """What lies outside the window, or is clipped, where nothing can be scrolled to see it."""
+    found: list[str] = page.evaluate(_CUT)
+    return found

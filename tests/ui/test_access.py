@@ -1,0 +1,143 @@
+"""For people who see less, zoom in or use no mouse: nothing that axe counts, nothing cut off, on any screen's parts."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.ui.browser import opened
+from tests.ui.jobs import Waiting, vanished
+from tests.ui.looks import cut_off, faults, picture, settled
+from tests.ui.site import Site
+from tests.ui.test_screens import SCREENS
+
+GPU = "nvidia.com/gpu"
+PARTS = (
+    "job-waiting", "job-misled", "job-running", "job-deleted", "job-missing", "jobs-none", "cycle",
+    "queue-Pending", "queue-Running", "queue-History", "queue-Policy", "queue-Changes", "queue-missing",
+    "edit-text", "plan",
+)  # fmt: skip
+# 720: a window of 1440 at twice its size.
+WIDTHS = (1024, 720)
+
+
+def first(demo: Site, question: str, key: str) -> str:
+    """A word of the first item that the API lists."""
+    with urllib.request.urlopen(f"{demo.url}/api/v1/{question}") as answer:
+        return str(json.load(answer)["items"][0][key])
+
+
+@pytest.fixture(scope="module")
+def places(chromium: Browser, demo: Site, waiting: Waiting) -> dict[str, str]:
+    """Addresses of what a screen shows in its several states, by name."""
+    queue = f"/queues/{waiting.queue}"
+    with opened(chromium, demo.url) as page:
+        page.goto(f"/edit?root={waiting.queue}")
+        own = page.get_by_label(f"guaranteed {GPU} of {waiting.queue}").input_value()
+        page.get_by_label(f"limit {GPU} of {waiting.queue}").fill(own)
+        page.get_by_role("button", name="Preview").click()
+        expect(page.get_by_role("heading", name="This is planned")).to_be_visible()
+        plan = page.url
+    return {
+        "job-waiting": f"/jobs/{waiting.large}",
+        "job-misled": f"/jobs/{waiting.lost}",
+        "job-running": f"/jobs/{first(demo, 'workloads?state=Running&limit=1', 'uid')}",
+        "job-deleted": f"/jobs/{demo.run(vanished(demo))}",
+        "job-missing": "/jobs/nobody",
+        "jobs-none": "/jobs?name=nobody",
+        "cycle": f"/cycles/{first(demo, 'cycles?limit=1', 'id')}",
+        **{f"queue-{tab}": f"{queue}?tab={tab}" for tab in ("Pending", "Running", "History", "Policy", "Changes")},
+        "queue-missing": f"{queue}x",
+        "edit-text": f"/edit?root={waiting.queue}&as=text",
+        "plan": plan,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_axe_finds_nothing_in_a_part(page: Page, places: dict[str, str], name: str) -> None:
+    settled(page, places[name])
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    assert in_both_colours(page, name) == []
+
+
+def in_both_colours(page: Page, name: str) -> list[str]:
+    """What axe finds in light and in dark; a picture of each is kept."""
+    found: list[str] = []
+    for colours in ("light", "dark"):
+        page.emulate_media(color_scheme=colours)
+        picture(page, f"demo-{name}-{colours}")
+        found += faults(page)
+    return found
+
+
+def help_dialog(page: Page) -> None:
+    page.get_by_role("button", name="Keys and help").click()
+
+
+def command_dialog(page: Page) -> None:
+    page.get_by_role("button", name="Hold").click()
+
+
+def marked(page: Page) -> None:
+    page.goto("/jobs")
+    page.get_by_label("mark all that are loaded").check()
+
+
+def columns(page: Page) -> None:
+    settled(page, "/jobs")
+    page.get_by_text("columns", exact=True).click()
+
+
+def login_ended(page: Page) -> None:
+    detail = "the token has expired"
+    problem = {"title": "Not logged in", "status": 401, "code": "unauthenticated", "detail": detail}
+    page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
+    page.goto("/")
+    expect(page.get_by_text("You are not logged in any more.")).to_be_visible()
+
+
+@pytest.mark.parametrize("open_", [help_dialog, command_dialog, marked, columns, login_ended])
+def test_axe_finds_nothing_in_what_opens(page: Page, waiting: Waiting, open_: Callable[[Page], None]) -> None:
+    settled(page, f"/jobs/{waiting.large}")
+    open_(page)
+    assert in_both_colours(page, open_.__name__) == []
+
+
+@pytest.mark.parametrize("name", [*SCREENS, *PARTS])
+def test_a_narrow_window_loses_nothing(page: Page, places: dict[str, str], name: str) -> None:
+    settled(page, places.get(name) or SCREENS[name])
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 640})
+        picture(page, f"demo-{name}-{width}")
+        assert cut_off(page) == [], width
+
+
+@pytest.mark.parametrize("name", ["job-waiting", "job-misled", "job-running", "job-deleted"])
+def test_a_job_is_read_at_four_times_its_size(
+    chromium: Browser, demo: Site, places: dict[str, str], name: str
+) -> None:
+    with opened(chromium, demo.url, viewport={"width": 360, "height": 640}) as page:
+        settled(page, places[name])
+        picture(page, f"demo-{name}-360")
+        assert cut_off(page) == []
+        # What is read as text needs no scrolling aside, tables included.
+        wide = page.evaluate(
+            "[...document.querySelectorAll('main .panel')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+            ".map(e => e.getAttribute('aria-label') || e.innerText.slice(0, 40))"
+        )
+        assert wide == []
+
+
+def test_who_wants_no_motion_gets_none(chromium: Browser, demo: Site, waiting: Waiting) -> None:
+    with opened(chromium, demo.url, reduced_motion="reduce") as page:
+        settled(page, f"/jobs/{waiting.large}")
+        command_dialog(page)
+        moves = """[...document.querySelectorAll('*')].filter(e => {
+          const s = getComputedStyle(e);
+          return s.animationName !== 'none' || parseFloat(s.transitionDuration) > 0 || s.scrollBehavior === 'smooth';
+        }).length + document.getAnimations().length"""
+        assert page.evaluate(moves) == 0

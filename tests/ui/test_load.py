@@ -1,0 +1,120 @@
+"""A larger cluster stays light in the browser, and what no screen shows at once is found and announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from bench.load import Size
+from bench.ui import SCREENS, TRANSFER
+from tests.ui.browser import opened
+from tests.ui.conftest import PICTURES
+from tests.ui.looks import faults, settled
+from tests.ui.site import Site, site
+from tests.ui.test_screens import MOST_NODES
+
+LOAD = Size(nodes=160, queues=100, jobs=500)
+MOST_DATA, MOST_SCRIPT = 300_000, 250_000
+
+
+@pytest.fixture(scope="module")
+def load() -> Iterator[Site]:
+    """A twelfth of the cluster that `make bench-ui` measures."""
+    with site(LOAD, seed=7) as made:
+        yield made
+
+
+@pytest.fixture
+def large(chromium: Browser, load: Site) -> Iterator[Page]:
+    """A page of it."""
+    with opened(chromium, load.url) as made:
+        yield made
+
+
+def test_the_first_visit_is_small(large: Page) -> None:
+    settled(large, "/")
+    sums = large.evaluate(TRANSFER)
+    assert 0 < sums["data"] < MOST_DATA
+    assert 0 < sums["script"] < MOST_SCRIPT
+
+
+def test_no_screen_has_many_elements(large: Page) -> None:
+    for path in SCREENS:
+        settled(large, path)
+        assert large.evaluate("document.querySelectorAll('*').length") < MOST_NODES, path
+
+
+def test_the_last_of_many_queues_is_reached_by_one_key(large: Page) -> None:
+    settled(large, "/queues")
+    tree = large.get_by_role("treegrid")
+    rows = int(tree.get_attribute("aria-rowcount") or 0) - 1
+    assert rows > LOAD.queues
+    assert tree.locator("[data-index]").count() < rows
+    tree.locator("[data-index='0']").press("End")
+    expect(tree.locator(f"[data-index='{rows - 1}']")).to_be_focused()
+
+
+def test_a_host_is_found_by_its_name_and_told_to_who_walks_there(large: Page) -> None:
+    settled(large, "/topology")
+    large.get_by_label("find a host or domain").fill("n00077")
+    told = large.locator(".map-told")
+    expect(told).to_have_text(f"1 of {LOAD.nodes} hosts match n00077.")
+    large.get_by_role("img", name="Map of").focus()
+    expect(told).to_contain_text("n00077 in z00/b001/r0009: ")
+    large.keyboard.press("ArrowLeft")
+    expect(told).to_contain_text("n00076 in z00/b001/r0009: ")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    large.screenshot(path=PICTURES / "load-topology-light.png", full_page=True)
+    assert faults(large) == []
+
+
+def test_where_a_shape_fits_is_one_click_away_and_in_the_table_too(large: Page) -> None:
+    settled(large, "/topology?shape=1xcpu:1")
+    row = large.get_by_role("row").filter(has=large.get_by_role("rowheader", name="rack", exact=True))
+    fitting = row.get_by_role("cell").nth(1).inner_text()
+    large.get_by_role("button", name="Show where it fits in one rack").click()
+    panel = large.get_by_role("region", name="Domains")
+    expect(panel).to_contain_text(f"1xcpu:1 fits in {fitting} of level rack")
+    large.get_by_role("button", name="table").click()
+    expect(panel.get_by_role("grid")).to_contain_text("✓ fits")
+    assert {"as=table", "fit=rack", "level=rack"} <= set(large.url.split("?")[1].split("&"))
+
+
+def test_the_hosts_of_a_job_are_outlined(large: Page, load: Site) -> None:
+    uid = load.cluster.kubelet.running[0]
+    large.goto(f"/jobs/{uid}")
+    large.get_by_role("link", name="on the map").click()
+    expect(large.get_by_role("region", name="Domains")).to_contain_text("outlined")
+    assert f"job={uid}" in large.url
+
+
+def test_domains_that_are_left_out_are_announced(large: Page) -> None:
+    def fewer(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("limit=5000", "limit=100"))
+
+    large.route("**/api/v1/topology?*", fewer)
+    settled(large, "/topology")
+    expect(large.get_by_role("region", name="Domains")).to_contain_text(
+        f"{LOAD.nodes - 100} further domains are not shown"
+    )
+
+
+def test_the_tree_goes_back_in_time_and_returns(large: Page, load: Site) -> None:
+    load.run(load.seen("SELECT count(*) FROM usage_rollup"))
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    large.goto(f"/queues?at={at}")
+    expect(large.get_by_role("status").filter(has_text="not live")).to_contain_text("As of")
+    expect(large.get_by_role("treegrid").locator("[data-index='0']")).to_contain_text("root")
+    assert faults(large) == []
+    slider = large.get_by_label("Moment shown")
+    slider.press("Home")
+    nothing = large.get_by_text("Nothing is kept of this time")
+    expect(nothing).to_be_visible()
+    assert at not in large.url
+    large.get_by_role("button", name="now", exact=True).click()
+    expect(nothing).to_have_count(0)
+    expect(slider).to_have_attribute("aria-valuetext", "now")
+    assert "at=" not in large.url

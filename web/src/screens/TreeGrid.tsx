@@ -1,0 +1,170 @@
+/** The rows of the tree as a tree grid: walked with arrows, only those in sight drawn, however many queues there are. */
+
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type KeyboardEvent, useRef, useState } from "react";
+import type { Account } from "../api/schema";
+import { Ago } from "../kit/Ago";
+import { Chip } from "../kit/Chip";
+import type { Shown } from "../kit/past";
+import { QuotaBar, amounts, reach } from "../kit/QuotaBar";
+import { grouped, amount, short } from "../text/quantity";
+import type { TreeRow } from "./tree";
+
+const ROW = 31;
+const TITLES = ["queue", "", "used / guaranteed", "limit", "borrowed", "lent", "pending", "oldest"];
+
+interface TreeProps {
+  rows: readonly TreeRow[];
+  resource: string;
+  own: boolean;
+  toggle: (path: string) => void;
+}
+
+export function Tree({ rows, resource, own, toggle }: TreeProps) {
+  const body = useRef<HTMLDivElement>(null);
+  const [active, setActive] = useState(0);
+  const navigate = useNavigate();
+  const whole = Math.max(...rows.map(({ queue }) => measure(account(queue, resource))));
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => body.current,
+    estimateSize: () => ROW,
+    overscan: 10,
+    getItemKey: (index) => rows[index]!.queue.path,
+  });
+  const go = (index: number) => {
+    const next = Math.max(0, Math.min(rows.length - 1, index));
+    setActive(next);
+    virtual.scrollToIndex(next);
+    requestAnimationFrame(() => body.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+  };
+  const keys = (event: KeyboardEvent) => {
+    const row = rows[active];
+    if (!row || event.target !== body.current?.querySelector(`[data-index="${active}"]`)) return;
+    const { queue, open, parts } = row;
+    if (event.key === "ArrowDown" || event.key === "j") go(active + 1);
+    else if (event.key === "ArrowUp" || event.key === "k") go(active - 1);
+    else if (event.key === "Home") go(0);
+    else if (event.key === "End") go(rows.length - 1);
+    else if (event.key === "ArrowRight") open || !parts ? go(active + 1) : toggle(queue.path);
+    else if (event.key === "ArrowLeft")
+      open && parts ? toggle(queue.path) : go(rows.findIndex((each) => each.queue.path === queue.parent));
+    else if (event.key === "Enter") void navigate({ to: "/queues/$path", params: { path: queue.path } });
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <div
+      className="tree"
+      role="treegrid"
+      aria-label="Queues"
+      aria-rowcount={rows.length + 1}
+      ref={body}
+      onKeyDown={keys}
+    >
+      <div className="tree-row tree-head" role="row" aria-rowindex={1}>
+        {TITLES.map((title, index) => (
+          <span key={title || "bar"} role="columnheader" className={index > 1 ? "number" : undefined}>
+            {title || short(resource)}
+          </span>
+        ))}
+      </div>
+      <div role="rowgroup" className="tree-body" style={{ height: virtual.getTotalSize() }}>
+        {virtual.getVirtualItems().map(({ index, key, start }) => {
+          const row = rows[index]!;
+          return (
+            <div
+              key={key}
+              ref={virtual.measureElement}
+              data-index={index}
+              role="row"
+              className="tree-row"
+              style={{ transform: `translateY(${start}px)` }}
+              aria-rowindex={index + 2}
+              aria-level={row.level}
+              aria-posinset={row.position}
+              aria-setsize={row.siblings}
+              {...(row.parts > 0 && { "aria-expanded": row.open })}
+              tabIndex={index === active ? 0 : -1}
+              onFocus={() => setActive(index)}
+            >
+              <Cells row={row} account={account(row.queue, resource)} scale={own ? undefined : whole} toggle={toggle} />
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+interface CellsProps {
+  row: TreeRow;
+  account: Account | undefined;
+  scale: number | undefined;
+  toggle: (path: string) => void;
+}
+
+function Cells({ row: { queue, level, open, parts }, account, scale, toggle }: CellsProps) {
+  const over = account && account.limit !== null ? amount(account.used) - amount(account.limit) : 0;
+  return (
+    <>
+      <span role="rowheader" className="tree-name" style={{ paddingInlineStart: `${(level - 1) * 1.2}rem` }}>
+        {parts > 0 ? (
+          <button
+            type="button"
+            className="twist"
+            tabIndex={-1}
+            onClick={() => toggle(queue.path)}
+            aria-label={`${open ? "Close" : "Open"} ${queue.path}`}
+          >
+            {open ? "▾" : "▸"}
+          </button>
+        ) : (
+          <span className="twist" />
+        )}
+        <Link to="/queues/$path" params={{ path: queue.path }} title={queue.path} tabIndex={-1}>
+          {queue.path.slice(queue.path.lastIndexOf(".") + 1)}
+        </Link>{" "}
+        {queue.effectiveState !== "open" && <Chip word={queue.effectiveState} />}
+        {account?.starved && <Chip word="starved" />}
+        {over > 0 && <Chip word="warning" label={`${grouped(over)} over limit`} />}
+        {queue.misconfiguredWorkloads > 0 && (
+          <Chip word="CHANGE" label={`${queue.misconfiguredWorkloads} can never start`} />
+        )}
+      </span>
+      <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
+      <span role="gridcell" className="number">
+        {account ? `${account.used} / ${account.guaranteed}` : "–"}
+      </span>
+      <span role="gridcell" className="number">
+        {account?.limit ?? "–"}
+      </span>
+      <span role="gridcell" className="number">
+        {signed(account?.borrowed, "+")}
+      </span>
+      <span role="gridcell" className="number">
+        {signed(account?.lent, "−")}
+      </span>
+      <span role="gridcell" className="number">
+        {queue.pendingWorkloads > 0 ? `${account?.pending ?? "0"} (${grouped(queue.pendingWorkloads)})` : "–"}
+      </span>
+      <span role="gridcell" className="number">
+        <Ago at={queue.oldestPending} />
+      </span>
+    </>
+  );
+}
+
+function account(queue: Shown, resource: string): Account | undefined {
+  return queue.accounts.find((each) => each.resource === resource && each.flavor === null);
+}
+
+function measure(of: Account | undefined): number {
+  return of ? reach(amounts(of)) : 0;
+}
+
+function signed(value: string | undefined, sign: string): string {
+  return value && value !== "0" ? `${sign}${value}` : "–";
+}

@@ -1,0 +1,257 @@
+/** Where the free capacity is, and how large a gang it can take. */
+
+import { Title } from "../../kit/Title";
+import { path as at } from "../../text/shell";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo } from "react";
+import * as queries from "../../api/queries";
+import type { Domain, Topology as Answer, WorkloadDetail } from "../../api/schema";
+import { CopyAs } from "../../kit/CopyAs";
+import { Filter } from "../../kit/Filter";
+import { Empty, Panel } from "../../kit/Panel";
+import { type Column, Table } from "../../kit/Table";
+import { amount, grouped, short, told } from "../../text/quantity";
+import { hosts } from "./layout";
+import { Picture } from "./Picture";
+import { Slots } from "./Slots";
+
+const HOST = "host";
+const SHAPE = "8xgpu:8";
+const NONE: ReadonlySet<string> = new Set();
+
+export function Topology() {
+  const search = useSearch({ from: "/topology" });
+  const navigate = useNavigate({ from: "/topology" });
+  const set = (change: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
+  const shape = search.shape ?? SHAPE;
+  const query = useQuery(queries.topology(HOST, search.resource));
+  const job = useQuery({ ...queries.job(search.job ?? ""), enabled: search.job !== undefined });
+  const fits = useQuery({ ...queries.places(shape, search.fit ?? ""), enabled: search.fit !== undefined });
+  const places = search.fit ? fits.data?.rows[0]?.places : undefined;
+  const marks = useMemo(
+    () => ({ job: search.job ? hostsOf(job.data) : NONE, fits: places ? new Set(places) : NONE }),
+    [search.job, job.data, places],
+  );
+  return (
+    <>
+      <Title hidden>Topology</Title>
+      <Slots
+        shape={shape}
+        chosen={search.fit}
+        ask={(shape) => set({ shape })}
+        choose={(fit) => set({ fit, ...(fit && fit !== HOST && { level: fit }) })}
+      />
+      <Panel
+        title="Domains"
+        query={query}
+        tools={
+          <>
+            <Filter label="find a host or domain" search value={search.find ?? ""} set={(find) => set({ find })} />
+            {query.data && (
+              <Choice
+                label="Level"
+                names={query.data.levels}
+                chosen={boxes(query.data, search.level)}
+                choose={(level) => set({ level })}
+              />
+            )}
+            <Choice
+              label="Form"
+              names={["map", "table"]}
+              chosen={search.as === "table" ? "table" : "map"}
+              choose={(as) => set({ as: as === "table" ? as : "" })}
+            />
+            <CopyAs
+              queuer="topo"
+              curl={search.level ? at`/api/v1/topology?level=${search.level}` : "/api/v1/topology"}
+            />
+          </>
+        }
+      >
+        {(data) => {
+          if (data.domains.length === 0) return <Empty>No node was seen yet.</Empty>;
+          const level = boxes(data, search.level);
+          return (
+            <>
+              {search.job && job.data && <OfJob job={job.data} count={marks.job.size} clear={() => set({ job: "" })} />}
+              {search.fit && places && (
+                <p>
+                  <b>{shape}</b> fits in{" "}
+                  {places.length > 0
+                    ? `${grouped(places.length)} of level ${search.fit}: ${named(places)}`
+                    : `no ${search.fit} now`}
+                  .
+                </p>
+              )}
+              <Sum level={level} resource={search.resource} />
+              {search.as === "table" ? (
+                <Domains level={level} resource={search.resource} find={search.find ?? ""} fits={marks.fits} />
+              ) : (
+                <Drawn data={data} level={level} find={search.find ?? ""} {...marks} />
+              )}
+            </>
+          );
+        }}
+      </Panel>
+    </>
+  );
+}
+
+/** The level that the boxes are of: as asked, else the narrowest above the hosts. */
+function boxes(data: Answer, asked: string | undefined): string {
+  return data.levels.find((level) => level === asked) ?? data.levels.at(-2) ?? HOST;
+}
+
+function hostsOf(job: WorkloadDetail | undefined): ReadonlySet<string> {
+  const placements = job?.admission?.placements ?? [];
+  return new Set(
+    placements.flatMap(({ hosts, nodes }) => Object.keys(hosts && Object.keys(hosts).length ? hosts : nodes)),
+  );
+}
+
+function named(places: readonly string[]): string {
+  const most = 8;
+  const shown = places.slice(0, most).join(", ");
+  return places.length > most ? `${shown} and ${grouped(places.length - most)} more` : shown;
+}
+
+function OfJob({ job, count, clear }: { job: WorkloadDetail; count: number; clear: () => void }) {
+  return (
+    <p>
+      <Link to="/jobs/$uid" params={{ uid: job.uid }}>
+        {job.name}
+      </Link>{" "}
+      {count > 0 ? `is on ${grouped(count)} ${count === 1 ? "host, outlined" : "hosts, outlined"}` : "has no place yet"}
+      .{" "}
+      <button type="button" onClick={clear}>
+        Forget it
+      </button>
+    </p>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  names: readonly string[];
+  chosen: string;
+  choose: (name: string) => void;
+}
+
+function Choice({ label, names, chosen, choose }: ChoiceProps) {
+  return (
+    <span className="choice" role="group" aria-label={label}>
+      {names.map((name) => (
+        <button key={name} type="button" aria-pressed={name === chosen} onClick={() => choose(name)}>
+          {name}
+        </button>
+      ))}
+    </span>
+  );
+}
+
+interface DrawnProps {
+  data: Answer;
+  level: string;
+  find: string;
+  job: ReadonlySet<string>;
+  fits: ReadonlySet<string>;
+}
+
+function Drawn({ data, level, ...marks }: DrawnProps) {
+  const all = useMemo(() => hosts(data.domains, data.resource), [data]);
+  const depth = level === HOST ? 0 : data.levels.indexOf(level) + 1;
+  return (
+    <>
+      <LeftOut of={data} />
+      <Picture hosts={all} depth={depth} level={level} resource={data.resource} {...marks} />
+      <p className="legend" aria-hidden="true">
+        a cell is a host; filled is used <i className="key key-cordoned" /> cordoned <i className="key key-unready" />{" "}
+        not ready <i className="key key-job" /> of the chosen job <i className="key key-fits" /> the shape fits
+      </p>
+    </>
+  );
+}
+
+/** How much is free, and in how large pieces. */
+function Sum({ level, resource }: { level: string; resource: string | undefined }) {
+  const { data } = useQuery(queries.topology(level, resource));
+  if (!data) return null;
+  return (
+    <p className="soft">
+      {told(amount(data.free), data.resource)} {short(data.resource)} free; the largest free part in one {data.level} is{" "}
+      {told(amount(data.largestFree), data.resource)}. Fragmentation {data.fragmentation.toFixed(2)}.
+    </p>
+  );
+}
+
+function LeftOut({ of }: { of: Answer }) {
+  if (of.leftOut === 0) return null;
+  return (
+    <p>
+      <b>{grouped(of.leftOut)} further domains are not shown</b>: those with least room.
+    </p>
+  );
+}
+
+interface DomainsProps {
+  level: string;
+  resource: string | undefined;
+  find: string;
+  fits: ReadonlySet<string>;
+}
+
+function Domains({ level, resource, find, fits }: DomainsProps) {
+  const { data } = useQuery(queries.topology(level, resource));
+  const columns = useMemo(() => data && columnsOf(data.resource, fits), [data, fits]);
+  if (!data || !columns || data.level !== level) return <p className="soft">Loading the {level} level.</p>;
+  const shown = data.domains.filter((domain) => path(domain).includes(find));
+  return (
+    <>
+      <LeftOut of={data} />
+      {shown.length === 0 ? (
+        <Empty>
+          No {data.level} is called <code>{find}</code>.
+        </Empty>
+      ) : (
+        <Table label={`Domains of level ${data.level}`} rows={shown} id={path} columns={columns} />
+      )}
+    </>
+  );
+}
+
+function path(domain: Domain): string {
+  return domain.parent ? `${domain.parent}/${domain.domain}` : domain.domain;
+}
+
+function columnsOf(resource: string, fits: ReadonlySet<string>): Column<Domain>[] {
+  const name = short(resource);
+  return [
+    { id: "domain", title: "domain", width: "minmax(24ch, 3fr)", cell: path },
+    { id: "nodes", title: "nodes", width: "8ch", number: true, cell: (row) => grouped(row.nodes) },
+    {
+      id: "free",
+      title: `${name} free`,
+      width: "14ch",
+      number: true,
+      cell: (row) => told(amount(row.free[resource]), resource),
+    },
+    {
+      id: "all",
+      title: `of ${name}`,
+      width: "14ch",
+      number: true,
+      cell: (row) => told(amount(row.allocatable[resource]), resource),
+    },
+    { id: "whole", title: "whole nodes free", width: "18ch", number: true, cell: (row) => grouped(row.wholeNodes) },
+    { id: "cordoned", title: "cordoned", width: "10ch", number: true, cell: (row) => grouped(row.cordoned) },
+    { id: "unready", title: "not ready", width: "10ch", number: true, cell: (row) => grouped(row.notReady) },
+    {
+      id: "fits",
+      title: "shape",
+      width: "10ch",
+      cell: (row) => (fits.has(path(row)) || fits.has(row.domain) ? "✓ fits" : ""),
+    },
+  ];
+}

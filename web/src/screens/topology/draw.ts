@@ -1,0 +1,92 @@
+/** Paints the map: a frame for each domain, a cell for each host, a pip for each device. Shapes say what colours say. */
+
+import { short } from "../../text/quantity";
+import { type Box, CELL, type Cell, HEAD, type Layout } from "./layout";
+
+/** What is made to stand out. */
+export interface Marks {
+  /** Hosts of the chosen job. */
+  job: ReadonlySet<string>;
+  /** Domains and hosts in which the shape fits. */
+  fits: ReadonlySet<string>;
+  /** Part of a name; others are faint. Empty: nobody is looked for. */
+  find: string;
+  at: Cell | undefined;
+}
+
+const MOST_PIPS = 16;
+const FAINT = 0.18;
+
+export function matches(cell: Cell, find: string): boolean {
+  return find === "" || cell.host.name.includes(find) || cell.host.inside.includes(find);
+}
+
+export function draw(canvas: HTMLCanvasElement, map: Layout, width: number, marks: Marks): void {
+  const ratio = window.devicePixelRatio;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(map.height * ratio);
+  canvas.style.height = `${map.height}px`;
+  const pen = canvas.getContext("2d");
+  if (!pen) return;
+  const style = getComputedStyle(canvas);
+  const colour = (name: string) => style.getPropertyValue(name).trim();
+  pen.scale(ratio, ratio);
+  pen.font = "11px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  for (const box of map.boxes) {
+    frame(pen, box, marks.fits.has(box.path), colour);
+    for (const cell of box.cells) {
+      pen.globalAlpha = matches(cell, marks.find) ? 1 : FAINT;
+      host(pen, cell, colour);
+      if (marks.fits.has(cell.host.name)) outline(pen, cell, colour("--good"), 1);
+      if (marks.job.has(cell.host.name)) outline(pen, cell, colour("--borrowed"), 2);
+    }
+    pen.globalAlpha = 1;
+  }
+  if (marks.at) outline(pen, marks.at, colour("--focus"), 2);
+}
+
+type Colour = (name: string) => string;
+
+function frame(pen: CanvasRenderingContext2D, box: Box, fits: boolean, colour: Colour) {
+  pen.lineWidth = fits ? 2 : 1;
+  pen.strokeStyle = colour(fits ? "--good" : "--line");
+  pen.strokeRect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1);
+  pen.fillStyle = colour(fits ? "--good" : "--soft");
+  const name = box.path ? short(box.path) : "in no domain";
+  pen.fillText(`${fits ? "✓ " : ""}${name}`, box.x + 5, box.y + HEAD / 2 + 1, box.width - 10);
+}
+
+function host(pen: CanvasRenderingContext2D, { host: { free, whole, out }, x, y }: Cell, colour: Colour) {
+  pen.fillStyle = colour("--track");
+  pen.fillRect(x, y, CELL.width, CELL.height);
+  pen.fillStyle = colour("--own");
+  const used = Math.max(0, whole - free);
+  if (Number.isInteger(whole) && whole <= MOST_PIPS && !out) {
+    const step = CELL.width / Math.max(1, whole);
+    for (let pip = 0; pip < used; pip += 1) pen.fillRect(x + pip * step + 0.5, y + 1, step - 1, CELL.height - 2);
+  } else if (!out && whole > 0) {
+    pen.fillRect(x, y + 1, (used / whole) * CELL.width, CELL.height - 2);
+  }
+  if (out) strike(pen, x, y, out === "not ready", colour("--bad"));
+}
+
+/** A stroke through a host that is cordoned, a cross through one that is not ready. */
+function strike(pen: CanvasRenderingContext2D, x: number, y: number, cross: boolean, colour: string) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  pen.moveTo(x, y + CELL.height);
+  pen.lineTo(x + CELL.width, y);
+  if (cross) {
+    pen.moveTo(x, y);
+    pen.lineTo(x + CELL.width, y + CELL.height);
+  }
+  pen.stroke();
+}
+
+function outline(pen: CanvasRenderingContext2D, { x, y }: Cell, colour: string, width: number) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = width;
+  pen.strokeRect(x - 1, y - 1, CELL.width + 2, CELL.height + 2);
+}
