@@ -124,7 +124,7 @@ async def scrolled(page: Page, path: str, element: str, *, seconds: float = 5.0)
     await page.goto(path)
     await settled(page)
     await page.wait_for_selector(element)
-    return round(await page.evaluate(_SCROLL, [element, seconds]), 1)
+    return round(float(await page.evaluate(_SCROLL, [element, seconds])), 1)
 
 
 async def longest_task(page: Page, path: str, *, seconds: float) -> float:
@@ -134,7 +134,7 @@ async def longest_task(page: Page, path: str, *, seconds: float) -> float:
     await page.wait_for_timeout(2000)
     await page.evaluate(_WATCH)
     await page.wait_for_timeout(1000 * seconds)
-    return round(await page.evaluate("window.longest"))
+    return float(round(await page.evaluate("window.longest")))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -34,6 +34,8 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
     (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold"]},
      "kubectl annotate job train -n team-a --overwrite queuer.dev/hold=VALUE"),
+    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/foo", "annotation queuer.dev/hold"]},
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/foo- queuer.dev/hold=VALUE"),
     (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "spec.parallelism"], "queue": "root.x"},
      "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "gpu", "asks": "9", "limit": "8"},

@@ -12,6 +12,9 @@ from typing import Any
 
 from queuer.domain.tokens import Token
 from queuer.domain.workload import State
+from queuer.kube.keys import Where, annotation_names
+
+_OURS = annotation_names(Where.OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +75,10 @@ def _malformed(job: Job, fields: Sequence[str]) -> str:
     verb = {"annotation": "annotate", "label": "label"}.get(next(iter(kinds), ""))
     if verb is None or len(kinds) > 1:
         return _again(job, "what the reason names mended")
-    keys = dict.fromkeys(f"{name.partition(' ')[2]}=VALUE" for name in fields)
-    return f"kubectl {verb} {job.kubectl} --overwrite {' '.join(keys)}"
+    keys = dict.fromkeys(name.partition(" ")[2] for name in fields)
+    # What is no annotation of ours can only be taken off.
+    words = [f"{key}=VALUE" if verb == "label" or key.startswith(_OURS) else f"{key}-" for key in keys]
+    return f"kubectl {verb} {job.kubectl} --overwrite {' '.join(words)}"
 
 
 def _again(job: Job, how: str) -> str:
