@@ -20,7 +20,7 @@ async def test_topo_shows_levels_and_slots(
     await keep(author)
     found = await run(monkeypatch, api, "topo", "--slots", "2xgpu:8", "--level", "host")
     assert found.exit_code == 0, found.output
-    rows = [line.split() for line in found.stdout.splitlines()]
+    rows = [line.lstrip("├─└│ ").split() for line in found.stdout.splitlines()]
     assert rows[0] == ["DOMAIN", "LEVEL", "FREE", "OF", "NODES", "WHOLE", "OUT"]
     assert ["r0", "rack", "16", "16", "2", "2", "-"] in rows
     assert ["n3", "host", "8", "8", "1", "1", "-"] in rows

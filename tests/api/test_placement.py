@@ -70,8 +70,10 @@ async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
     assert problem["errors"][0]["field"] == "query.namespace"
 
 
-async def test_the_tree_keeps_its_rules(asked: httpx2.AsyncClient) -> None:
-    assert (await asked.get("queue-tree")).json()["queues"]["root"] == TREE["queues"]["root"]  # type: ignore[index]
+async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.AsyncClient) -> None:
+    queues = (await asked.get("queue-tree")).json()["queues"]
+    assert queues["root"]["placement"] == [{"queue": "root.research"}]
+    assert queues["root.research"]["placement"] == [{"namespace": "ns", "queue": B}]
 
 
 async def test_the_command_line_says_it_in_words(
