@@ -6,11 +6,9 @@ asked for over REST.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -32,6 +30,7 @@ from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
+from queuer.kube.keys import KEYS, Sort, Where
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.objects import Meta, PriorityClass
 from queuer.kube.reflector import _without_nul
@@ -45,10 +44,11 @@ from tests.kube.manifests import job, pytorchjob
 __all__ = ["api", "author", "engine"]
 
 PREFIX = "queuer.dev/"
-_ROW = re.compile(r"^\| `([a-z][a-z.<>-]*)` \| (label|annotation) \|", re.MULTILINE)
-_DOCUMENTED = dict(_ROW.findall((Path(__file__).parents[2] / "docs" / "labels.md").read_text()))
-LABELS = sorted(key for key, kind in _DOCUMENTED.items() if kind == "label")
-PLAIN = sorted(key for key, kind in _DOCUMENTED.items() if kind == "annotation" and "<" not in key)
+_DOCUMENTED = {key.name.removeprefix(PREFIX): key.sort for key in KEYS if key.where is Where.OWNER}
+LABELS = sorted(key for key, kind in _DOCUMENTED.items() if kind is Sort.LABEL)
+PLAIN = sorted(
+    key for key, kind in _DOCUMENTED.items() if kind is Sort.ANNOTATION and not key.startswith("min-count")
+)
 ANNOTATIONS = [*PLAIN, *(f"min-count.{name}" for name in ("main", "worker", "master", "Main", "x"))]
 
 NEAR = (

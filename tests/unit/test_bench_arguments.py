@@ -26,6 +26,7 @@ from bench import (
     starts,
     startup,
     stream,
+    ui,
     uneven,
 )
 from tests.e2e import landing
@@ -60,6 +61,9 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     | {"--seconds": NOT_ABOVE_ZERO}
     | dict.fromkeys(("--nodes", "--queues", "--jobs", "--clients"), NOT_POSITIVE),
     cli.parser: {"--runs": NOT_POSITIVE},
+    ui.parser: FIRST
+    | {"--seconds": NOT_ABOVE_ZERO}
+    | dict.fromkeys(("--nodes", "--queues", "--jobs"), NOT_POSITIVE),
     decide.parser: SIZES | BUDGET | {"--seeds": NOT_POSITIVE, "--after": NOT_COUNT},
     infeasible.parser: {},
     openb.parser: {"--orders": NOT_POSITIVE, "--list": ("x",)},

@@ -310,7 +310,8 @@ def test_a_queue_is_resumed_by_a_changeset_of_its_state_alone(
 
     code, _, err = run(["queue", "resume", "root.a", "-y"], api, monkeypatch, capsys)
     assert code == 0
-    assert sent[0] == {**document, "queues": {**queues, "root.a": {"state": "open", "weight": 2}}}
+    alone = {"root.a": {"state": "open", "weight": 2}}
+    assert sent[0] == {**document, "apiVersion": "queuer.dev/v1", "queues": alone}
     assert "revision 5" in err
     code, _, err = run(["queue", "resume", "root.zz", "-y"], api, monkeypatch, capsys)
     assert (code, "no queue root.zz" in err) == (Exit.NOT_FOUND, True)

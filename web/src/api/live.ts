@@ -83,7 +83,6 @@ async function listen(signal: AbortSignal, seen: () => string | undefined, tell:
     const ended = await once(signal, seen(), tell, () => (pause = 1000));
     if (signal.aborted) return;
     tell({ link: ended ? "ended" : "lost" });
-    if (ended) return;
     await wait(pause, signal);
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }

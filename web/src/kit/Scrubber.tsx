@@ -42,7 +42,7 @@ export function Scrubber({ at, set }: Props) {
         aria-valuetext={words}
         onChange={(event) => setDragged(-Number(event.target.value))}
       />
-      <output>{words}</output>
+      <span>{words}</span>
       <span className="choice" role="group" aria-label="How far back">
         {RANGES.map(({ name }) => (
           <button key={name} type="button" aria-pressed={name === range.name} onClick={() => setWide(name)}>

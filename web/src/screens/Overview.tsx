@@ -237,7 +237,8 @@ function Shares({ resource }: { resource: string }) {
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
             Width is what is {by}
-            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched.{" "}
+            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched, and the smallest are
+            left out.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>
