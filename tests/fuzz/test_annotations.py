@@ -44,7 +44,8 @@ from tests.kube.manifests import job, pytorchjob
 __all__ = ["api", "author", "engine"]
 
 PREFIX = "queuer.dev/"
-_DOCUMENTED = {key.name.removeprefix(PREFIX): key.sort for key in KEYS if key.where is Where.OWNER}
+_ON_JOBS = (Where.OWNER, Where.QUEUER, Where.ADMINISTRATOR)
+_DOCUMENTED = {key.name.removeprefix(PREFIX): key.sort for key in KEYS if key.where in _ON_JOBS}
 LABELS = sorted(key for key, kind in _DOCUMENTED.items() if kind is Sort.LABEL)
 PLAIN = sorted(
     key for key, kind in _DOCUMENTED.items() if kind is Sort.ANNOTATION and not key.startswith("min-count")
