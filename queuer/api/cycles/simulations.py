@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
 from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
+from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.words import instant
@@ -49,7 +50,8 @@ async def simulate(
     async with one_view(engine) as connection:
         newest = await lookup.newest_cycle(connection)
         known = {resource for amounts in (newest.capacity.values() if newest else ()) for resource in amounts}
-        asked = asked_of(document, resources=known)
+        with pointers.placed(document):
+            asked = asked_of(document, resources=known)
         config = await load_config(connection)
         rules = await _rules(connection, asked)
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
