@@ -72,11 +72,13 @@ async def list_queues(
 
 
 @router.get("/queues/{path}")
-async def get_queue(engine: Engine, asker: Asking, path: str) -> models.Queue:
+async def get_queue(engine: Engine, asker: Asking, path: str) -> models.QueueDetail:
     """One queue by its path, e.g. `root.research.team-a`."""
     async with one_view(engine) as connection:
         found = await views.queue(connection, path)
-    return (await _told(asker, [found]))[0]
+    (told,) = await _told(asker, [found])
+    may = [*models.QueueVerb] if await asker.administers(path) else []
+    return models.QueueDetail(**told.model_dump(), may=may)
 
 
 async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Queue]:

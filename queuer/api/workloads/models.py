@@ -13,6 +13,7 @@ from queuer.api.models import Amounts, Model
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
+from queuer.store.tables import CommandVerb
 
 
 class Reason(Model):
@@ -152,6 +153,9 @@ class WorkloadDetail(Workload):
     admission: Admission | None
     explanation: Explanation
     timeline: list[Moment]
+    may: list[CommandVerb] = Field(
+        default=[], description="What the caller may do to it, as far as rights go."
+    )
     as_of: datetime
 
 
