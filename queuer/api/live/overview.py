@@ -6,7 +6,7 @@ It tells counts and amounts alone, so everybody may see it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -21,6 +21,7 @@ from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
+from queuer.domain.figures import devices
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Reason, Token, Verdict
@@ -46,6 +47,7 @@ class Attention(StrEnum):
     STARVED = "starved"
     OVER_LIMIT = "overLimit"
     STUCK = "stuck"
+    NODES_OUT = "nodesOut"
     MISCONFIGURED = "misconfigured"
 
 
@@ -72,12 +74,15 @@ class AttentionItem(Model):
 
 
 class Capacity(Model):
-    """A resource over all flavors. `used`: by admitted work of the queues; `free`: allocatable and not so used."""
+    """A resource over all flavors. `used`: by admitted work of the queues; `unplaceable`: free on nodes that are
+    cordoned or not ready; `free`: all else that is allocatable.
+    """
 
     resource: str
     allocatable: str
     used: str
     free: str
+    unplaceable: str
 
 
 class ReasonGroup(Model):
@@ -128,6 +133,7 @@ async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
         *_controller(leader),
         *_queues(view),
         *await _stuck(snapshot, now=now),
+        *_out(cycle),
         *_misconfigured(view),
     ]
     times, series = await _series(snapshot, now=now)
@@ -138,7 +144,7 @@ async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
         counts=await summary.states(snapshot),
         queues=len(view.queues),
         oldest_admissible=instant_or_none(view.queues[ROOT].since),
-        capacity=_capacity(view),
+        capacity=_capacity(view, cycle.unplaceable if cycle else {}),
         attention=attention[:MOST],
         attention_total=len(attention),
         reasons=_reasons(view.waiting),
@@ -151,9 +157,15 @@ async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
 
 
 def _item(
-    kind: Attention, text: str, *, ref: str | None = None, since: float | None = None, count: int = 1
+    kind: Attention,
+    text: str,
+    *,
+    ref: str | None = None,
+    since: float | None = None,
+    count: int = 1,
+    severity: Severity | None = None,
 ) -> AttentionItem:
-    severity = _SEVERITY.get(kind, Severity.WARNING)
+    severity = severity or _SEVERITY.get(kind, Severity.WARNING)
     return AttentionItem(
         kind=kind, severity=severity, ref=ref, since=instant_or_none(since), count=count, text=text
     )
@@ -210,6 +222,17 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
+def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
+    """Nodes that take no pods; a cordon is somebody's own doing."""
+    told = [] if cycle is None else [(cycle.not_ready, "not ready"), (cycle.cordoned, "cordoned")]
+    said = [f"{n} node{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} {why}" for n, why in told if n]
+    if cycle is not None and said:
+        free = devices(format_resources({r: n for r, n in cycle.unplaceable.items() if n}))
+        text = " and ".join(said) + (f"; {free} are free there" if free else "")
+        severity = None if cycle.not_ready else Severity.INFO
+        yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
+
+
 def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
     count = view.queues[ROOT].impossible
     if count:
@@ -220,14 +243,16 @@ def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
 # Figures
 
 
-def _capacity(view: TreeView) -> list[Capacity]:
+def _capacity(view: TreeView, out: Mapping[str, int]) -> list[Capacity]:
     used = {(a.flavor, a.resource): a.used for a in view.queues[ROOT].amounts}
     found = []
     for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
         if flavor is None:
-            taken = used.get((None, resource), 0)
-            texts = [format_quantity(n, resource=resource) for n in (amount, taken, max(0, amount - taken))]
-            found.append(Capacity(resource=resource, allocatable=texts[0], used=texts[1], free=texts[2]))
+            taken, closed = used.get((None, resource), 0), out.get(resource, 0)
+            parts = {"allocatable": amount, "used": taken, "unplaceable": closed}
+            parts["free"] = max(0, amount - taken - closed)
+            texts = {name: format_quantity(n, resource=resource) for name, n in parts.items()}
+            found.append(Capacity(resource=resource, **texts))
     return found
 
 
