@@ -68,7 +68,9 @@ class Answers(Generic[K, V]):
         good = bool(value)
         self._kept[True].pop(key, None)
         before = self._kept[False].pop(key, None)
-        seconds = GOOD_SECONDS if good else self._bad if before is None else min(2 * before.seconds, self._worst)
+        seconds = (
+            GOOD_SECONDS if good else self._bad if before is None else min(2 * before.seconds, self._worst)
+        )
         kept = self._kept[good]
         kept[key] = _Kept(value, seconds, self._clock() + seconds)
         kept.move_to_end(key)

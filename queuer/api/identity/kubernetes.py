@@ -83,7 +83,12 @@ class Kubernetes:
         self._rights_turns = asyncio.Semaphore(RIGHTS_AT_ONCE)
         # A list asks for each namespace: a tenant is not to wait for a thousand times the same no.
         self._rights: Answers[tuple[Caller, Right], bool] = Answers(
-            clock, most=most, most_bad=most, bad=NO_RIGHT_SECONDS, worst=LASTING_NO_SECONDS, stale=STALE_SECONDS
+            clock,
+            most=most,
+            most_bad=most,
+            bad=NO_RIGHT_SECONDS,
+            worst=LASTING_NO_SECONDS,
+            stale=STALE_SECONDS,
         )
 
     async def caller(self, request: Request) -> Caller:

@@ -14,11 +14,12 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.deps import PREFIX, Settings, Snapshot
+from queuer.api.deps import PREFIX, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.live.controller import Controller, ControllerState, controller
 from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
+from queuer.api.queues.now import Now
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
 from queuer.domain.quantity import add, format_quantity, format_resources
@@ -28,7 +29,7 @@ from queuer.domain.workload import State
 from queuer.store import lookup, rollup, summary, waits
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
-from queuer.store.usage import TreeView, tree_view
+from queuer.store.usage import TreeView
 from queuer.store.waiting import Group
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -119,23 +120,22 @@ class Overview(Model):
 
 
 @router.get("/overview")
-async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
+async def get_overview(tree: Now, engine: Engine, settings: Settings) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
-    now, view = await lookup.now(snapshot), await tree_view(snapshot)
-    leader = await controller(snapshot, stale_after=settings.stale_after)
-    cycle = await lookup.newest_cycle(snapshot)
-    attention = [
-        *_controller(leader),
-        *_queues(view),
-        *await _stuck(snapshot, now=now),
-        *_misconfigured(view),
-    ]
-    times, series = await _series(snapshot, now=now)
+    view = (await tree()).view  # which waits for a connection: none is held meanwhile
+    async with one_view(engine) as snapshot:
+        now = await lookup.now(snapshot)
+        leader = await controller(snapshot, stale_after=settings.stale_after)
+        cycle = await lookup.newest_cycle(snapshot)
+        stuck = await _stuck(snapshot, now=now)
+        counts = await summary.states(snapshot)
+        times, series = await _series(snapshot, now=now)
+    attention = [*_controller(leader), *_queues(view), *stuck, *_misconfigured(view)]
     return Overview(
         as_of=instant(now),
         controller=leader,
         cycle=newest_cycle(cycle),
-        counts=await summary.states(snapshot),
+        counts=counts,
         queues=len(view.queues),
         oldest_admissible=instant_or_none(view.queues[ROOT].since),
         capacity=_capacity(view),
