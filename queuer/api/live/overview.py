@@ -6,9 +6,11 @@ It tells counts and amounts alone, so everybody may see it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -122,28 +124,38 @@ class Overview(Model):
 @router.get("/overview")
 async def get_overview(tree: Now, engine: Engine, settings: Settings) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
-    view = (await tree()).view  # which waits for a connection: none is held meanwhile
+    found = await tree.told(_told)
     async with one_view(engine) as snapshot:
-        now = await lookup.now(snapshot)
         leader = await controller(snapshot, stale_after=settings.stale_after)
-        cycle = await lookup.newest_cycle(snapshot)
-        stuck = await _stuck(snapshot, now=now)
-        counts = await summary.states(snapshot)
-        times, series = await _series(snapshot, now=now)
-    attention = [*_controller(leader), *_queues(view), *stuck, *_misconfigured(view)]
-    return Overview(
-        as_of=instant(now),
-        controller=leader,
-        cycle=newest_cycle(cycle),
-        counts=counts,
-        queues=len(view.queues),
-        oldest_admissible=instant_or_none(view.queues[ROOT].since),
-        capacity=_capacity(view),
-        attention=attention[:MOST],
-        attention_total=len(attention),
-        reasons=_reasons(view.waiting),
-        at=times,
-        series=series,
+    attention = [*_controller(leader), *found.attention]
+    more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
+    return Overview(**{**found.shared, **more})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What is the same for all who ask at the same time: fields of the answer, and what needs somebody."""
+
+    shared: Mapping[str, Any]
+    attention: Sequence[AttentionItem]
+
+
+async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
+    now = await lookup.now(connection)
+    times, series = await _series(connection, now=now)
+    return _Told(
+        attention=[*_queues(view), *await _stuck(connection, now=now), *_misconfigured(view)],
+        shared={
+            "as_of": instant(now),
+            "cycle": newest_cycle(await lookup.newest_cycle(connection)),
+            "counts": await summary.states(connection),
+            "queues": len(view.queues),
+            "oldest_admissible": instant_or_none(view.queues[ROOT].since),
+            "capacity": _capacity(view),
+            "reasons": _reasons(view.waiting),
+            "at": times,
+            "series": series,
+        },
     )
 
 

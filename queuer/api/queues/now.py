@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Request
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.deps import one_view
 from queuer.api.http.lists import Standing, standing
 from queuer.api.queues import models, views
 from queuer.store.usage import Marks, TreeView, marks, tree_view
 
+T = TypeVar("T")
 LARGE, KEPT = 1000, 1.0
 """Queues and groups of waiting jobs above which the tree is kept for so many seconds, although work has moved."""
+LASTS = 5.0
+"""Seconds for which what was worked out on it is told, although nothing has moved: it may depend on the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,8 @@ class TreeNow:
         self._lock = asyncio.Lock()
         self._present: Present | None = None
         self._looked = 0.0
+        self._making = asyncio.Lock()
+        self._told: dict[Any, tuple[float, Present | None, Any]] = {}
 
     async def __call__(self) -> Present:
         """The tree as it is, or was a moment ago: never before a change of the configuration that its asker made."""
@@ -76,6 +81,18 @@ class TreeNow:
                 standing=await standing(connection),
                 began=self._looked,
             )
+
+    async def told(self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]]) -> T:
+        """What `make` works out on the tree, once for all who ask."""
+        there = await self()
+        async with self._making:
+            at, of, found = self._told.get(make, (0.0, None, None))
+            if of is not there or self._clock() - at > LASTS:
+                at = self._clock()
+                async with one_view(self._engine) as connection:
+                    found = await make(connection, there.view)
+                self._told[make] = at, there, found
+            return cast(T, found)
 
     def _lasts(self, known: Present) -> bool:
         return known.large and self._looked - known.began < KEPT

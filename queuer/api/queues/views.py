@@ -81,10 +81,10 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
 def is_starved(view: TreeView, found: QueueView, amounts: Amounts) -> bool:
     """Whether work of an open leaf lacks room alone although less is used than guaranteed."""
     path, tree = found.queue.path, view.config.tree
-    if not tree.is_leaf(path) or tree.effective_state(path) is not QueueState.OPEN:
+    lacks = found.admissible.get(amounts.resource, 0) > 0 and amounts.used < amounts.guaranteed
+    if amounts.flavor is not None or not lacks or not tree.is_leaf(path):
         return False
-    asked = found.admissible.get(amounts.resource, 0)
-    return amounts.flavor is None and asked > 0 and amounts.used < amounts.guaranteed
+    return tree.effective_state(path) is QueueState.OPEN
 
 
 def _bounded(amounts: Amounts, capacity: Mapping[Account, int]) -> Amounts:
