@@ -51,3 +51,16 @@ async def test_a_cycle_that_is_slow_to_read_is_kept(monkeypatch: pytest.MonkeyPa
     assert await known() == (None if slow else 2)
     clock.now += KEPT * took + 0.001
     assert await known() == (2 if slow else None)
+
+
+async def test_a_cycle_is_kept_for_longer_than_what_is_made_of_it_takes() -> None:
+    clock = Clock()
+    kept = Newest(clock=clock)
+
+    def make() -> str:
+        clock.now += 10
+        return "standing"
+
+    assert kept.made(make) == "standing"
+    clock.now += KEPT * 10 - 0.001
+    assert await kept.read(cast(AsyncConnection, None)) is None, "it does not even look"

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,7 +26,9 @@ from queuer.store import stored
 P = ParamSpec("P")
 T = TypeVar("T")
 SLOW, KEPT = 0.1, 4.0
-"""A cycle that took more seconds to read is kept for so many times as long, although there may be a newer one."""
+"""A cycle is kept for so many times as long as something that took more seconds to read or make of it, although there
+may be a newer one.
+"""
 
 
 class Newest:
@@ -79,7 +82,7 @@ class Newest:
 
         def asked(number: int, cycle: StoredCycle) -> T:
             if self._map is None or self._map[0] != number:
-                self._map = number, ClusterMap(cycle)
+                self._map = number, self.made(lambda: ClusterMap(cycle))
             return work(number, cycle.now, self._map[1])
 
         return await self.ask(row, asked)
@@ -87,19 +90,25 @@ class Newest:
     async def _follow(self, row: stored.StoredRow | None) -> None:
         if row is None or row.cycle <= self._cycle:
             return
-        began = self._clock()
-        self._stored = await asyncio.to_thread(_uncollected, _read, row.body)
+        self._stored = await asyncio.to_thread(_uncollected, self.made, lambda: _read(row.body))
         self._cycle, self._explainer = row.cycle, None
+
+    def made(self, make: Callable[[], T]) -> T:
+        """What is made of the cycle for all who ask, in their thread: the longer it takes, the longer it is kept."""
+        began = self._clock()
+        found = make()
         took = self._clock() - began
         if took > SLOW:
-            self._until = began + (1 + KEPT) * took
+            self._until = max(self._until, self._clock() + KEPT * took)
+        return found
 
     def _explained(self, uid: str) -> Explanation | None:
         if self._explainer is None:
             cycle = self._stored
             assert cycle is not None
             assert cycle.plan is not None
-            self._explainer = Explainer(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+            of = partial(Explainer, cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+            self._explainer = self.made(of)
         return self._explainer.find(uid)
 
 
