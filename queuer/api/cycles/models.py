@@ -10,6 +10,7 @@ from pydantic import Field
 
 from queuer.api.http.lists import Page
 from queuer.api.models import Amounts, Model
+from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 
 
@@ -51,8 +52,8 @@ class Simulation(Model):
     evictions: list[Leaving] = Field(default=[], description="By queue what would have to leave first.")
     primary: ReasonDetail | None = Field(default=None, description="Why it would wait.")
     others: list[ReasonDetail] = Field(default=[], description="Further reasons that hold.")
-    would_admit: list[dict[str, Any]] = Field(default=[], description="Changes that were tried and work.")
-    detail: dict[str, Any] = Field(default={}, description="Figures as in an explanation.")
+    would_admit: list[WouldAdmit] = Field(default=[], description="Changes that were tried and work.")
+    detail: Detail = Field(default=Detail(), description="Figures as in an explanation.")
 
 
 class Domain(Model):
