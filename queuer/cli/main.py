@@ -97,7 +97,7 @@ def run() -> None:
     try:
         build(arguments)()
     except QueuerError as error:
-        _fail(str(error), _exit_code(error))
+        _fail(error.message, _exit_code(error), hint=error.hint)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "queuer":
             raise
@@ -144,8 +144,9 @@ def _exit_code(error: QueuerError) -> int:
     return next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.FAILURE)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, *, hint: str = "") -> None:
     from queuer.cli.output import clean
 
-    typer.echo("\n".join(map(clean, f"queuer: {message}".split("\n"))), err=True)
+    said = f"queuer: {message}" + (f"\n  next: {hint}" if hint else "")
+    typer.echo("\n".join(map(clean, said.split("\n"))), err=True)
     sys.exit(code)

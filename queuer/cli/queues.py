@@ -60,8 +60,6 @@ def _notes(answer: Mapping[str, Any], named: str, flavor: str | None) -> None:
         say("! starved: work waits for room although less is used than guaranteed")
     if count := answer["items"][0]["misconfiguredWorkloads"]:
         say(f"{count} more can never start as they are: queuer jobs --state Queued")
-    if answer["controller"]["state"] in ("stale", "never"):
-        say(f"warning: {answer['controller']['text']}")
     others = [r for r in resources_of(answer["items"]) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 

@@ -35,7 +35,7 @@ def status(*, out: Printer) -> None:
 
 def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     leader, cycle = found["controller"], found["cycle"]
-    decided = f"; cycle {cycle['id']}, {_since(cycle['finished'], now)} ago" if cycle else ""
+    decided = f"; last cycle {_since(cycle['finished'], now)} ago" if cycle else ""
     yield "controller", f"{leader['text']}{decided}"
     counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
     yield "jobs", f"{counts or 'none'}; {found['queues']} queues"

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import Namespace
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.arguments import ExitStatus, Namespace
+from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
 from queuer.cli.jobs import find, moment, reference
 from queuer.cli.names import job_names
 from queuer.cli.output import Column, Printer, View, age, clean, printed, styled
 from queuer.domain.figures import devices
 
-EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 _LABEL_WIDTH = 14
 
 
@@ -25,13 +24,7 @@ def why(
     *,
     namespace: Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="All jobs that wait, grouped by reason.")] = False,
-    exit_status: Annotated[
-        bool,
-        typer.Option(
-            "--exit-status",
-            help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
-        ),
-    ] = False,
+    exit_status: ExitStatus = False,
     out: Printer,
 ) -> None:
     """Say why a job waits, with numbers, and what would let it start.
@@ -56,9 +49,8 @@ def why(
             out.line(line)
     else:
         out.answer(found, names=[reference(found)])
-    verdict = found["explanation"]["verdict"]
-    if exit_status and verdict:
-        raise typer.Exit(EXIT_BY_VERDICT[verdict])
+    if exit_status:
+        raise typer.Exit(EXIT_BY_VERDICT.get(found["explanation"]["verdict"], Exit.OK))
 
 
 def _grouped(client: Client, out: Printer) -> None:

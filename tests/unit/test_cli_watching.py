@@ -127,7 +127,7 @@ def test_wait_for_a_job_that_is_deleted_fails() -> None:
 def test_wait_ends_with_the_timeout() -> None:
     done = run(lists([job("Queued")]), "wait", "llama", "--timeout", "0s")
     assert done.code == Exit.TIMEOUT
-    assert "job/llama is Queued, not admitted, after 0s (queuer why job/llama -n team-a)" in done.err
+    assert "job/llama is Queued, not admitted, after 0s\n  next: queuer why job/llama -n team-a" in done.err
 
 
 def test_a_timeout_that_is_no_duration_is_a_usage_error() -> None:
