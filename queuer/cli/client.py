@@ -267,7 +267,7 @@ def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
 
 def _next(response: httpx2.Response) -> str:
     if response.status_code == 422 and response.request.method == "GET":
-        return "queuer VERB --help"
+        return "the same command with --help"
     return _NEXT.get(response.status_code, "")
 
 
@@ -277,7 +277,7 @@ _NEXT = {
     404: "queuer jobs, queuer queue ls",
     409: "queuer queue show QUEUE names its writer",
     412: "run the same command again: it plans against the tree as it is now",
-    422: "mend the document and run the same command again",
+    422: "mend what is named and run the same command again",
     500: "queuer local logs api",
     503: "queuer local status",
 }

@@ -163,7 +163,8 @@ def check_namespace(client: Client, name: str) -> None:
             exit_code=Exit.NOT_FOUND,
         )
     raise CommandFailed(
-        f"{me['name']} sees no jobs of namespace {name}: it has none, or you may not get workloads.queuer.dev in it",
+        f"you ({me['name']}) see nothing of namespace {name}: "
+        "it has no jobs and no queue, or you may not get workloads.queuer.dev there",
         hint="who administers it grants that: kubectl create rolebinding queuer-viewer "
         f"-n {name} --clusterrole=queuer-viewer --user={me['name']}",
         exit_code=Exit.FORBIDDEN,

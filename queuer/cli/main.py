@@ -64,6 +64,7 @@ def build(arguments: Sequence[str], *, completing: bool = False) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        add_completion=completing,  # `queuer completion` prints what the options that come with it would
     )
     root.callback()(_root)
     root.command("version")(_version)

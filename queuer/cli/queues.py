@@ -11,7 +11,7 @@ import typer
 
 from queuer.cli import states
 from queuer.cli.arguments import QueuePath
-from queuer.cli.client import Client
+from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.history import history
 from queuer.cli.jobs import moment
 from queuer.cli.output import Column, Printer, View, age, printed, say, written
@@ -39,6 +39,8 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, out: Printer) -> N
     """Show the tree of queues with used, guaranteed, borrowed, lent and pending amounts."""
     answer = _queues()
     named = resource or main_resource(answer["items"])
+    if resource or flavor:
+        _check_account(answer["items"], named, flavor)
     if not out.for_people:
         out.listing(answer, _amounts(named, flavor))
         return
@@ -52,6 +54,17 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, out: Printer) -> N
         out.line(f"{named}" + (f", flavor {flavor}" if flavor else ""))
     out.table(columns, rows, right=columns[1:7])
     _notes(answer, named, flavor)
+
+
+def _check_account(queues: Sequence[Mapping[str, Any]], resource: str | None, flavor: str | None) -> None:
+    """Raise CommandFailed where no queue has such amounts: a mistyped name is no empty table."""
+    if not any(account_of(queue, resource or "", flavor) for queue in queues):
+        there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
+        raise CommandFailed(
+            f"no queue has amounts of {resource}" + (f" on flavor {flavor}" if flavor else ""),
+            hint=f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}",
+            exit_code=Exit.USAGE,
+        )
 
 
 def _notes(answer: Mapping[str, Any], named: str, flavor: str | None) -> None:

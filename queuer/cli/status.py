@@ -15,7 +15,7 @@ from queuer.cli.why import reasons
 @printed
 def status(*, out: Printer) -> None:
     """Show the cluster on one screen: controller, capacity, what needs somebody, why jobs wait."""
-    with Client.from_env() as client:
+    with Client.from_env(quiet=out.for_people) as client:  # its first line says how the controller is
         found = client.get("/overview")
     if not out.for_people:
         out.answer(found, names=(item["ref"] or item["kind"] for item in found["attention"]))

@@ -136,7 +136,7 @@ def _show(answer: Mapping[str, Any], name: str, out: Printer) -> None:
         out.line(f"  {line}")
     for text in answer["warnings"]:
         say(f"warning: {text}")
-    say(f"{answer['label']}, cycle of {answer['asOf']}")
+    say(f"{answer['label']}, cycle of {answer['asOf'][:19]}Z")
 
 
 def _end(answer: Mapping[str, Any], exit_status: bool) -> None:

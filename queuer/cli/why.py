@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from queuer.cli.arguments import ExitStatus, Namespace
 from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
 from queuer.cli.jobs import find, moment, reference
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, age, clean, printed, styled
+from queuer.cli.output import Column, Printer, View, age, clean, duration, printed, styled
 from queuer.domain.figures import devices
 
 _LABEL_WIDTH = 14
@@ -44,8 +45,9 @@ def why(
             _grouped(client, out)
             return
         found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
+        past = client.get(f"/workloads/{found['uid']}/timeline")["reasons"] if out.for_people else []
     if out.for_people:
-        for line in explain(found):
+        for line in explain(found, past):
             out.line(line)
     else:
         out.answer(found, names=[reference(found)])
@@ -79,8 +81,8 @@ def reasons(now: datetime) -> View:
     )
 
 
-def explain(job: Mapping[str, Any]) -> list[Any]:
-    """The lines of `queuer why`."""
+def explain(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]] = ()) -> list[Any]:
+    """The lines of `queuer why`. `past`: the reasons for which it has waited, of its timeline."""
     found, now = job["explanation"], moment(job["asOf"])
     waited = age(
         (now - moment(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
@@ -93,7 +95,7 @@ def explain(job: Mapping[str, Any]) -> list[Any]:
     if found["primary"]:
         primary = found["primary"]
         lines.append(styled(found["verdict"]) + styled(f"  {primary['token']}: {primary['text']}"))
-    lines += [_labelled(label, text) for label, text in _facts(job)]
+    lines += [_labelled(label, text) for label, text in _facts(job, past)]
     return lines
 
 
@@ -106,7 +108,7 @@ _SINCE = {
 }
 
 
-def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     found = job["explanation"]
     facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
@@ -125,9 +127,22 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
         facts.append(("attempt", f"{job['attempt']}{_before(found['detail'].get('evicted'))}"))
+    if past:
+        facts.append(("waited", waited(past)))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
     facts.append(("next", found["next"]))
     return facts
+
+
+def waited(past: Sequence[Mapping[str, Any]]) -> str:
+    """How long in all and for which reasons: whole seconds that sum to the total, as ends are rounded, not lengths."""
+    by_token: dict[str, float] = {}
+    for span in past:
+        by_token[span["token"]] = by_token.get(span["token"], 0.0) + span["seconds"]
+    ends = [round(end) for end in accumulate(by_token.values())]
+    told = zip(by_token, [0, *ends], ends, strict=False)
+    parts = ", ".join(f"{duration(end - begin)} {token}" for token, begin, end in told)
+    return f"{duration(ends[-1])}: {parts}"
 
 
 def _before(evicted: Mapping[str, Any] | None) -> str:

@@ -247,4 +247,5 @@ def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
 def _field_problem(row: Mapping[str, Any]) -> FieldProblem:
     where = ".".join(str(part) for part in row["loc"])
     hint = row.get("ctx", {}).get("expected", "")
-    return FieldProblem(field=where, message=str(row["msg"]), hint=f"allowed: {hint}" if hint else "")
+    message = str(row["msg"]).removeprefix("Value error, ")
+    return FieldProblem(field=where, message=message, hint=f"allowed: {hint}" if hint else "")
