@@ -60,9 +60,12 @@ def _check_account(queues: Sequence[Mapping[str, Any]], resource: str | None, fl
     """Raise CommandFailed where no queue has such amounts: a mistyped name is no empty table."""
     if not any(account_of(queue, resource or "", flavor) for queue in queues):
         there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
+        known = f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}"
         raise CommandFailed(
-            f"no queue has amounts of {resource}" + (f" on flavor {flavor}" if flavor else ""),
-            hint=f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}",
+            f"no queue has amounts of {resource}"
+            + (f" on flavor {flavor}" if flavor else "")
+            + f" ({known})",
+            hint="queuer queue tree",
             exit_code=Exit.USAGE,
         )
 
