@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import Namespace
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.arguments import ExitStatus, Namespace
+from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
 from queuer.cli.jobs import find, moment, reference
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, age, clean, printed, styled
+from queuer.cli.output import Column, Printer, View, age, clean, duration, printed, styled
 from queuer.domain.figures import devices
 
-EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 _LABEL_WIDTH = 14
 
 
@@ -25,13 +25,7 @@ def why(
     *,
     namespace: Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="All jobs that wait, grouped by reason.")] = False,
-    exit_status: Annotated[
-        bool,
-        typer.Option(
-            "--exit-status",
-            help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
-        ),
-    ] = False,
+    exit_status: ExitStatus = False,
     out: Printer,
 ) -> None:
     """Say why a job waits, with numbers, and what would let it start.
@@ -51,14 +45,14 @@ def why(
             _grouped(client, out)
             return
         found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
+        past = client.get(f"/workloads/{found['uid']}/timeline")["reasons"] if out.for_people else []
     if out.for_people:
-        for line in explain(found):
+        for line in explain(found, past):
             out.line(line)
     else:
         out.answer(found, names=[reference(found)])
-    verdict = found["explanation"]["verdict"]
-    if exit_status and verdict:
-        raise typer.Exit(EXIT_BY_VERDICT[verdict])
+    if exit_status:
+        raise typer.Exit(EXIT_BY_VERDICT.get(found["explanation"]["verdict"], Exit.OK))
 
 
 def _grouped(client: Client, out: Printer) -> None:
@@ -87,8 +81,8 @@ def reasons(now: datetime) -> View:
     )
 
 
-def explain(job: Mapping[str, Any]) -> list[Any]:
-    """The lines of `queuer why`."""
+def explain(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]] = ()) -> list[Any]:
+    """The lines of `queuer why`. `past`: the reasons for which it has waited, of its timeline."""
     found, now = job["explanation"], moment(job["asOf"])
     waited = age(
         (now - moment(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
@@ -101,7 +95,7 @@ def explain(job: Mapping[str, Any]) -> list[Any]:
     if found["primary"]:
         primary = found["primary"]
         lines.append(styled(found["verdict"]) + styled(f"  {primary['token']}: {primary['text']}"))
-    lines += [_labelled(label, text) for label, text in _facts(job)]
+    lines += [_labelled(label, text) for label, text in _facts(job, past)]
     return lines
 
 
@@ -114,7 +108,7 @@ _SINCE = {
 }
 
 
-def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     found = job["explanation"]
     facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
@@ -134,9 +128,22 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
         facts.append(("attempt", f"{job['attempt']}{_before(detail['evicted'])}"))
+    if past:
+        facts.append(("waited", waited(past)))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
     facts.append(("next", found["next"]))
     return facts
+
+
+def waited(past: Sequence[Mapping[str, Any]]) -> str:
+    """How long in all and for which reasons: whole seconds that sum to the total, as ends are rounded, not lengths."""
+    by_token: dict[str, float] = {}
+    for span in past:
+        by_token[span["token"]] = by_token.get(span["token"], 0.0) + span["seconds"]
+    ends = [round(end) for end in accumulate(by_token.values())]
+    told = zip(by_token, [0, *ends], ends, strict=False)
+    parts = ", ".join(f"{duration(end - begin)} {token}" for token, begin, end in told)
+    return f"{duration(ends[-1])}: {parts}"
 
 
 def _before(evicted: Mapping[str, Any] | None) -> str:

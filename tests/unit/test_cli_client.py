@@ -32,7 +32,7 @@ def answer(status: int, **body: Any) -> Handler:
         (404, Exit.NOT_FOUND),
         (409, Exit.CONFLICT),
         (412, Exit.CONFLICT),
-        (422, Exit.FAILURE),
+        (422, Exit.USAGE),
         (500, Exit.FAILURE),
         (503, Exit.UNREACHABLE),
     ],

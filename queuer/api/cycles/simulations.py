@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
-from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.api.workloads.detail import Detail
 from queuer.api.workloads.views import changes, reason_detail
@@ -43,7 +44,7 @@ _BODY: dict[str, Any] = {
 
 @router.post("/simulations", openapi_extra=_BODY)
 async def simulate(
-    request: Request, engine: Engine, asker: Asking, simulator: Simulations
+    request: Request, engine: Engine, asker: Asking, simulator: Simulations, settings: Settings
 ) -> models.Simulation:
     """Whether a job would start now, where, and who would have to leave; else why it waits. Writes nothing."""
     document = await read_document(request)
@@ -54,6 +55,7 @@ async def simulate(
             asked = asked_of(document, resources=known)
         config = await load_config(connection)
         rules = await _rules(connection, asked)
+        leader = await controller(connection, stale_after=settings.stale_after)
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
     tree, caller = rules.tree if rules else config.tree, asker.caller
     workload = placed(replace(asked.workload, user=caller.name), caller.groups, tree)
@@ -71,7 +73,7 @@ async def simulate(
     if wrong is not None:
         said = Simulated(explanation=wrong)
     answer = await _answer(number, at, said, asker)
-    return answer.model_copy(update={"warnings": list(asked.assumed)})
+    return answer.model_copy(update={"warnings": list(asked.assumed), "controller": leader})
 
 
 async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:

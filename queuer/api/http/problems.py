@@ -290,7 +290,7 @@ def _field_problem(row: Mapping[str, Any]) -> FieldProblem:
     hint = row.get("ctx", {}).get("expected", "")
     return FieldProblem(
         field=".".join(map(str, path)) if inside or place != "body" else place,
-        message=str(row["msg"]),
+        message=str(row["msg"]).removeprefix("Value error, "),
         hint=f"allowed: {hint}" if hint else "",
         pointer=pointer(path) if inside else "",
     )
