@@ -20,6 +20,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
+from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import State, Workload
@@ -54,11 +55,17 @@ def _intake(live: Live) -> Intake:
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
-    """Tell what is beyond `maxPending` so. `new`: of its line, those that are not in memory yet."""
+    """Tell what can never start so, and what is beyond `maxPending`. `new`: of its line, those that are not in memory
+    yet.
+    """
+    never = state.outlook.never(live.workload)
+    if never is not None or live.hopeless:
+        live = replace(live, explanation=never)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
     if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
+    never = never or too_large(own, state.rules.tree)
+    return replace(live, barred=Barred.BEYOND, explanation=never or _beyond(own.queue, own.namespace, most))
 
 
 @cache
