@@ -12,19 +12,16 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check, together
+from queuer.controller.intake.checks import check
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
 from queuer.domain.per_user import too_large
-from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
-from queuer.domain.usable import check_queue, check_user
+from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.kube.keys import QUEUE
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -78,21 +75,15 @@ def _beyond(queue: str, namespace: str, most: int) -> Explanation:
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
     override = None if known is None else known.override
-    barred, explanation = None, None
-    try:
-        workload = overridden(jobs.workload(job), override)
-    except InvalidInput as error:
+    workload, problems = jobs.reading(job)
+    workload = overridden(workload, override)
+    wrong = check(
+        workload, state.rules, state.nodes.values(), facts=jobs.facts(job), before=known, groups=job.groups,
+        problems=problems,
+    )  # fmt: skip
+    barred, explanation = wrong or (None, None)
+    if problems:
         workload = overridden(jobs.bare_workload(job), override)
-        named = not any(QUEUE in problem.field for problem in error.problems)
-        tree = state.rules.tree
-        queue = (check_queue(workload, tree) or check_user(workload, job.groups, tree)) if named else None
-        barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
-    else:
-        facts = jobs.facts(job)
-        wrong = check(
-            workload, state.rules, state.nodes.values(), facts=facts, before=known, groups=job.groups
-        )
-        barred, explanation = wrong or (None, None)
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:

@@ -40,16 +40,17 @@ def heard(
     *manifests: dict[str, Any],
     most: int | None = None,
     per_user: PerUser | None = None,
-    facts: Facts | None = None,
+    max_runtime: float | None = None,
 ) -> ClusterState:
     """A node, a queue, and these jobs taken in."""
     state = ClusterState()
-    queue = Queue(path="root.a", namespaces=("ns",), access=Access(max_pending=most, per_user=per_user))
+    access = Access(max_pending=most, per_user=per_user, max_runtime=max_runtime)
+    queue = Queue(path="root.a", namespaces=("ns",), access=access)
     state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
     state.node_changed(host("n0"))
     for found in manifests:
         state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
-    read_all(state, facts)
+    read_all(state)
     return state
 
 
@@ -57,10 +58,10 @@ def host(name: str) -> Node:
     return Node(name=name, labels={HOSTNAME: name}, allocatable={"cpu": 8000, "pods": 9})
 
 
-def read_all(state: ClusterState, facts: Facts | None = None) -> None:
+def read_all(state: ClusterState) -> None:
     """Take in what is to be read."""
     batch = Batch(now=0.0)
-    jobs = ClusterJobs(None, state, facts or Facts())  # type: ignore[arg-type]
+    jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
     take_in(batch, state.take_unread(99), state=state, jobs=jobs)
     for live in batch.after.values():
         assert live is not None
@@ -100,17 +101,41 @@ def test_all_faults_of_a_job_are_told_at_once() -> None:
     """Whoever mends one of them does not come back for the next."""
     queue = {"queuer.dev/queue": "root.zz"}
     levels = {"queuer.dev/topology-required": "zone", "queuer.dev/topology-preferred": "pod"}
+    odd = worker(1)
+    odd["template"]["spec"] |= {"schedulerName": "mine", "nodeName": "n0"}
     for notes, said in (
         (levels, ("queue root.zz does not exist", "level 'zone'", "level 'pod'")),
         ({"queuer.dev/hold": "maybe"}, ("queue root.zz does not exist", "annotation queuer.dev/hold")),
+        (
+            {"queuer.dev/topology-required": "zone", "queuer.dev/hold": "maybe"},
+            (
+                "level 'zone'",
+                "annotation queuer.dev/hold",
+                "there is no PriorityClass 'urgent'",
+                "schedulerName",
+                "nodeName",
+            ),
+        ),
     ):
-        job = manifest("bad")
+        job = manifest("bad", Worker=odd)
+        job["metadata"]["labels"]["queuer.dev/priority-class"] = "urgent"
         job["metadata"]["labels"] |= queue
         job["metadata"]["annotations"] = dict(notes)
         reason = heard(job).live["bad"].explanation
         assert reason is not None
         for part in said:
             assert part in reason.primary.text
+
+
+def test_what_could_not_be_read_is_not_told_twice() -> None:
+    """Of a runtime that is none nobody says that it is missing, nor of a queue that is no path that it is not there."""
+    job = manifest("bad")
+    job["metadata"]["annotations"] = {"queuer.dev/max-runtime": "soon"}
+    for queue in ("root.a", "Root"):
+        job["metadata"]["labels"]["queuer.dev/queue"] = queue
+        reason = heard(job, max_runtime=60.0).live["bad"].explanation
+        assert reason is not None
+        assert reason.primary.params.keys() == {"fields"}
 
 
 def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
