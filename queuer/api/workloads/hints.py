@@ -198,7 +198,6 @@ HINTS: Mapping[Token, Callable[[Job], str]] = {
     Token.SOLVER_DEFERRED: _waits,
     Token.SUSPENDED: _suspended,
     Token.ON_HOLD: _on_hold,
-    Token.DEACTIVATED: _describe,
     Token.ADMITTED_NOT_PLACED: _describe,
     Token.NODES_UNAVAILABLE: _nodes,
     Token.CONTROLLER_STALE: _stale,
