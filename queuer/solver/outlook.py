@@ -52,5 +52,5 @@ class Outlook:
         if gang is None:
             return None
         state = State(self._arrays, time=0.0)
-        why = Never(Quotas(state), Places(state)).why(gang)
+        why = Never(state, Quotas(state), Places(state)).why(gang)
         return None if why is None else Explanation(primary=why)

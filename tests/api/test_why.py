@@ -66,7 +66,7 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
 
 
 async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
-    """The estimate stays, which is no part of a decision, and so does the place in line."""
+    """The estimate stays, which is no part of a decision. What can never start has no place in line."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made)
@@ -78,7 +78,7 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, aut
     assert found["primary"]["params"]["per"] == {GPU: "8", "cpu": "4"}
     assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
     assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "main.count<=2"]
-    parts = {"need", "available", "excluded", "holders", "estimate", "ahead"}
+    parts = {"need", "available", "excluded", "holders", "estimate"}
     told = {**estimate, "n": 0, "hitRate": None}
     assert (found["detail"].keys(), found["detail"]["estimate"]) == (parts, told)
 

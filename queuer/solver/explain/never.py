@@ -11,21 +11,22 @@ from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
 from queuer.solver.placement import Variant
 from queuer.solver.shapes import Gang
+from queuer.solver.state import State
 
 
 class Never:
-    """Of one state."""
+    """Of one state. What does not tell figures of it is kept with its arrays: it is the same in later cycles."""
 
-    def __init__(self, quotas: Quotas, places: Places) -> None:
+    def __init__(self, state: State, quotas: Quotas, places: Places) -> None:
         self._quotas, self._places = quotas, places
-        self._known: dict[tuple[int, bool], Reason | None] = {}
+        self._kept, self._owed = state.arrays.nevers, dict[int, Reason | None]()
 
     def why(self, gang: Gang) -> Reason | None:
         """Of the flavors that it likes best; None: on some it can start one day, or nodes of them may come."""
-        key = (gang.shape.number, gang.workload.preemptible)
-        if key not in self._known:
-            self._known[key] = self._find(gang)
-        return self._known[key]
+        known = self._kept if gang.workload.preemptible else self._owed
+        if gang.shape.number not in known:
+            known[gang.shape.number] = self._find(gang)
+        return known[gang.shape.number]
 
     def on(self, gang: Gang, variant: Variant, charge: Charge) -> Reason | None:
         """On these flavors."""

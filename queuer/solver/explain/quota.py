@@ -28,12 +28,10 @@ class Quotas:
     # Now
 
     def row(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The first row in the way of this charge; that even an idle cluster has too little comes first. None: nothing
+        """The first row in the way of this charge, where an idle cluster would have enough (see `never`). None: nothing
         is in its way any more.
         """
         queue = gang.queue
-        if never := self._exceeds(gang, charge):
-            return never
         for usage in self._state.usages():
             bar = usage.bar(queue, charge, live=False) or usage.bar(queue, charge)
             if bar is not None:

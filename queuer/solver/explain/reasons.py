@@ -59,7 +59,7 @@ class _Reasons:
         self._state, self._gangs = state, state.arrays.waiting.gangs
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
-        self._never = Never(self._quotas, self._places)
+        self._never = Never(state, self._quotas, self._places)
         self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
         self._lines: dict[object, Explanation] = {}
 
@@ -92,12 +92,12 @@ class _Reasons:
         if refusal.block is Block.ENTITLEMENT:
             owed = filter(None, self._quotas.entitlements(gang))
             return next((r for r in owed if r.token is not Token.EXCEEDS_MAX_QUOTA), QUOTA_BACK)
-        if refusal.block in _NODES:
+        several = len(gang.shape.least) > 1
+        reason = self._never.on(gang, variant, charge) if several else None
+        if reason is None and refusal.block in _NODES:
             reason = self._by_nodes(gang, variant, charge, refusal)
-        else:
-            never = self._never.on(gang, variant, charge)
-            reason = never or self._quotas.row(gang, charge) or QUOTA_BACK
-        if len(gang.shape.least) == 1 or reason.verdict is Verdict.WAIT:
+        reason = reason or self._quotas.row(gang, charge) or QUOTA_BACK
+        if not several or reason.verdict is Verdict.WAIT:
             return reason
         return self._elsewhere(gang, variant) or reason
 
@@ -118,7 +118,7 @@ class _Reasons:
     def _elsewhere(self, gang: Gang, hopeless: Variant) -> Reason | None:
         """What is in its way on the first other flavor on which it could start one day."""
         for variant, charge in gang.shape.least:
-            if variant.flavors == hopeless.flavors:
+            if variant.flavors == hopeless.flavors or self._never.on(gang, variant, charge) is not None:
                 continue
             found = (self._quotas.row(gang, charge), self._places.lack(gang, variant))
             told = [reason for reason in found if reason is not None]
