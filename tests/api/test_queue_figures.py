@@ -124,11 +124,14 @@ async def test_a_wrong_shape_is_refused_by_name(api: httpx2.AsyncClient, author:
     assert problem_of(wrong, status=422, code="invalid_input")["errors"][0]["field"] == "shape"
 
 
+BUSY = workload("busy", queue=B, gpus=8)
+
+
 def jobs() -> list[Workload]:
-    """Ten that never fit while others hold the nodes: of team-a and team-b in turn, and two on hold."""
+    """Ten that do not fit while `BUSY` runs: of team-a and team-b in turn, and two on hold."""
     return [
         workload(
-            f"{'ab'[n % 2]}{n}", queue=(A, B)[n % 2], namespace=f"team-{'ab'[n % 2]}", gpus=8, pods=5,
+            f"{'ab'[n % 2]}{n}", queue=(A, B)[n % 2], namespace=f"team-{'ab'[n % 2]}", gpus=8, pods=4,
             submitted=NOW + n, name=f"secret-{'ab'[n % 2]}{n}",
         )
         for n in range(10)
@@ -154,12 +157,13 @@ async def test_the_line_is_in_the_order_of_the_cycle(shared: httpx2.AsyncClient,
     await author.tree()
     made = jobs()
     made[4] = replace(made[4], priority=5)
-    await decided(author, *made)
+    never = workload("never", queue=A, priority=9, gpus=99, submitted=NOW)  # it is ahead of nobody
+    await decided(author, *made, never, runs=[BUSY])
     await author.submit(workload("new", queue=A, priority=9, submitted=NOW + 99))
     for limit in (1, 3, 100):
         items = await pages(shared, A, user="root", limit=limit)
         assert [(i["rank"], i["workload"]["uid"]) for i in items] == [
-            (1, "a4"), (2, "a0"), (3, "a2"), (4, "a6"), (5, "a8"), (None, "new"),
+            (1, "a4"), (2, "a0"), (3, "a2"), (4, "a6"), (5, "a8"), (None, "new"), (None, "never"),
         ]  # fmt: skip
 
 
@@ -168,13 +172,13 @@ async def test_others_are_runs_of_counts_and_amounts(
     shared: httpx2.AsyncClient, author: Author, limit: int
 ) -> None:
     await author.tree()
-    await decided(author, *jobs())
+    await decided(author, *jobs(), runs=[BUSY])
     items = await pages(shared, "root", user="alice", limit=limit)
     mine = [i["workload"]["uid"] for i in items if "workload" in i]
     runs = [i for i in items if "gangs" in i]
     assert mine == ["a0", "a2", "a4", "a6", "a8"]
     assert sum(run["gangs"] for run in runs) == 5
-    assert {run["amounts"][GPU] for run in runs} == {str(40 * run["gangs"]) for run in runs}
+    assert {run["amounts"][GPU] for run in runs} == {str(32 * run["gangs"]) for run in runs}
     places = [
         p for i in items for p in ([i["rank"]] if "workload" in i else range(i["first"], i["last"] + 1))
     ]
@@ -189,7 +193,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_though_some_have_left(
     shared: httpx2.AsyncClient, author: Author
 ) -> None:
     await author.tree()
-    await decided(author, *jobs())
+    await decided(author, *jobs(), runs=[BUSY])
     headers = {"user": "root"}
     first = (await shared.get(f"/api/v1/queues/{A}/pending?limit=2", headers=headers)).json()
     await author.delete("a0")

@@ -72,7 +72,7 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
 
 
 async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
-    """The estimate stays, which is no part of a decision, and so does the place in line."""
+    """The estimate stays, which is no part of a decision. What can never start has no place in line."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made)
@@ -88,7 +88,7 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, aut
     detail = found["detail"]
     assert detail["estimate"] == {**times, "basis": "", "n": 0, "hitRate": None}
     assert detail["need"] == [{"podSet": "main", "count": 3, "per": PER, "level": "rack"}]
-    assert said(detail) == {"need", "available", "excluded", "estimate", "ahead"}
+    assert said(detail) == {"need", "available", "excluded", "estimate"}
 
 
 async def test_what_the_cycle_did_not_see_is_told_as_recorded(

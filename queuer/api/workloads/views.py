@@ -17,6 +17,7 @@ from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import EvictionRule
 from queuer.store import lookup, reads
@@ -151,8 +152,9 @@ async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict
 
 
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
-    """Its place in the line of its queue, counted now: it moves with every arrival, so no cycle writes it down."""
-    if stored.state is not State.QUEUED or stored.deleted_at is not None:
+    """Its place in the line of its queue, if it can ever start. It moves with every arrival, so it is counted now."""
+    told = _explained(stored)
+    if stored.state is not State.QUEUED or told is None or impossible(told.primary):
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
     return {"ahead": {"gangs": before, "of": waiting}}

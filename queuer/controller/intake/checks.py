@@ -7,18 +7,18 @@ Such a job stays suspended and counted. It is read again when it or the configur
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import Rules
+from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import LONGEST, Explanation
+from queuer.domain.reasons import LONGEST, Explanation, malformed
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS
+from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.kube.workloads import NamespaceFacts
 from queuer.store.tables import Barred
 
@@ -31,30 +31,41 @@ def check(
     facts: NamespaceFacts,
     before: Live | None,
     groups: Collection[str] = (),
+    problems: Sequence[FieldProblem] = (),
 ) -> tuple[Barred, Explanation] | None:
     """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now;
-    `groups`: of its user.
+    `groups`: of its user; `problems`: what could not be read of it, of which nothing more is said.
     """
-    queue = check_queue(workload, rules.tree) or check_user(workload, groups, rules.tree)
-    drained = None if queue else _drained(workload, rules.tree, before=before)
-    priority = None if queue else _priority(workload, rules.tree, facts)  # a wrong queue allows nothing yet
-    runtime = None if queue else _runtime(workload, rules.tree)
-    wrong = together(queue, drained, priority, runtime, *_levels(workload, rules.topology, nodes))
+
+    def unread(*names: str) -> bool:
+        return any(name in problem.field for problem in problems for name in names)
+
+    tree, faults = rules.tree, [malformed(problems)] if problems else []
+    queue = check_queue(workload, tree) or check_user(workload, groups, tree)
+    drained = None
+    if queue is None:  # a wrong queue allows nothing yet
+        drained = _drained(workload, tree, before=before)
+        priority = None if unread(PRIORITY_CLASS, "priorityClassName") else _priority(workload, tree, facts)
+        runtime = None if unread(MAX_RUNTIME) else _runtime(workload, tree)
+        faults += filter(None, (drained, priority, runtime))
+    elif not unread(QUEUE):
+        faults.append(queue)
+    wrong = together(*faults, *_levels(workload, rules.topology, nodes))
     if wrong is None:
         return None
     return Barred.MISCONFIGURED if drained is None else Barred.DRAINING, wrong
 
 
-def together(*found: Explanation | None) -> Explanation | None:
-    """Several faults as one reason: every sentence; of parameters of the same name those of the first."""
-    faults = [fault.primary for fault in found if fault is not None]
+def together(*found: Explanation) -> Explanation | None:
+    """Several faults as one reason: every sentence; parameters of the first, and in `also` those of each other one."""
+    faults = [fault.primary for fault in found]
     if not faults:
         return None
-    params: dict[str, Any] = {}
-    for fault in reversed(faults):
-        params |= fault.params
-    text = "; ".join(fault.text for fault in faults)
-    return misconfigured(text if len(text) <= LONGEST else f"{text[:LONGEST]}…", **params)
+    params = dict(faults[0].params)
+    if len(faults) > 1:
+        params["also"] = [dict(fault.params) for fault in faults[1:]]
+    texts = (f if len(f) <= LONGEST else f"{f[:LONGEST]}…" for f in (fault.text for fault in faults))
+    return misconfigured("; ".join(texts), **params)
 
 
 def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:

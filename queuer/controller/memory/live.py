@@ -12,6 +12,7 @@ from typing import Any
 
 from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
+from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
 from queuer.store.tables import Barred
@@ -55,6 +56,10 @@ class Placement:
     def hosts(self) -> frozenset[str]:
         """The nodes that the plan uses."""
         return frozenset(node for a in self.assignments for node in a.nodes)
+
+
+_WHOSE = frozenset({"perUser", "resourceQuota"})
+"""Parameters of what one user, or one namespace, may not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,12 @@ class Live:
     def in_line(self) -> bool:
         """Whether it has a place in the line of its queue: it waits, and nothing is wrong with it."""
         return self.state is State.QUEUED and self.barred in (None, Barred.BEYOND)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it waits, and was told that it can never start on these nodes and queues, whoever's it is."""
+        why = None if self.explanation is None or not self.in_line else self.explanation.primary
+        return why is not None and _WHOSE.isdisjoint(why.params) and impossible(why)
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
@@ -25,6 +24,7 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
+from queuer.solver.outlook import Outlook
 from queuer.solver.records import Bond, Reservation
 from queuer.store.tables import Barred
 
@@ -51,13 +51,14 @@ class ClusterState:
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
     that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
-    `holds`: of those that are charged. `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
-    `commanded`: whether commands wait in the database.
+    `holds`: of those that are charged; `hopeless`: see `Live`. `unread`: jobs to read; `untold`: reasons that are still
+    to be written, by uid. `commanded`: whether commands wait in the database.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
         self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
+        self._outlook: Outlook | None = None
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
         self.elsewhere: dict[str, JobView] = {}
@@ -70,6 +71,7 @@ class ClusterState:
         self.moving: set[str] = set()
         self.timed: set[str] = set()
         self.holds: set[str] = set()
+        self.hopeless: set[str] = set()
         self.touched: set[str] = set()
         self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
@@ -83,16 +85,25 @@ class ClusterState:
 
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
-        if self.nodes.get(node.name) != node:
+        old = self.nodes.get(node.name)
+        if old != node:
             self.nodes[node.name] = node
             self._capacity = None
+            if old is None or replace(old, ready=node.ready, unschedulable=node.unschedulable) != node:
+                self._look_ahead()
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
         if self.nodes.pop(name, None) is not None:
             self._capacity = None
+            self._look_ahead()
             self.reconsider()
+
+    def _look_ahead(self) -> None:
+        """What could never start until now may, or the other way round."""
+        self._outlook = None
+        self.read_again(self.hopeless)
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -187,7 +198,10 @@ class ClusterState:
         due = live.placement is not None and live.placement.due is not None
         moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
-        for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
+        lists = (
+            (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.hopeless, self.hopeless)
+        )  # fmt: skip
+        for listed, members in lists:
             if listed:
                 members.add(live.uid)
             else:
@@ -202,6 +216,7 @@ class ClusterState:
         self.moving.discard(uid)
         self.timed.discard(uid)
         self.holds.discard(uid)
+        self.hopeless.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -214,11 +229,11 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
-        self.moving, self.timed, self.holds = set(), set(), set()
+        self.moving, self.timed, self.holds, self.hopeless = set(), set(), set(), set()
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
-        self._capacity = None
+        self._capacity = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
@@ -236,7 +251,7 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
-        self._capacity = None
+        self._capacity = self._outlook = None
         self.lines.rebuild()
         self.read_again(self.jobs)
         self.reconsider()
@@ -363,19 +378,9 @@ class ClusterState:
         return self._capacity
 
     @property
-    def out_of_use(self) -> Mapping[str, Any]:
-        """How many of these nodes take no pods, and what is free there, as `{cordoned, notReady, free}`.
-
-        One that is both is not ready. `free`: by resource, base units.
-        """
-        out = [
-            node
-            for node in self.nodes.values()
-            if (node.unschedulable or not node.ready) and flavor_of(node, self.rules.flavors) is not None
-        ]
-        free: dict[str, int] = {}
-        for node in out:
-            used = self.pods.used(node.name)
-            free = add(free, {r: max(0, n - used.get(r, 0)) for r, n in node.allocatable.items()})
-        ready = sum(node.ready for node in out)
-        return {"cordoned": ready, "notReady": len(out) - ready, "free": free}
+    def outlook(self) -> Outlook:
+        """What could start one day on these nodes, by this configuration."""
+        if self._outlook is None:
+            rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
+            self._outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+        return self._outlook

@@ -15,7 +15,7 @@ from queuer.domain.nodes import Topology
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.sentences import evictable
 from queuer.domain.workload import Workload
 from queuer.solver import bonds
@@ -149,7 +149,11 @@ class _Asked:
         return [{"queue": path, "room": format_resources(there)} for path, there in rooms.items() if there]
 
     def _who(self) -> list[dict[str, Any]]:
-        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest."""
+        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest; nobody, where it
+        could not start if all of it were free.
+        """
+        if self._primary.verdict is Verdict.CHANGE:
+            return []
         params, closest = self._primary.params, self._closest
         if "queue" in params and "resource" in params:
             return self._holders.in_queue(params["queue"], (params.get("flavor"), params["resource"]))
@@ -238,8 +242,8 @@ class _Holders:
         return {**row, **ends, **mark}
 
     def evictable(self, gang: Gang, charge: Charge) -> Reason | None:
-        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: it is not
-        entitled anywhere, or nobody has what it asks for.
+        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: quota has
+        room for it, it is not entitled anywhere, or nobody has what it asks for.
         """
         state, book = self._state, self._state.book
         entitled = state.claimed.entitlements(gang.queue, charge)
@@ -247,6 +251,9 @@ class _Holders:
         if not any(entitled) or not claims:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
+        free = min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account))
+        if free >= charge[account]:
+            return None
         lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}
         rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
@@ -255,7 +262,6 @@ class _Holders:
         if not now and not young:
             return None
         used, guaranteed = state.claimed.used(queue, account), book.guaranteed(queue, account)
-        free = min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account))
         whose: dict[str, int] = {}
         for uid, amount in now.items():
             whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount
