@@ -129,6 +129,9 @@ class Reservation:
 class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
     pending. `past`: of queues chosen by a policy with `halfLife`.
+
+    `barred`: others that wait, of whom nothing is decided, as their users have what they may (`access.perUser`). They
+    are told for questions about other rules.
     """
 
     nodes: tuple[NodeState, ...]
@@ -137,6 +140,7 @@ class Snapshot:
     flavors: tuple[Flavor, ...] = ()
     admitted: tuple[Admitted, ...] = ()
     pending: tuple[Pending, ...] = ()
+    barred: tuple[Pending, ...] = ()
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))

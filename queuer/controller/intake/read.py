@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check, together
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
@@ -23,6 +22,7 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import State, Workload
+from queuer.kube.checks import beyond, check, together
 from queuer.kube.keys import QUEUE
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
@@ -61,11 +61,8 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
 
 
-@cache
-def _beyond(queue: str, namespace: str, most: int) -> Explanation:
-    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
-    said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
-    return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
+_beyond = cache(beyond)
+"""One explanation for all of a line."""
 
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
@@ -81,11 +78,14 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         queue = (check_queue(workload, tree) or check_user(workload, job.groups, tree)) if named else None
         barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
     else:
-        facts = jobs.facts(job)
-        wrong = check(
-            workload, state.rules, state.nodes.values(), facts=facts, before=known, groups=job.groups
-        )
-        barred, explanation = wrong or (None, None)
+        rules, facts = state.rules, jobs.facts(job)
+        waits = known is not None and waits_in(workload.queue, known)
+        fault = check(
+            workload, rules.tree, rules.topology, state.nodes.values(), facts=facts, groups=job.groups, waits=waits
+        )  # fmt: skip
+        if fault is not None:
+            barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
+            explanation = fault.explanation
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
@@ -102,6 +102,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and known.rest is not None:
         explanation = resting(known)
     return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
+
+
+def waits_in(queue: str, known: Live) -> bool:
+    """Whether it has been let into this queue."""
+    return known.workload.queue == queue and known.barred is not Barred.DRAINING
 
 
 def _on_hold(override: Override | None) -> Explanation:
