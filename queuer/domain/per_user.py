@@ -24,25 +24,25 @@ JOBS = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A job that waits. `first`: before all others of its leaf; `bound`: its place is held, whatever the limit; `why`:
-    what a decision found last.
+    """A job that waits. `first`: before all others of its leaf; `bound`: its place is held, whatever the limit;
+    `hopeless`: it can never start as it is; `why`: what was told of it last.
     """
 
     workload: Workload
     first: bool = False
     bound: bool = False
+    hopeless: bool = False
     why: Explanation | None = None
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether a decision found that it can never start as it is."""
-        why = None if self.why is None else self.why.primary
-        return why is not None and "perUser" not in why.params and impossible(why)
 
     def turn(self) -> tuple[bool, bool, bool, int, float, str]:
         """As a leaf offers them; but what can never start takes nothing from what can."""
         own = self.workload
         return not self.bound, self.hopeless, not self.first, -own.priority, own.submitted, own.uid
+
+
+def hopeless(why: Explanation | None) -> bool:
+    """Whether a decision found that a job can never start as it is."""
+    return why is not None and "perUser" not in why.primary.params and impossible(why.primary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from queuer.domain.per_user import Shares, Waiting, beyond
+from queuer.domain.per_user import Shares, Waiting, beyond, hopeless
 from queuer.domain.reasons import Explanation
 from queuer.solver.records import Plan, Snapshot
 
@@ -13,23 +14,30 @@ def offered(snapshot: Snapshot, plan: Plan) -> tuple[Snapshot, dict[str, Explana
     """The snapshot with those waiting whom its rules let a decision be asked about, and why the others are not: their
     users have what they may. `plan`: what was told of them last.
     """
-    tree, rows = snapshot.tree, (*snapshot.pending, *snapshot.barred)
+    tree = snapshot.tree
     if not tree.per_user and not snapshot.barred:
         return snapshot, {}
-    bound = {bond.uid for bond in snapshot.bonds}
-    waiting = (
-        Waiting(
-            workload=row.workload,
-            first=row.first,
-            bound=row.workload.uid in bound,
-            why=plan.explanations.get(row.workload.uid),
-        )
-        for row in rows
-    )
-    told = beyond(waiting, shares_of(snapshot), tree)
-    pending = tuple(row for row in rows if row.workload.uid not in told)
-    barred = tuple(row for row in rows if row.workload.uid in told)
+    rows = {row.workload.uid: row for row in (*snapshot.pending, *snapshot.barred)}
+    waiting = {each.workload.uid: each for each in waiting_in(snapshot, plan)}
+    told = beyond(waiting.values(), shares_of(snapshot), tree)
+    pending = tuple(replace(row, hopeless=False) for uid, row in rows.items() if uid not in told)
+    barred = tuple(replace(rows[uid], hopeless=waiting[uid].hopeless) for uid in told)
     return replace(snapshot, pending=pending, barred=barred), told
+
+
+def waiting_in(snapshot: Snapshot, plan: Plan) -> Iterator[Waiting]:
+    """All who wait. `plan`: what was told last of those who were offered."""
+    bound = {bond.uid for bond in snapshot.bonds}
+    for row in (*snapshot.pending, *snapshot.barred):
+        own = row.workload
+        why = plan.explanations.get(own.uid)
+        yield Waiting(
+            workload=own,
+            first=row.first,
+            bound=own.uid in bound,
+            hopeless=row.hopeless or hopeless(why),
+            why=why,
+        )
 
 
 def shares_of(snapshot: Snapshot) -> Shares:

@@ -9,7 +9,7 @@ from queuer.controller.ledger.commit import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain import per_user
-from queuer.domain.per_user import Shares, Waiting
+from queuer.domain.per_user import Shares, Waiting, hopeless
 from queuer.domain.reasons import Explanation
 
 
@@ -29,7 +29,13 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
             shares.use(live.workload, {**whole, **live.placement.held})
     bound = {bond.uid for bond in state.bonds}
     rows = (
-        Waiting(workload=live.workload, first=live.first, bound=live.uid in bound, why=live.explanation)
+        Waiting(
+            workload=live.workload,
+            first=live.first,
+            bound=live.uid in bound,
+            hopeless=hopeless(live.explanation),
+            why=live.explanation,
+        )
         for live in waiting
     )
     return per_user.beyond(rows, shares, tree, guard=about)

@@ -12,6 +12,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
+from queuer.domain.per_user import hopeless
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
@@ -53,7 +54,10 @@ def take(
         flavors=rules.flavors,
         admitted=admitted,
         pending=pending,
-        barred=tuple(_pending(state.live[uid], now=now) for uid in sorted(beyond)),
+        barred=tuple(
+            replace(_pending(live, now=now), hopeless=hopeless(live.explanation))
+            for live in (state.live[uid] for uid in sorted(beyond))
+        ),
         bonds=tuple(b for b in state.bonds if b.uid in known),
         reservations=tuple(r for r in state.reservations if r.uid in known),
         past=state.past,
