@@ -15,9 +15,9 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from bench import arguments
+from bench import load
 from bench.api import churning
-from bench.load import LOAD, Size, filled
+from bench.load import Size, filled
 from bench.scene import scene
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
@@ -139,23 +139,13 @@ async def longest_task(page: Page, path: str, *, seconds: float) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m bench.ui", description=__doc__)
-    made.add_argument("--nodes", type=arguments.positive, default=LOAD.nodes, help="nodes with 8 GPUs each")
-    made.add_argument("--queues", type=arguments.positive, default=LOAD.queues, help="leaves of the tree")
-    made.add_argument(
-        "--jobs", type=arguments.positive, default=LOAD.jobs, help="jobs, running ones included"
-    )
-    made.add_argument("--seconds", type=arguments.above_zero, default=30.0, help="of looking on")
-    made.add_argument("--first", type=arguments.seed, default=1, help="seed")
-    made.add_argument("--json", action="store_true", help="on one line")
-    return made
+    return load.parser("bench.ui", __doc__, seconds=30.0, of="of looking on")
 
 
 def main() -> None:
     """Print the figures."""
     given = parser().parse_args()
-    size = Size(nodes=given.nodes, queues=given.queues, jobs=given.jobs)
-    found = asyncio.run(measured(size, seed=given.first, seconds=given.seconds))
+    found = asyncio.run(measured(load.size_of(given), seed=given.first, seconds=given.seconds))
     print(json.dumps(found, indent=None if given.json else 1))
 
 
