@@ -121,12 +121,12 @@ class Decisions:
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
                     barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
-                    barred |= beyond((live for live in waiting if live.uid not in barred), state)
-                    snapshot = take(state, now=now, barred=barred)
+                    limited = beyond((live for live in waiting if live.uid not in barred), state)
+                    snapshot = take(state, now=now, barred=barred, beyond=limited)
             except Mishandled as error:
                 self._term.set_aside(error.found)
             else:
-                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred)
+                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred | limited)
 
     async def _decide(self, asked: Asked) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""
@@ -149,8 +149,11 @@ class Decisions:
         return plan
 
     def _stored(self, asked: Asked, plan: Plan | None) -> StoredCycle:
-        seed = self._term.settings.seed
-        return StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=self._budget, plan=plan)
+        facts = self._term.jobs.known()
+        return StoredCycle(
+            snapshot=asked.snapshot, now=asked.at, seed=self._term.settings.seed, budget=self._budget, plan=plan,
+            priorities=facts.values(), unseen=facts.unseen(),
+        )  # fmt: skip
 
     async def _conclude(self, plan: Plan | None) -> None:
         """Commit what changes by a plan, and keep the decision for whoever asks why."""
