@@ -42,7 +42,7 @@ export function Answer<T>({ query, children }: Pick<Props<T>, "query" | "childre
   // That nobody is logged in any more is said once, above all panels.
   const ended = error instanceof Failure && error.status === 401;
   if (data === undefined) {
-    if (ended) return <Empty>Not read: your login has ended.</Empty>;
+    if (ended) return <Empty>This was not read: nobody is logged in.</Empty>;
     return error ? <Trouble error={error} retry={() => void query.refetch()} /> : <Skeleton />;
   }
   return (
