@@ -19,12 +19,12 @@ from typing import Any
 
 import aiohttp
 
-from bench import arguments
+from bench import arguments, load
 from bench.api_server import ADMIN
 from bench.instances import GPU
 from bench.live_views import followed, percentile
-from bench.load import LOAD, Cluster, Size, filled
-from bench.scene import Scene, scene
+from bench.load import Cluster, Size, filled
+from bench.scene import Scene, scene, spent
 
 SHOWN = ("/queues", "/overview", "/fair-share")
 FILTERS = (
@@ -34,7 +34,7 @@ FILTERS = (
 
 
 async def measured(size: Size, *, seed: int, seconds: float, clients: int) -> dict[str, Any]:
-    """All figures. `seconds`: how long each part is watched for."""
+    """All figures. `seconds`: how long each part is watched for; `_cpu_s`: CPU of the API server in it."""
     async with scene() as at:
         cluster = await filled(at, size, seed=seed)
         api = await at.start("api")
@@ -47,13 +47,16 @@ async def measured(size: Size, *, seed: int, seconds: float, clients: int) -> di
             "pending": await at.value(states.format("= 'Queued'")),
         }  # fmt: skip
         async with churning(cluster), aiohttp.ClientSession() as session:
-            for part in (
-                lists(session, base, cluster),
-                what_ifs(session, base, cluster, seconds=seconds),
-                followed(base, _users(cluster), clients=clients, seconds=seconds),
-            ):
-                found |= (told := await part)
+            parts = {
+                "lists": lists(session, base, cluster),
+                "whatifs": what_ifs(session, base, cluster, seconds=seconds),
+                "streams": followed(base, _users(cluster), clients=clients, seconds=seconds),
+            }
+            for name, part in parts.items():
+                before = spent(api)
+                told = await part | {f"{name}_cpu_s": round(spent(api) - before, 1)}
                 print(told, file=sys.stderr)
+                found |= told
         return found
 
 
@@ -86,6 +89,7 @@ async def lists(session: aiohttp.ClientSession, base: str, cluster: Cluster) -> 
         each for path, found in took.items() if path not in ("/overview", "/fair-share") for each in found
     ]
     return {
+        "lists": sum(len(each) for each in took.values()),
         "list_p95_ms": round(percentile(every, 0.95), 1),
         "list_p99_ms": round(percentile(every, 0.99), 1),
         "slowest_p95_ms": dict(
@@ -190,24 +194,17 @@ def _bearer(user: str) -> dict[str, str]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
-    made.add_argument("--nodes", type=arguments.positive, default=LOAD.nodes, help="nodes with 8 GPUs each")
-    made.add_argument("--queues", type=arguments.positive, default=LOAD.queues, help="leaves of the tree")
-    made.add_argument(
-        "--jobs", type=arguments.positive, default=LOAD.jobs, help="jobs, running ones included"
-    )
+    made = load.parser("bench.api", __doc__, seconds=60.0, of="that each part is watched")
     made.add_argument("--clients", type=arguments.positive, default=300, help="live views")
-    made.add_argument("--seconds", type=arguments.above_zero, default=60.0, help="that each part is watched")
-    made.add_argument("--first", type=arguments.seed, default=1, help="seed")
-    made.add_argument("--json", action="store_true", help="on one line")
     return made
 
 
 def main() -> None:
     """Print the figures."""
     given = parser().parse_args()
-    size = Size(nodes=given.nodes, queues=given.queues, jobs=given.jobs)
-    found = asyncio.run(measured(size, seed=given.first, seconds=given.seconds, clients=given.clients))
+    found = asyncio.run(
+        measured(load.size_of(given), seed=given.first, seconds=given.seconds, clients=given.clients)
+    )
     print(json.dumps(found, indent=None if given.json else 1))
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from bench import arguments
 from bench.instances import CHANCES, GPU, KEYS, PRIORITIES, Form, Mix, draw_form, instance, node_at
 from bench.kubelet import Kubelet
 from bench.scene import Scene, until
@@ -36,6 +38,25 @@ class Size:
 
 
 LOAD = Size(nodes=2000, queues=300, jobs=12_200)
+
+
+def parser(name: str, told: str | None, *, seconds: float, of: str) -> argparse.ArgumentParser:
+    """The command line of a bench on this cluster. `of`: what takes so many `seconds`."""
+    made = argparse.ArgumentParser(prog=f"python -m {name}", description=told)
+    made.add_argument("--nodes", type=arguments.positive, default=LOAD.nodes, help="nodes with 8 GPUs each")
+    made.add_argument("--queues", type=arguments.positive, default=LOAD.queues, help="leaves of the tree")
+    made.add_argument(
+        "--jobs", type=arguments.positive, default=LOAD.jobs, help="jobs, running ones included"
+    )
+    made.add_argument("--seconds", type=arguments.above_zero, default=seconds, help=of)
+    made.add_argument("--first", type=arguments.seed, default=1, help="seed")
+    made.add_argument("--json", action="store_true", help="on one line")
+    return made
+
+
+def size_of(given: argparse.Namespace) -> Size:
+    """What was given."""
+    return Size(nodes=given.nodes, queues=given.queues, jobs=given.jobs)
 
 
 @dataclass(slots=True)

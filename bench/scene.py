@@ -129,6 +129,12 @@ async def scene() -> AsyncIterator[Scene]:
         shutil.rmtree(directory)
 
 
+def spent(process: asyncio.subprocess.Process) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def until(holds: Callable[[], Any], *, seconds: float, what: str) -> None:
     """Wait until an awaitable condition holds. Raises TimeoutError saying what did not come."""
     try:

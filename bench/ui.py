@@ -18,10 +18,10 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from bench import arguments
+from bench import load
 from bench.api import churning
 from bench.instances import node_at
-from bench.load import LOAD, Cluster, Size, filled
+from bench.load import Cluster, Size, filled
 from bench.scene import scene
 from queuer.kube.objects import NODES
 
@@ -196,18 +196,10 @@ async def longest_task(page: Page, path: str, *, seconds: float) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m bench.ui", description=__doc__)
-    made.add_argument("--nodes", type=arguments.positive, default=LOAD.nodes, help="nodes with 8 GPUs each")
-    made.add_argument("--queues", type=arguments.positive, default=LOAD.queues, help="leaves of the tree")
-    made.add_argument(
-        "--jobs", type=arguments.positive, default=LOAD.jobs, help="jobs, running ones included"
-    )
-    made.add_argument("--seconds", type=arguments.above_zero, default=30.0, help="of looking on")
-    made.add_argument("--first", type=arguments.seed, default=1, help="seed")
+    made = load.parser("bench.ui", __doc__, seconds=30.0, of="of looking on")
     made.add_argument(
         "--pictures", type=Path, default=Path(".cache/ui"), help="directory for the screenshots"
     )
-    made.add_argument("--json", action="store_true", help="on one line")
     return made
 
 
@@ -215,8 +207,9 @@ def main() -> None:
     """Print the figures."""
     given = parser().parse_args()
     given.pictures.mkdir(parents=True, exist_ok=True)
-    size = Size(nodes=given.nodes, queues=given.queues, jobs=given.jobs)
-    found = asyncio.run(measured(size, seed=given.first, seconds=given.seconds, pictures=given.pictures))
+    found = asyncio.run(
+        measured(load.size_of(given), seed=given.first, seconds=given.seconds, pictures=given.pictures)
+    )
     print(json.dumps(found, indent=None if given.json else 1))
 
 

@@ -33,6 +33,7 @@ from queuer.api.pages import dashboard, login, page
 from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
+from queuer.api.queues.now import TreeNow
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
 from queuer.api.workloads import commands, lists
 from queuer.api.workloads import routes as workloads
@@ -71,7 +72,8 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.state.newest = Newest()
     app.state.simulator = Simulator()
     app.state.standing = LastStanding(app.state.newest)
-    app.state.feed = Feed(engine, metrics)
+    app.state.tree = TreeNow(engine)
+    app.state.feed = Feed(engine, metrics, app.state.tree)
     app.state.identity = identity
     problems.install(app)
     denied.install(app)

@@ -17,12 +17,16 @@ _WAITING = text("""
     ORDER BY state = 'Held', first DESC, priority DESC, submitted, uid COLLATE "C"
 """)
 _AMOUNTS = text("""
-    SELECT asked.run, each.key AS resource, sum((pod_set->>'count')::numeric * each.value::numeric) AS amount
-    FROM unnest(CAST(:uids AS text[]), CAST(:runs AS int[])) AS asked(uid, run)
-    CROSS JOIN LATERAL (SELECT pod_sets FROM workload WHERE uid = asked.uid) AS w
-    CROSS JOIN LATERAL jsonb_array_elements(w.pod_sets) AS pod_set
+    SELECT alike.run, each.key AS resource,
+        sum(alike.jobs * (pod_set->>'count')::numeric * each.value::numeric) AS amount
+    FROM (
+        SELECT asked.run, w.pod_sets, count(*) AS jobs
+        FROM unnest(CAST(:uids AS text[]), CAST(:runs AS int[])) AS asked(uid, run) JOIN workload w USING (uid)
+        GROUP BY asked.run, w.pod_sets
+    ) AS alike
+    CROSS JOIN LATERAL jsonb_array_elements(alike.pod_sets) AS pod_set
     CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS each
-    GROUP BY asked.run, each.key
+    GROUP BY alike.run, each.key
 """)
 _THESE = text("SELECT * FROM workload WHERE uid = ANY(:uids)")
 

@@ -25,11 +25,31 @@ Account = tuple[str | None, str]
 Asked = Mapping[str, Mapping[Account, int]]
 """Amounts by queue."""
 
+_MARKS = text("""
+    SELECT (SELECT revision FROM configuration WHERE id = 1) AS revision,
+        coalesce((SELECT max(id) FROM event), 0) AS event,
+        coalesce((SELECT max(id) FROM cycle), 0) AS cycle,
+        coalesce((SELECT max(id) FROM ledger), 0) AS row,
+        (SELECT count(*) FROM ledger WHERE closed IS NULL) AS open
+""")
 _CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
 _ADMITTED = text("""
     SELECT queue, count(*) AS admitted FROM workload
     WHERE state NOT IN ('Queued', 'Held', 'Succeeded', 'Failed') AND deleted_at IS NULL GROUP BY queue
 """)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """How far the tables have come that a tree is made of. `row`, `open`: the last row of the ledger, and how many are
+    open: what is charged anew or returned is no event.
+    """
+
+    revision: int
+    event: int
+    cycle: int
+    row: int
+    open: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +101,16 @@ class TreeView:
     waiting: tuple[Group, ...]
 
 
-async def tree_view(connection: AsyncConnection) -> TreeView:
-    """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ."""
-    config = await load_config(connection)
+async def marks(connection: AsyncConnection) -> Marks:
+    """Where they are the same, the tree is."""
+    return Marks(**(await connection.execute(_MARKS)).one()._mapping)
+
+
+async def tree_view(connection: AsyncConnection, config: Config | None = None) -> TreeView:
+    """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ. `config`: the
+    configuration, where it is known already.
+    """
+    config = config or await load_config(connection)
     tree, held = config.tree, await usage(connection)
     waits = await groups(connection)
     runs = (await connection.execute(_ADMITTED)).all()

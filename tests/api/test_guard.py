@@ -178,7 +178,7 @@ async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(databa
 async def test_an_unexpected_failure_is_500_without_its_innards(
     api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError("secret innards")
 
     monkeypatch.setattr("queuer.api.queues.views.queues", broken)

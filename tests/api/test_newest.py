@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,9 +27,8 @@ async def test_a_cycle_that_is_slow_to_read_is_kept(monkeypatch: pytest.MonkeyPa
     clock, stored = Clock(), [1]
     took = SLOW * 2 if slow else SLOW / 2
 
-    def read(_body: bytes) -> tuple[Any, Any]:
+    def read(_body: bytes) -> None:
         clock.now += took
-        return None, None
 
     async def number(_connection: AsyncConnection) -> int:
         return stored[-1]
@@ -52,3 +51,16 @@ async def test_a_cycle_that_is_slow_to_read_is_kept(monkeypatch: pytest.MonkeyPa
     assert await known() == (None if slow else 2)
     clock.now += KEPT * took + 0.001
     assert await known() == (2 if slow else None)
+
+
+async def test_a_cycle_is_kept_for_longer_than_what_is_made_of_it_takes() -> None:
+    clock = Clock()
+    kept = Newest(clock=clock)
+
+    def make() -> str:
+        clock.now += 10
+        return "standing"
+
+    assert kept.made(make) == "standing"
+    clock.now += KEPT * 10 - 0.001
+    assert await kept.read(cast(AsyncConnection, None)) is None, "it does not even look"

@@ -220,7 +220,7 @@ async def test_one_connection_listens_for_all_and_goes_with_the_last(
 async def test_a_follower_that_does_not_read_is_given_up() -> None:
     follower = feeds.Follower()
     for number in range(feeds.BEHIND + 1):
-        follower.put(feeds.Batch(id=number, told={}, jobs=(), anew=frozenset()))
+        follower.put(feeds.Batch(id=number, told={}, jobs={}, anew=frozenset()))
     assert (follower.ended, len(follower.batches)) == ("slow", 0)
     assert await follower.next(1) is None
 

@@ -22,22 +22,24 @@ MOST = 50_000
 @dataclass(frozen=True, slots=True)
 class _Kept(Generic[V]):
     value: V
+    seconds: float
     until: float
 
 
 class Answers(Generic[K, V]):
     """Answers by question. `clock`: seconds, monotonic. Where more than `most` are kept, the longest unused goes.
 
-    A no is kept for `bad` seconds. For `stale` more it is still answered, while it is asked anew. Noes are `most_bad`
-    at most, apart: however many questions are invented, no yes goes for them.
+    A no is kept for `bad` seconds, and for twice as long as before each time that it is given again, up to `worst`. For
+    `stale` more it is still answered, while it is asked anew. Noes are `most_bad` at most, apart: however many
+    questions are invented, no yes goes for them.
     """
 
     def __init__(
         self, clock: Callable[[], float], *, most: int = MOST, most_bad: int = MOST, bad: float = BAD_SECONDS,
-        stale: float = 0.0,
+        worst: float = BAD_SECONDS, stale: float = 0.0,
     ) -> None:  # fmt: skip
         self._clock = clock
-        self._bad = bad
+        self._bad, self._worst = bad, worst
         self._stale = stale
         self._most = {True: most, False: most_bad}
         self._kept: dict[bool, OrderedDict[K, _Kept[V]]] = {True: OrderedDict(), False: OrderedDict()}
@@ -64,9 +66,13 @@ class Answers(Generic[K, V]):
         finally:
             del self._asked[key]
         good = bool(value)
-        self._kept[not good].pop(key, None)
+        self._kept[True].pop(key, None)
+        before = self._kept[False].pop(key, None)
+        seconds = (
+            GOOD_SECONDS if good else self._bad if before is None else min(2 * before.seconds, self._worst)
+        )
         kept = self._kept[good]
-        kept[key] = _Kept(value, self._clock() + (GOOD_SECONDS if good else self._bad))
+        kept[key] = _Kept(value, seconds, self._clock() + seconds)
         kept.move_to_end(key)
         while len(kept) > self._most[good]:
             kept.popitem(last=False)

@@ -29,11 +29,15 @@ TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 NO_RIGHT_SECONDS = 30.0
 """As long as kube-apiserver keeps the no of an authorizer that it asks by webhook."""
+LASTING_NO_SECONDS = 300.0
+"""That a right is still missing is asked ever more rarely: most callers lack those in most namespaces."""
 STALE_SECONDS = 30.0
 NO_TOKENS = 1_000
 """Tokens kept that are nobody's. Anybody may invent them."""
 AT_ONCE, WAIT_SECONDS = 16, 5.0
 """TokenReviews under way at most, and how long one waits for its turn."""
+RIGHTS_AT_ONCE, RIGHTS_WAIT_SECONDS = 32, 30.0
+"""SubjectAccessReviews likewise: the first list of a caller asks one for each namespace."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}", re.ASCII)  # RFC 6750
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -76,9 +80,15 @@ class Kubernetes:
             clock, most=most, most_bad=min(most, NO_TOKENS)
         )
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._rights_turns = asyncio.Semaphore(RIGHTS_AT_ONCE)
         # A list asks for each namespace: a tenant is not to wait for a thousand times the same no.
         self._rights: Answers[tuple[Caller, Right], bool] = Answers(
-            clock, most=most, most_bad=most, bad=NO_RIGHT_SECONDS, stale=STALE_SECONDS
+            clock,
+            most=most,
+            most_bad=most,
+            bad=NO_RIGHT_SECONDS,
+            worst=LASTING_NO_SECONDS,
+            stale=STALE_SECONDS,
         )
 
     async def caller(self, request: Request) -> Caller:
@@ -103,7 +113,7 @@ class Kubernetes:
 
     async def _review(self, token: str) -> Caller | None:
         spec = {"token": token, "audiences": self._audiences}
-        async with self._turn():
+        async with _turn(self._turns, WAIT_SECONDS):
             status = (await self._ask(TOKEN_REVIEWS, "TokenReview", spec, _TokenReview)).status
         # An API server that knows no audiences names none: its word is not enough.
         if not status.authenticated or not set(status.audiences) & set(self._audiences):
@@ -111,18 +121,6 @@ class Kubernetes:
         user = status.user
         extra = tuple(sorted(user.extra.items()))
         return Caller(name=user.username, groups=user.groups, uid=user.uid, extra=extra)
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise Unavailable("too many unknown tokens are asked about just now", hint="try again") from None
-        try:
-            yield
-        finally:
-            self._turns.release()
 
     async def _access(self, caller: Caller, right: Right) -> bool:
         attributes = {"group": GROUP, "resource": right.resource, "verb": right.verb}
@@ -135,7 +133,8 @@ class Kubernetes:
             "extra": dict(caller.extra),
             "resourceAttributes": attributes,
         }
-        status = (await self._ask(ACCESS_REVIEWS, "SubjectAccessReview", spec, _AccessReview)).status
+        async with _turn(self._rights_turns, RIGHTS_WAIT_SECONDS):
+            status = (await self._ask(ACCESS_REVIEWS, "SubjectAccessReview", spec, _AccessReview)).status
         return status.allowed and not status.denied
 
     async def _ask(self, path: str, kind: str, spec: Mapping[str, Any], answer: type[S]) -> S:
@@ -152,6 +151,20 @@ class Kubernetes:
 
     def _how(self) -> str:
         return f"send a Kubernetes token for audience {self._audiences[0]}: docs/access.md"
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
+    """One of those that may be under way. Raises Unavailable where none is free for so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await turns.acquire()
+    except TimeoutError:
+        raise Unavailable("too many tokens and rights are asked about just now", hint="try again") from None
+    try:
+        yield
+    finally:
+        turns.release()
 
 
 def _words(error: Exception) -> str:

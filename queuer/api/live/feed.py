@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import psycopg
 import structlog
+from fastapi.sse import format_sse_event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.deps import one_view
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.problems import TooMany
+from queuer.api.queues.now import TreeNow
 from queuer.api.words import instant
 from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
 from queuer.store import lookup, news, summary
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.news import Mark, Moved
-from queuer.store.usage import Amounts, tree_view
+from queuer.store.usage import Amounts, TreeView
 
 log = structlog.get_logger(part="api")
 PAUSE, POLL, TREE_EVERY, START = 1.0, 1.0, 2.0, 10.0
@@ -55,11 +58,13 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What changed up to event `id`. `told`: what everybody may see, by topic; `anew`: topics with too many changes."""
+    """What changed up to event `id`. `told`: what everybody may see, by topic, as it is sent; `jobs`: by namespace;
+    `anew`: topics with too many changes.
+    """
 
     id: int
-    told: Mapping[Topic, Any]
-    jobs: tuple[Moved, ...]
+    told: Mapping[Topic, bytes]
+    jobs: Mapping[str, Sequence[Moved]]
     anew: frozenset[Topic]
 
 
@@ -105,8 +110,8 @@ class Follower:
 class Feed:
     """Of one app."""
 
-    def __init__(self, engine: AsyncEngine, metrics: ApiMetrics) -> None:
-        self._engine, self._metrics = engine, metrics
+    def __init__(self, engine: AsyncEngine, metrics: ApiMetrics, tree: TreeNow) -> None:
+        self._engine, self._metrics, self._tree = engine, metrics, tree
         self._followers: dict[int, Follower] = {}
         self._callers: Counter[str] = Counter()
         self._closed = False
@@ -222,11 +227,15 @@ class Feed:
             follower.put(batch)
 
     async def _batch(self, connection: AsyncConnection, since: Mark, now: Mark) -> Batch:
+        """All is encoded here, once for all who follow."""
         told, anew = dict[Topic, Any](), set[Topic]()
-        jobs = await news.moved(connection, since, count=JOBS + 1)
-        if len(jobs) > JOBS:
-            jobs = []
+        jobs = defaultdict[str, list[Moved]](list)
+        moved = await news.moved(connection, since, count=JOBS + 1)
+        if len(moved) > JOBS:
             anew.add(Topic.WORKLOADS)
+        else:
+            for job in moved:
+                jobs[job.namespace].append(job)
         if now.cycle != since.cycle and (cycle := await lookup.newest_cycle(connection)) is not None:
             told[Topic.CYCLE] = {"id": cycle.id, "at": instant(cycle.finished_at), "status": cycle.status}
         self._stale = True
@@ -234,7 +243,8 @@ class Feed:
             counts = await summary.states(connection)
             if counts != self._counts:
                 told[Topic.OVERVIEW] = {"counts": counts}
-            amounts = await _amounts(connection)
+            there = await self._tree()
+            amounts = _amounts(there.view)
             changed = [row for path, row in amounts.items() if row != self._amounts.get(path)]
             gone = [path for path in self._amounts if path not in amounts]
             if len(changed) + len(gone) > QUEUES:
@@ -242,12 +252,17 @@ class Feed:
             elif changed or gone:
                 told[Topic.QUEUES] = {"queues": changed, "gone": gone}
             self._counts, self._amounts = counts, amounts
-            self._looked, self._stale = time.monotonic(), False
-        return Batch(id=now.event, told=told, jobs=tuple(jobs), anew=frozenset(anew))
+            self._looked, self._stale = time.monotonic(), there.marks.event < now.event
+        sent = {topic: message(topic, data) for topic, data in told.items()}
+        return Batch(id=now.event, told=sent, jobs=jobs, anew=frozenset(anew))
 
 
-async def _amounts(connection: AsyncConnection) -> dict[str, Any]:
-    view = await tree_view(connection)
+def message(event: str, data: Any) -> bytes:
+    """An event as it is sent. `data`: what JSON has, and times."""
+    return format_sse_event(event=event, data_str=msgspec.json.encode(data).decode())
+
+
+def _amounts(view: TreeView) -> dict[str, Any]:
     return {
         path: {"path": path, "waiting": queue.waiting, "amounts": _told(queue.amounts)}
         for path, queue in view.queues.items()

@@ -6,19 +6,22 @@ It tells counts and amounts alone, so everybody may see it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.deps import PREFIX, Settings, Snapshot
+from queuer.api.deps import PREFIX, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.live.controller import Controller, ControllerState, controller
 from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
+from queuer.api.queues.now import Now
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
 from queuer.domain.quantity import add, format_quantity, format_resources
@@ -28,7 +31,7 @@ from queuer.domain.workload import State
 from queuer.store import lookup, rollup, summary, waits
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
-from queuer.store.usage import TreeView, tree_view
+from queuer.store.usage import TreeView
 from queuer.store.waiting import Group
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -119,31 +122,40 @@ class Overview(Model):
 
 
 @router.get("/overview")
-async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
+async def get_overview(tree: Now, engine: Engine, settings: Settings) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
-    now, view = await lookup.now(snapshot), await tree_view(snapshot)
-    leader = await controller(snapshot, stale_after=settings.stale_after)
-    cycle = await lookup.newest_cycle(snapshot)
-    attention = [
-        *_controller(leader),
-        *_queues(view),
-        *await _stuck(snapshot, now=now),
-        *_misconfigured(view),
-    ]
-    times, series = await _series(snapshot, now=now)
-    return Overview(
-        as_of=instant(now),
-        controller=leader,
-        cycle=newest_cycle(cycle),
-        counts=await summary.states(snapshot),
-        queues=len(view.queues),
-        oldest_admissible=instant_or_none(view.queues[ROOT].since),
-        capacity=_capacity(view),
-        attention=attention[:MOST],
-        attention_total=len(attention),
-        reasons=_reasons(view.waiting),
-        at=times,
-        series=series,
+    found = await tree.told(_told)
+    async with one_view(engine) as snapshot:
+        leader = await controller(snapshot, stale_after=settings.stale_after)
+    attention = [*_controller(leader), *found.attention]
+    more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
+    return Overview(**{**found.shared, **more})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What is the same for all who ask at the same time: fields of the answer, and what needs somebody."""
+
+    shared: Mapping[str, Any]
+    attention: Sequence[AttentionItem]
+
+
+async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
+    now = await lookup.now(connection)
+    times, series = await _series(connection, now=now)
+    return _Told(
+        attention=[*_queues(view), *await _stuck(connection, now=now), *_misconfigured(view)],
+        shared={
+            "as_of": instant(now),
+            "cycle": newest_cycle(await lookup.newest_cycle(connection)),
+            "counts": await summary.states(connection),
+            "queues": len(view.queues),
+            "oldest_admissible": instant_or_none(view.queues[ROOT].since),
+            "capacity": _capacity(view),
+            "reasons": _reasons(view.waiting),
+            "at": times,
+            "series": series,
+        },
     )
 
 

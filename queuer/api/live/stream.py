@@ -10,20 +10,24 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from starlette.responses import StreamingResponse
 
 from queuer.api.deps import PREFIX, Asking, asking
 from queuer.api.http.problems import code_of
 from queuer.api.identity.rights import Asker, Unauthenticated
-from queuer.api.live.feed import Batch, Feed, Follower, Topic
+from queuer.api.live.feed import Batch, Feed, Follower, Topic, message
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
 from queuer.domain.fields import nearest
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 AGAIN = 30.0
 """Seconds between two looks at rights. Identities keep answers for up to as long again."""
+QUIET = 15.0
+"""Seconds without a message after which a comment keeps proxies from closing."""
 ROWS = 100
 """Jobs of one message."""
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # which nginx would do
 
 
 class Viewer:
@@ -47,14 +51,15 @@ class Viewer:
 
     async def jobs(self, batch: Batch) -> list[dict[str, Any]]:
         """The jobs of namespaces that the caller reads."""
-        fresh = {job.namespace for job in batch.jobs} - set(self._known)
+        fresh = batch.jobs.keys() - self._known.keys()
         if fresh:
             seen = await self._asker.readable(fresh)
             self._known |= {space: space in seen for space in fresh}
         return [
             {"uid": job.uid, "state": job.state, "reason": job.token, "gone": job.gone}
-            for job in batch.jobs
-            if self._known[job.namespace]
+            for space, jobs in batch.jobs.items()
+            if self._known[space]
+            for job in jobs
         ]
 
 
@@ -84,47 +89,63 @@ async def _follower(
         yield follower
 
 
-@router.get("/stream", response_class=EventSourceResponse)
+class EventStream(StreamingResponse):
+    """Events that are encoded already; FastAPI's own would encode them for each follower anew."""
+
+    media_type = "text/event-stream"
+
+
+@router.get("/stream", response_class=EventStream)
 async def get_stream(
     request: Request,
     asker: Asking,
     topics: Annotated[frozenset[Topic], Depends(_topics)],
     follower: Annotated[Follower, Depends(_follower)],
-) -> AsyncIterator[ServerSentEvent]:
+) -> EventStream:
     """Server-sent events of the topics, from `Last-Event-ID` or `after` on. `reset`: read these topics anew."""
-    viewer = Viewer(request, asker)
+    return EventStream(_told(follower, topics, Viewer(request, asker)), headers=_HEADERS)
+
+
+async def _told(follower: Follower, topics: frozenset[Topic], viewer: Viewer) -> AsyncIterator[bytes]:
+    """Messages, those of a batch together where they are at hand together."""
     if follower.too_old:
         yield _reset(topics, "too old")
     if follower.starts is not None:
-        yield ServerSentEvent(id=str(follower.starts))
+        yield _reached(follower.starts)
     try:
         while not follower.ended:
-            batch = await follower.next(viewer.due)
+            batch = await follower.next(min(viewer.due, QUIET))
             if not viewer.due:
                 await viewer.again()
-            if batch is not None:
-                for message in await _messages(batch, topics, viewer):
-                    yield message
+            if batch is None:
+                yield KEEPALIVE_COMMENT
+            else:
+                if told := b"".join(data for topic, data in batch.told.items() if topic in topics):
+                    yield told
+                yield await _rest(batch, topics, viewer)
     except (Unauthenticated, Unavailable) as error:
-        yield ServerSentEvent(event="end", data={"why": error.message, "code": code_of(error)})
+        yield message("end", {"why": error.message, "code": code_of(error)})
         return
     if follower.ended == "slow":
         yield _reset(topics, "slow")
 
 
-async def _messages(batch: Batch, topics: frozenset[Topic], viewer: Viewer) -> list[ServerSentEvent]:
-    """What the caller is told of a batch. The id comes last: who breaks off in the middle gets all of it again."""
-    found = [ServerSentEvent(event=topic, data=data) for topic, data in batch.told.items() if topic in topics]
-    anew = batch.anew & topics
+async def _rest(batch: Batch, topics: frozenset[Topic], viewer: Viewer) -> bytes:
+    """What of a batch is not for everybody. The id comes last: who breaks off before it gets all of it again."""
+    found, anew = list[bytes](), batch.anew & topics
     if Topic.WORKLOADS in topics and (jobs := await viewer.jobs(batch)):
         if len(jobs) > ROWS:
             anew |= {Topic.WORKLOADS}
         else:
-            found.append(ServerSentEvent(event=Topic.WORKLOADS, data={"workloads": jobs}))
+            found.append(message(Topic.WORKLOADS, {"workloads": jobs}))
     if anew:
         found.append(_reset(anew, "many changes"))
-    return [*found, ServerSentEvent(id=str(batch.id))]
+    return b"".join((*found, _reached(batch.id)))
 
 
-def _reset(topics: frozenset[Topic], why: str) -> ServerSentEvent:
-    return ServerSentEvent(event="reset", data={"topics": sorted(topics), "why": why})
+def _reset(topics: frozenset[Topic], why: str) -> bytes:
+    return message("reset", {"topics": sorted(topics), "why": why})
+
+
+def _reached(event: int) -> bytes:
+    return format_sse_event(id=str(event))

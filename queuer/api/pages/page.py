@@ -17,10 +17,11 @@ from queuer import __version__
 from queuer.api.deps import Engine, Settings, asking, one_view, visible
 from queuer.api.http import problems
 from queuer.api.identity.rights import Asker, Unauthenticated
+from queuer.api.live.controller import controller
 from queuer.api.pages.html import BUILT, TEMPLATES, short
 from queuer.api.pages.login import login_page
-from queuer.api.queues import views as queue_views
 from queuer.api.queues.models import Account, Queue, QueueList
+from queuer.api.queues.now import Now
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.api.workloads import views as workload_views
 from queuer.api.workloads.models import Workload
@@ -80,6 +81,7 @@ async def visitor(request: Request) -> Asker | None:
 async def page(
     who: Annotated[Asker | None, Depends(visitor)],
     engine: Engine,
+    tree: Now,
     settings: Settings,
     resource: str | None = None,
     refresh: Annotated[int | None, Query(ge=0, le=3600)] = None,
@@ -93,15 +95,21 @@ async def page(
         banner=_banner(settings, who),
         logged_in=settings.authentication is not Authentication.NONE,
     )
-    stale_after = settings.stale_after
     namespaces = await visible(engine, who)
+    there = await tree()
     async with one_view(engine) as snapshot:
         waiting, active = [
             await listing.workloads(snapshot, Wanted(namespaces=namespaces, states=states), count=ROWS + 1)
             for states in (WAITING, ACTIVE)
         ]
         jobs = [await workload_views.rows(snapshot, found[:ROWS]) for found in (waiting, active)]
-        queues = await queue_views.queues(snapshot, stale_after=stale_after)
+        leader = await controller(snapshot, stale_after=settings.stale_after)
+    queues = QueueList(
+        items=list(there.queues.values()),
+        revision=there.view.config.revision,
+        controller=leader,
+        **there.standing,
+    )
     more = [len(found) > ROWS for found in (waiting, active)]
     return HTMLResponse(
         render(choice, queues=queues, waiting=Shown(jobs[0], more[0]), active=Shown(jobs[1], more[1]))

@@ -33,7 +33,14 @@ class LastStanding:
 
     def _of(self, number: int, cycle: StoredCycle) -> Standing:
         if self._standing is None or self._number != number:
-            assert cycle.plan is not None
-            self._standing = Standing(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+            self._standing = self._newest.made(lambda: _standing(cycle))
             self._number = number
         return self._standing
+
+
+def _standing(cycle: StoredCycle) -> Standing:
+    """With its line, which most ask for and which takes longest."""
+    assert cycle.plan is not None
+    found = Standing(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+    _ = found.line
+    return found

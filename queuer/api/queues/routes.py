@@ -29,6 +29,7 @@ from queuer.api.identity.rights import Asker
 from queuer.api.live.controller import controller
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
+from queuer.api.queues.now import Now
 from queuer.api.words import instant
 from queuer.domain.queue import ROOT, QueueState
 from queuer.store import lookup
@@ -41,6 +42,7 @@ _NO_CYCLE = "No cycle has seen this queue yet."
 async def list_queues(
     request: Request,
     engine: Engine,
+    tree: Now,
     asker: Asking,
     settings: Settings,
     *,
@@ -53,37 +55,50 @@ async def list_queues(
 ) -> Response:
     """Queues, parents before children, with amounts of their subtrees from one moment."""
     below, columns = queue_of(queue), chosen(fields, models.Queue)
+    states = words(state, QueueState, field="state")
+    after = None if cursor is None else views.place(read_cursor(cursor, "path", str)[0])
+    there = await tree()
+    config = there.view.config
+    if below is not None and below not in there.queues:
+        raise views.no_queue(config.tree, below)
+    meant = [
+        found
+        for path, found in there.queues.items()
+        if (below is None or below in config.tree.lineage(path))
+        and (not states or found.effective_state in states)
+    ]
+    rest = [found for found in meant if after is None or views.place(found.path) > after]
+    items = rest[:limit]
     async with one_view(engine) as connection:
-        if below is not None:
-            await views.check_queue(connection, below)
-        page = await views.queues(
-            connection,
-            stale_after=settings.stale_after,
-            below=below,
-            states=words(state, QueueState, field="state"),
-            after=None if cursor is None else read_cursor(cursor, "path", str)[0],
-            limit=limit,
-            total=count is Counting.EXACT,
-        )
-    page = page.model_copy(update={"items": await _told(asker, page.items)})
-    if page.next is not None:
-        page = page.model_copy(update={"next": make_cursor("path", page.next)})
+        leader = await controller(connection, stale_after=settings.stale_after)
+    page = models.QueueList(
+        items=await _told(asker, items),
+        next=make_cursor("path", items[-1].path) if len(rest) > len(items) else None,
+        total=len(meant) if count is Counting.EXACT else None,
+        revision=config.revision,
+        controller=leader,
+        **there.standing,
+    )
     return answer(request, page, fields=columns, following=page.next)
 
 
 @router.get("/queues/{path}")
-async def get_queue(engine: Engine, asker: Asking, path: str) -> models.Queue:
+async def get_queue(tree: Now, asker: Asking, path: str) -> models.Queue:
     """One queue by its path, e.g. `root.research.team-a`."""
-    async with one_view(engine) as connection:
-        found = await views.queue(connection, path)
-    return (await _told(asker, [found]))[0]
+    there = await tree()
+    if path not in there.queues:
+        raise views.no_queue(there.view.config.tree, path)
+    return (await _told(asker, [there.queues[path]]))[0]
 
 
 async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Queue]:
     """Without the people that they name, but for who administers them."""
     said = {each.path: {"access": each.access, "placement": each.placement} for each in queues}
     found = await told(asker, said)
-    return [each.model_copy(update=found[each.path]) for each in queues]
+    return [
+        each if found[each.path] == said[each.path] else each.model_copy(update=found[each.path])
+        for each in queues
+    ]
 
 
 @router.get("/queues/{path}/headroom")

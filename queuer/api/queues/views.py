@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.http.lists import standing
-from queuer.api.live.controller import controller
 from queuer.api.queues import models
 from queuer.api.words import instant_or_none, quantity_or_none
 from queuer.domain.access import export_access
@@ -20,53 +18,17 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.store import lookup
 from queuer.store.config import Kind, load_config
-from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
+from queuer.store.usage import Account, Amounts, QueueView, TreeView
 
 
-async def queues(
-    connection: AsyncConnection,
-    *,
-    stale_after: float,
-    below: str | None = None,
-    states: Collection[QueueState] = (),
-    after: str | None = None,
-    limit: int | None = None,
-    total: bool = False,
-) -> models.QueueList:
-    """Queues with their amounts, parents before children. `below`: this one and all below it; `states`: in force;
-    `after`: the last path of the page before.
-    """
-    view = await tree_view(connection)
-    capacity = _capacity(await lookup.newest_cycle(connection))
-    meant = [
-        found
-        for path, found in sorted(view.queues.items(), key=lambda item: _place(item[0]))
-        if (below is None or below in view.config.tree.lineage(path))
-        and (not states or view.config.tree.effective_state(path) in states)
-    ]
-    rest = [found for found in meant if after is None or _place(found.queue.path) > _place(after)]
-    page = rest[:limit]
-    return models.QueueList(
-        items=[_queue(view, found, capacity) for found in page],
-        next=page[-1].queue.path if len(rest) > len(page) else None,
-        total=len(meant) if total else None,
-        revision=view.config.revision,
-        controller=await controller(connection, stale_after=stale_after),
-        **await standing(connection),
-    )
+def queues(view: TreeView) -> dict[str, models.Queue]:
+    """All queues with their amounts by path, each followed by all below it."""
+    return {path: _queue(view, view.queues[path]) for path in sorted(view.queues, key=place)}
 
 
-def _place(path: str) -> tuple[str, ...]:
+def place(path: str) -> tuple[str, ...]:
     """Its place among all paths: parents before children, siblings by name, a queue with all below it together."""
     return tuple(path.split("."))
-
-
-async def queue(connection: AsyncConnection, path: str) -> models.Queue:
-    """One queue. Raises NotFound with the nearest paths."""
-    view = await tree_view(connection)
-    if path not in view.queues:
-        raise no_queue(view.config.tree, path)
-    return _queue(view, view.queues[path], _capacity(await lookup.newest_cycle(connection)))
 
 
 async def check_queue(connection: AsyncConnection, path: str) -> None:
@@ -82,18 +44,9 @@ def no_queue(tree: QueueTree, path: str) -> NotFound:
     return NotFound(f"there is no queue {path}", hint=hint)
 
 
-def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str], int]:
-    found: dict[tuple[str | None, str], int] = {}
-    for flavor, amounts in (cycle.capacity if cycle else {}).items():
-        for resource, amount in amounts.items():
-            found[flavor, resource] = amount
-            found[None, resource] = found.get((None, resource), 0) + amount
-    return found
-
-
-def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
+def _queue(view: TreeView, found: QueueView) -> models.Queue:
     queue, tree = found.queue, view.config.tree
-    amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
+    amounts = found.amounts if queue.parent else tuple(_bounded(a, view.capacity) for a in found.amounts)
     return models.Queue(
         path=queue.path,
         parent=queue.parent,
@@ -128,13 +81,13 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
 def is_starved(view: TreeView, found: QueueView, amounts: Amounts) -> bool:
     """Whether work of an open leaf lacks room alone although less is used than guaranteed."""
     path, tree = found.queue.path, view.config.tree
-    if not tree.is_leaf(path) or tree.effective_state(path) is not QueueState.OPEN:
+    lacks = found.admissible.get(amounts.resource, 0) > 0 and amounts.used < amounts.guaranteed
+    if amounts.flavor is not None or not lacks or not tree.is_leaf(path):
         return False
-    asked = found.admissible.get(amounts.resource, 0)
-    return amounts.flavor is None and asked > 0 and amounts.used < amounts.guaranteed
+    return tree.effective_state(path) is QueueState.OPEN
 
 
-def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -> Amounts:
+def _bounded(amounts: Amounts, capacity: Mapping[Account, int]) -> Amounts:
     """root's limit is the live capacity, or a smaller one written on it."""
     live = capacity.get((amounts.flavor, amounts.resource))
     if live is None:

@@ -1,0 +1,91 @@
+"""The tree that is worked out once for all: never of before what its asker did, shared by who asks at once."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.api.queues import now
+from queuer.api.queues.now import LASTS, TreeNow
+from queuer.store.config import Config
+from queuer.store.usage import TreeView, tree_view
+from tests.api.rows import TREE, Author
+from tests.store.support import workload
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[TreeView]:
+    """Each view that was worked out."""
+    found = list[TreeView]()
+
+    async def counted(connection: AsyncConnection, config: Config | None = None) -> TreeView:
+        found.append(await tree_view(connection, config))
+        return found[-1]
+
+    monkeypatch.setattr(now, "tree_view", counted)
+    return found
+
+
+async def test_who_asks_at_once_shares_it_and_who_has_done_something_sees_it(
+    engine: AsyncEngine, author: Author, made: list[TreeView]
+) -> None:
+    await author.tree()
+    tree = TreeNow(engine)
+    await asyncio.gather(*(tree() for _ in range(50)))
+    await tree()
+    assert len(made) == 1
+    await author.submit(workload("w1", queue="root.research.team-a"))
+    assert (await tree()).view.queues["root"].waiting == 1
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_large_one_is_kept_a_moment_but_not_over_a_change_of_the_queues(
+    engine: AsyncEngine, author: Author, made: list[TreeView], monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr(now, "LARGE", 1 if large else now.LARGE)
+    await author.tree()
+    clock = Clock()
+    tree = TreeNow(engine, clock=clock)
+
+    async def waiting() -> int:
+        return (await tree()).view.queues["root"].waiting
+
+    assert await waiting() == 0
+    await author.submit(workload("w1", queue="root.research.team-a"))
+    assert await waiting() == (0 if large else 1)
+    clock.now += now.KEPT
+    assert await waiting() == 1
+    await author.submit(workload("w2", queue="root.research.team-a"))
+    document = deepcopy(TREE)
+    document["queues"]["root.research.team-a"]["weight"] = 7
+    await author.tree(document)
+    assert await waiting() == 2
+
+
+async def test_what_is_told_of_it_is_made_once_and_again_as_time_goes_by(
+    engine: AsyncEngine, author: Author
+) -> None:
+    await author.tree()
+    asked, clock = list[Any](), Clock()
+
+    async def make(_connection: AsyncConnection, view: TreeView) -> int:
+        asked.append(view)
+        return len(asked)
+
+    tree = TreeNow(engine, clock=clock)
+    assert await asyncio.gather(*(tree.told(make) for _ in range(20))) == [1] * 20
+    clock.now += LASTS
+    assert await tree.told(make) == 2
