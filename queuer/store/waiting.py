@@ -21,13 +21,14 @@ def _words(tokens: Iterable[str]) -> str:
 
 
 _TRUE = "explanation #> '{{primary,params,{name}}}' = 'true'"
-_IMPOSSIBLE = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+NEVER = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+"""Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
 _IN_LINE = f"(explanation #> '{{primary,params}}' ?| ARRAY[{_words(LINES)}]) IS TRUE"
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
-        {_IMPOSSIBLE} AS impossible,
-        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {_IMPOSSIBLE}
+        {NEVER} AS impossible,
+        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {NEVER}
             AND ({_TRUE.format(name="never")}) IS NOT TRUE AND NOT {_IN_LINE}
             AND (token NOT IN ({_words(LIMITED)}) OR ({_TRUE.format(name="live")}) IS TRUE
                 OR explanation #>> '{{primary,params,queue}}' <> queue)) IS TRUE AS admissible
@@ -38,6 +39,11 @@ _GROUPS = text(f"""
     SELECT queue, token, impossible, admissible, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
         min(reason_since) AS since
     FROM ({ROWS}) AS waiting GROUP BY queue, token, impossible, admissible, pod_sets
+""")
+_LINE = text("""
+    SELECT count(*) FROM workload
+    WHERE queue = :queue AND namespace = :namespace AND state = 'Queued' AND deleted_at IS NULL
+        AND coalesce(barred, 'beyond') = 'beyond'
 """)
 
 
@@ -78,3 +84,9 @@ async def groups(connection: AsyncConnection) -> list[Group]:
             )
         )
     return found
+
+
+async def in_line(connection: AsyncConnection, *, queue: str, namespace: str) -> int:
+    """How many jobs of a namespace have a place in the line of a queue (`maxPending`)."""
+    values = {"queue": queue, "namespace": namespace}
+    return int((await connection.execute(_LINE, values)).scalar_one())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
@@ -73,6 +74,21 @@ class Queue(Model):
     oldest_pending: datetime | None
 
 
+class QueueVerb(StrEnum):
+    """What is done to a queue."""
+
+    HOLD = "hold"
+    DRAIN = "drain"
+    RESUME = "resume"
+    EDIT = "edit"
+
+
+class QueueDetail(Queue):
+    """One queue, with what its reader may do."""
+
+    may: list[QueueVerb] = Field(description="What the caller may do to it, as far as rights go.")
+
+
 class QueueList(Page):
     """Queues, parents before children."""
 
@@ -83,13 +99,16 @@ class QueueList(Page):
 
 
 class Room(Model):
-    """What a limit on the path leaves one job. `live`: the limit is the live capacity."""
+    """What a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`: it is that of one
+    user.
+    """
 
     queue: str
     flavor: str | None
     limit: str
     room: str
     live: bool
+    per_user: bool = False
 
 
 class HeadroomRow(Model):
@@ -109,9 +128,12 @@ class HeadroomRow(Model):
     free: str = Field(description="On nodes of the flavor that may be used, whatever limits say.")
     rooms: list[Room] = Field(description="Limits on the path, from the leaf up.")
     pods: int | None
-    may_start_now: str | None = Field(description="Null where the queue starts nothing.")
-    capped_by: Cap | None
-    ancestor: str | None = Field(description="Whose limit is the cap.")
+    may_start_now: str | None = Field(description="Null where the queue takes no jobs itself.")
+    below: str | None = Field(
+        description="Of such a queue: what its limits and the nodes leave to all below it together."
+    )
+    capped_by: Cap
+    ancestor: str | None = Field(description="Whose limit or state is the cap.")
     largest_gang: dict[str, int]
 
 

@@ -12,18 +12,16 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check, together
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
-from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
-from queuer.domain.usable import check_queue, check_user
+from queuer.domain.per_user import too_large
+from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.kube.keys import QUEUE
+from queuer.kube.checks import beyond, check
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -54,38 +52,39 @@ def _intake(live: Live) -> Intake:
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
-    """Tell what is beyond `maxPending` so. `new`: of its line, those that are not in memory yet."""
+    """Tell what can never start so, and what is beyond `maxPending`. `new`: of its line, those that are not in memory
+    yet.
+    """
+    never = state.outlook.never(live.workload)
+    if never is not None or live.hopeless:
+        live = replace(live, explanation=never)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
     if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
+    never = never or too_large(own, state.rules.tree)
+    return replace(live, barred=Barred.BEYOND, explanation=never or _beyond(own.queue, own.namespace, most))
 
 
-@cache
-def _beyond(queue: str, namespace: str, most: int) -> Explanation:
-    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
-    said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
-    return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
+_beyond = cache(beyond)
+"""One explanation for all of a line."""
 
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
     override = None if known is None else known.override
+    workload, problems = jobs.reading(job)
+    workload = overridden(workload, override)
+    rules, waits = state.rules, known is not None and waits_in(workload.queue, known)
+    fault = check(
+        workload, rules.tree, rules.topology, state.nodes.values(), facts=jobs.facts(job), groups=job.groups,
+        waits=waits, problems=problems,
+    )  # fmt: skip
     barred, explanation = None, None
-    try:
-        workload = overridden(jobs.workload(job), override)
-    except InvalidInput as error:
+    if fault is not None:
+        barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
+        explanation = fault.explanation
+    if problems:
         workload = overridden(jobs.bare_workload(job), override)
-        named = not any(QUEUE in problem.field for problem in error.problems)
-        tree = state.rules.tree
-        queue = (check_queue(workload, tree) or check_user(workload, job.groups, tree)) if named else None
-        barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
-    else:
-        facts = jobs.facts(job)
-        wrong = check(
-            workload, state.rules, state.nodes.values(), facts=facts, before=known, groups=job.groups
-        )
-        barred, explanation = wrong or (None, None)
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
@@ -102,6 +101,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and known.rest is not None:
         explanation = resting(known)
     return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
+
+
+def waits_in(queue: str, known: Live) -> bool:
+    """Whether it has been let into this queue."""
+    return known.workload.queue == queue and known.barred is not Barred.DRAINING
 
 
 def _on_hold(override: Override | None) -> Explanation:
