@@ -72,9 +72,8 @@ ADMITS = [
 
 def told(token: Token, params: dict[str, Any], *changes: str) -> str:
     """The hint for a job with this reason."""
-    admits = [{"change": change, "evictions": 0} for change in changes]
     job = Job(
-        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=admits
+        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=changes
     )
     return hint(job, State.QUEUED, token=token)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from typing import Any
+from uuid import uuid4
 
 from playwright.sync_api import Page, Route, expect
 
@@ -152,6 +153,7 @@ def post(demo: Site, path: str, body: object | None) -> Any:
     if body is not None:
         asked.data = json.dumps(body).encode()
         asked.add_header("Content-Type", "application/json")
+        asked.add_header("Idempotency-Key", uuid4().hex)
     with urllib.request.urlopen(asked) as answer:
         return json.load(answer)
 

@@ -50,7 +50,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     queue, namespace = body.text("queue"), body.text("namespace")
     levels = {key: body.text(key) for key in ("required", "preferred")}
     runtime = body.duration("maxRuntime")
-    tree = problems.attempt(lambda: parse(body.values["queueTree"])) if body.said("queueTree") else None
+    tree = problems.attempt(lambda: _tree(body.values["queueTree"])) if body.said("queueTree") else None
     if body.said("shape"):
         body.need("queue")
         body.need("namespace")
@@ -76,6 +76,14 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     told |= {} if runtime is None else {"max_runtime": runtime}
     workload = replace(workload, **told, uid=UID, hold=False)
     return Asked(workload=replace(workload, estimate=workload.max_runtime), tree=tree, assumed=assumed)
+
+
+def _tree(document: Any) -> TreeDocument:
+    """The rules under which it is asked; problems are told by their place in the whole body."""
+    try:
+        return parse(document)
+    except InvalidInput as error:
+        raise InvalidInput(*(replace(p, field=f"queueTree.{p.field}") for p in error.problems)) from error
 
 
 def _job(

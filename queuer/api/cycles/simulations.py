@@ -10,11 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
-from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
+from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.live.controller import controller
 from queuer.api.words import instant
-from queuer.api.workloads.views import reason_detail
+from queuer.api.workloads.detail import Detail
+from queuer.api.workloads.views import changes, reason_detail
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
@@ -41,16 +44,18 @@ _BODY: dict[str, Any] = {
 
 @router.post("/simulations", openapi_extra=_BODY)
 async def simulate(
-    request: Request, engine: Engine, asker: Asking, simulator: Simulations
+    request: Request, engine: Engine, asker: Asking, simulator: Simulations, settings: Settings
 ) -> models.Simulation:
     """Whether a job would start now, where, and who would have to leave; else why it waits. Writes nothing."""
     document = await read_document(request)
     async with one_view(engine) as connection:
         newest = await lookup.newest_cycle(connection)
         known = {resource for amounts in (newest.capacity.values() if newest else ()) for resource in amounts}
-        asked = asked_of(document, resources=known)
+        with pointers.placed(document):
+            asked = asked_of(document, resources=known)
         config = await load_config(connection)
         rules = await _rules(connection, asked)
+        leader = await controller(connection, stale_after=settings.stale_after)
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
     tree, caller = rules.tree if rules else config.tree, asker.caller
     workload = placed(replace(asked.workload, user=caller.name), caller.groups, tree)
@@ -68,7 +73,7 @@ async def simulate(
     if wrong is not None:
         said = Simulated(explanation=wrong)
     answer = await _answer(number, at, said, asker)
-    return answer.model_copy(update={"warnings": list(asked.assumed)})
+    return answer.model_copy(update={"warnings": list(asked.assumed), "controller": leader})
 
 
 async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:
@@ -109,8 +114,8 @@ async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> mode
         as_of=instant(at),
         primary=reason_detail(seen.primary),
         others=[reason_detail(other) for other in seen.others],
-        would_admit=[dict(row) for row in seen.would_admit],
-        detail=dict(seen.detail),
+        would_admit=changes(seen),
+        detail=Detail.model_validate(seen.detail),
     )
 
 

@@ -31,7 +31,7 @@ class Job:
     name: str
     queue: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    admits: Sequence[Mapping[str, Any]] = ()
+    admits: Sequence[str] = ()
     commanded: bool = False
 
     @property
@@ -128,7 +128,7 @@ def _place(job: Job) -> str:
 
 def _tried(job: Job) -> str:
     """A change after which it would start, as far as one was found; see `queuer.solver.explain.advice`."""
-    change = str(next(iter(job.admits), {}).get("change", ""))
+    change = next(iter(job.admits), "")
     annotate = f"kubectl annotate {job.kubectl}"
     if change.startswith("topology="):
         key, level = "queuer.dev/topology-required", change.partition("=")[2]

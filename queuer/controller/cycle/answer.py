@@ -246,6 +246,6 @@ def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> Cyc
         trigger=asked.trigger,
         status=plan.stats.status.value,
         waiting=len(plan.explanations),
-        stats=msgspec.to_builtins(plan.stats, enc_hook=dict),
+        stats={**msgspec.to_builtins(plan.stats, enc_hook=dict), "out": state.out_of_use},
         capacity=state.capacity_by_flavor,
     )

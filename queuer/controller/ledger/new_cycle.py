@@ -66,6 +66,6 @@ def undecided(state: ClusterState, *, cycle: int, now: float, trigger: str) -> N
     """A cycle that asked no decision: what is held stays held."""
     record = CycleRecord(
         id=cycle, started_at=now, finished_at=now, trigger=trigger, status=SolveStatus.GREEDY, waiting=0,
-        capacity=state.capacity_by_flavor,
+        stats={"out": state.out_of_use}, capacity=state.capacity_by_flavor,
     )  # fmt: skip
     return NewCycle(record=record, bonds=state.bonds, reservations=state.reservations)

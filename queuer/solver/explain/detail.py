@@ -139,14 +139,14 @@ class _Asked:
         free = np.minimum(state.free_now[usable], state.free_later[usable]).clip(min=0).sum(axis=0)
         return format_resources({r: int(free[nodes.column[r]]) for r in resources})
 
-    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
+    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, Any]]:
         """What a workload of the queue may still ask for; what no row limits is left out."""
         queue, usages = self._gang.queue, self._state.usages()
         rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
         for resource, usage, of in product(resources, usages, (flavor, None)):
             for path, room in usage.rooms(queue, (of, resource)):
                 rooms[path][resource] = min(room, rooms[path].get(resource, room))
-        return [{"queue": path, **format_resources(there)} for path, there in rooms.items() if there]
+        return [{"queue": path, "room": format_resources(there)} for path, there in rooms.items() if there]
 
     def _who(self) -> list[dict[str, Any]]:
         """Who uses most of a row in its way, or holds most of what is scarce where it comes closest; nobody, where it
@@ -179,7 +179,7 @@ def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
     """What it asks for by pod set, and the narrower of its levels."""
     need = []
     for p in workload.pod_sets:
-        row: dict[str, Any] = {"podset": p.name, "count": p.count, "per": format_resources(p.requests)}
+        row: dict[str, Any] = {"podSet": p.name, "count": p.count, "per": format_resources(p.requests)}
         levels = [level for level in (workload.required, p.required) if level is not None]
         narrowest = max(levels, key=lambda level: topology.find(level) or 0, default=None)
         need.append(row if narrowest is None else {**row, "level": narrowest})

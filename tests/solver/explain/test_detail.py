@@ -74,7 +74,7 @@ def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
     snap = snapshot(nodes, TWO, admitted=jobs, pending=[gang("g", pod_set(2, 8), required="rack")])
     found = told(snap)
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
-    need = {"podset": "main", "count": 2, "per": {GPU: "8", "pods": "1"}, "level": "rack"}
+    need = {"podSet": "main", "count": 2, "per": {GPU: "8", "pods": "1"}, "level": "rack"}
     assert found.detail["need"] == [need]
     assert found.detail["excluded"]["domains"] == {"level": "rack", "short": 3, "of": 3}
     assert holders(found, "workload", "amount", "ends") == [("large", "6", None), ("small", "2", 300.0)]
@@ -102,7 +102,8 @@ def test_what_is_free_and_the_room_at_each_level() -> None:
     ]
     nodes = [node("n1"), node("n2", unschedulable=True)]
     found = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(2, 1), queue="root.p.a")]))
-    rooms = [{"queue": "root.p.a", GPU: "3"}, {"queue": "root.p", GPU: "1"}, {"queue": "root", GPU: "13"}]
+    left = (("root.p.a", "3"), ("root.p", "1"), ("root", "13"))
+    rooms = [{"queue": path, "room": {GPU: amount}} for path, amount in left]
     assert found.detail["available"] == [{"flavor": "default", "free": {GPU: "5"}, "headroom": rooms}]
 
 

@@ -385,3 +385,11 @@ def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there()
     state.configure(RULES)
     (running,) = take(state, now=100.0).admitted
     assert running.expected_end == 350.0
+
+
+def test_what_is_free_on_nodes_that_take_no_pods_is_out_of_use() -> None:
+    state = ClusterState()
+    for each in (node("n1"), node("n2", unschedulable=True), node("n3", unschedulable=True, ready=False)):
+        state.node_changed(each)
+    state.pod_changed(pod("a", "n2"))
+    assert state.out_of_use == {"cordoned": 1, "notReady": 1, "free": {"gpu": 12, "pods": 19}}

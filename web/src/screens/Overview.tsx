@@ -88,6 +88,8 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
           </b>
           <span>
             {short(resource)} used, {told(amount(capacity.free), resource)} free
+            {amount(capacity.unplaceable) > 0 &&
+              `, ${told(amount(capacity.unplaceable), resource)} on nodes out of use`}
           </span>
         </li>
       )}
