@@ -27,10 +27,10 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueTree
 from queuer.domain.tokens import Token, Verdict
-from queuer.kube.keys import PRIORITY_CLASS, TOPOLOGY_REQUIRED
+from queuer.kube.keys import TOPOLOGY_REQUIRED, USER
 from queuer.kube.objects import JOBS
 
-SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8)
+SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8, per_user=0.5)
 """Limits keep some room free, so that there is something to offer."""
 _MOVING = """
     SELECT (SELECT count(*) FROM workload WHERE deleted_at IS NULL AND (state IN ('Admitted', 'Placing', 'Evicting')
@@ -90,12 +90,10 @@ async def offers(
         cluster.end(1)
         cluster.submit()
         await rest(cluster.scene)
-        waiting = await cluster.scene.rows("SELECT uid FROM workload WHERE state = 'Queued' ORDER BY uid")
-        uid = cluster.rng.choice(waiting).uid
-        async with session.get(f"{base}/workloads/{uid}/explanation", headers=_bearer(ADMIN)) as answer:
-            made = (await answer.json())["wouldAdmit"]
-        if not made:
+        found = await _offer(session, base, cluster)
+        if found is None:
             continue
+        uid, made = found
         change, tried = cluster.rng.choice(made)["change"], tried + 1
         kinds[_kind(change)] += 1
         await done(cluster, uid, change)
@@ -104,6 +102,18 @@ async def offers(
         if not kept:
             wrong.append({"uid": uid, "change": change, "all": made})
     return {"cases": cases, "kept": cases - len(wrong), "kinds": dict(kinds), "wrong": wrong}
+
+
+async def _offer(
+    session: aiohttp.ClientSession, base: str, cluster: Cluster
+) -> tuple[str, list[dict[str, Any]]] | None:
+    """A waiting job that is made some, drawn at random, with all of them; None = nobody is."""
+    waiting = await cluster.scene.rows("SELECT uid FROM workload WHERE state = 'Queued' ORDER BY uid")
+    for uid in cluster.rng.sample([row.uid for row in waiting], len(waiting)):
+        async with session.get(f"{base}/workloads/{uid}/explanation", headers=_bearer(ADMIN)) as answer:
+            if made := (await answer.json())["wouldAdmit"]:
+                return uid, made
+    return None
 
 
 async def done(cluster: Cluster, uid: str, change: str) -> None:
@@ -164,9 +174,8 @@ async def _starts(at: Scene, uid: str, *, seconds: float = 20.0) -> bool:
 async def ask(session: aiohttp.ClientSession, url: str, manifest: dict[str, Any]) -> Said:
     """What the API says of a manifest."""
     meta = manifest["metadata"]
-    body = {"job": manifest, "priority": int(meta["labels"][PRIORITY_CLASS].removeprefix("p"))}
-    user = meta["namespace"]
-    async with session.post(url, json=body, headers=_bearer(user)) as answer:
+    body = {"job": manifest, "user": meta["annotations"][USER]}
+    async with session.post(url, json=body, headers=_bearer(ADMIN)) as answer:
         found = await answer.json()
         answer.raise_for_status()
     return Said(answer=found["answer"], token=(found["primary"] or {}).get("token"))

@@ -20,7 +20,8 @@ from bench.scene import Scene, until
 from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Topology
 from queuer.domain.quantity import format_resources
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, PerUser, Queue, QueueTree
+from queuer.kube.keys import USER
 from queuer.kube.objects import JOBS, NODES, PRIORITY_CLASSES
 
 
@@ -28,13 +29,15 @@ from queuer.kube.objects import JOBS, NODES, PRIORITY_CLASSES
 class Size:
     """How large it is. `jobs`: all, those that will run included.
 
-    `limit`: of a leaf, as a part of its drawn guarantee, and then what it is guaranteed, too.
+    `limit`: of a leaf, as a part of its drawn guarantee, and then what it is guaranteed, too. `per_user`: of that, what
+    a user of every second leaf may have.
     """
 
     nodes: int
     queues: int
     jobs: int
     limit: float | None = None
+    per_user: float | None = None
 
 
 LOAD = Size(nodes=2000, queues=300, jobs=12_200)
@@ -92,9 +95,11 @@ class Cluster:
         leaves = [queue for queue in self.tree if self.tree.is_leaf(queue.path)]
         weights = [queue.quota[0].guaranteed or 1 for queue in leaves]
         path = self.rng.choices(leaves, weights)[0].path
-        return manifest_of(
+        made = manifest_of(
             draw_form(self.rng, Mix.MIXED), queue=path, priority=self.rng.choices(PRIORITIES, CHANCES)[0]
         )
+        made["metadata"]["annotations"][USER] = f"{path.rpartition('.')[2]}-{len(self.jobs) % 2}"
+        return made
 
     def end(self, count: int) -> None:
         """So many jobs succeed."""
@@ -138,10 +143,7 @@ def manifest_of(form: Form, *, queue: str, priority: int) -> dict[str, Any]:
 async def filled(scene: Scene, size: Size, *, seed: int) -> Cluster:
     """The cluster, once the controller has looked at every job. A few may still move."""
     drawn = instance(nodes=size.nodes, pending=0, queues=size.queues, mix=Mix.MIXED, fill=1.0, seed=seed).tree
-    queues = tuple(
-        replace(queue, namespaces=(queue.path.rpartition(".")[2],)) if drawn.is_leaf(queue.path) else queue
-        for queue in drawn
-    )
+    queues = tuple(_serving(queue, size) if drawn.is_leaf(queue.path) else queue for queue in drawn)
     await scene.configure(TreeDocument(queues=queues, topology=Topology(keys=(*KEYS, HOSTNAME))))
     for number in range(size.nodes):
         scene.server.put(NODES, _node(number))
@@ -156,12 +158,16 @@ async def filled(scene: Scene, size: Size, *, seed: int) -> Cluster:
     return made
 
 
-def _serving(leaf: Queue, limit: float | None) -> Queue:
-    rows = leaf.quota
-    if limit is not None:
-        amounts = [int(limit * (row.guaranteed or 0)) + 1 for row in rows]
+def _serving(leaf: Queue, size: Size) -> Queue:
+    name = leaf.path.rpartition(".")[2]
+    rows, access = leaf.quota, leaf.access
+    if size.limit is not None:
+        amounts = [int(size.limit * (row.guaranteed or 0)) + 1 for row in rows]
         rows = tuple(replace(row, guaranteed=n, limit=n) for row, n in zip(rows, amounts, strict=True))
-    return replace(leaf, namespaces=(leaf.path.rpartition(".")[2],), quota=rows)
+    if size.per_user is not None and int(name[1:]) % 2:
+        gpus = next(row.guaranteed or 0 for row in rows if row.resource == GPU)
+        access = Access(per_user=PerUser(limits={GPU: int(size.per_user * gpus) + 1}))
+    return replace(leaf, namespaces=(name,), quota=rows, access=access)
 
 
 async def _all_told(scene: Scene, jobs: int) -> bool:

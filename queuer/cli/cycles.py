@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -48,8 +49,23 @@ def show(number: Number, *, out: Printer) -> None:
 
 @cycles_app.command("replay")
 @printed
-def replay(number: Number, *, out: Printer) -> None:
-    """Make the stored decision anew; exit 1 where it is another."""
+def replay(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NUMBER|FILE", help="The stored one's number, or a file of one: no server is asked."
+        ),
+    ],
+    *,
+    out: Printer,
+) -> None:
+    """Make a stored decision anew; exit 1 where it is another."""
+    if not what.isdecimal():
+        from queuer.cli import sim
+
+        sim.cycle(Path(what), as_json=not out.for_people)
+        return
+    number = int(what)
     with Client.from_env() as client:
         found = client.get(f"/cycles/{number}/replay")
     if not out.for_people:

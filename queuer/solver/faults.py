@@ -33,7 +33,7 @@ def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[F
     wrong = [
         *_numbers(now, float, at="now"),
         *_numbers(budget, Budget, at="budget"),
-        *_numbers(replace(snapshot, pending=()), Snapshot, at="snapshot"),
+        *_numbers(replace(snapshot, pending=(), barred=()), Snapshot, at="snapshot"),
     ]
     yield from wrong or _contradictions(snapshot)
 

@@ -11,14 +11,16 @@ from enum import StrEnum
 
 import numpy as np
 
+from queuer.domain.per_user import JOBS, Share, Waiting, beyond
 from queuer.domain.quantity import Resources
-from queuer.domain.queue import Order
+from queuer.domain.queue import Order, QueueState, QueueTree
 from queuer.domain.quota import Account, charge_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER
+from queuer.solver.offered import shares_of, waiting_in
 from queuer.solver.records import Pending
 from queuer.solver.reserve import Reserver
 from queuer.solver.standing import Standing
@@ -26,12 +28,16 @@ from queuer.solver.state import State
 from queuer.solver.verified import UnsoundPlan
 
 PROBE = "probe"
+_ANY = 2**62
 
 
 class Cap(StrEnum):
     """What keeps the probe from being larger."""
 
     LIMIT = "limit"  # a row of quota
+    PER_USER = "perUser"  # what one user may have in a queue on the path
+    HELD = "held"  # nothing starts in it, or in one above it
+    DRAINING = "draining"  # nor is anything new queued
     CAPACITY = "capacity"  # no node has room for one more pod
     LINE = "line"  # its queue is strict, and somebody waits in it already
     PLACEMENT = "placement"  # there is room, but in no arrangement: levels, reservations, landing pods
@@ -51,8 +57,8 @@ class Bound:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
     """In one flavor, by pods that ask for `requests`. `pods`: of the largest job that would start; `levels`: the same
-    inside one domain of a level. `ancestor`: whose limit binds, where `cap` is a limit. `free`: by resource, on nodes
-    of the flavor that may be used.
+    inside one domain of a level. `ancestor`: whose limit or state binds, where `cap` is one. `shares`: what limits of
+    the user leave. `free`: by resource, on nodes of the flavor that may be used.
     """
 
     flavor: str
@@ -62,14 +68,15 @@ class Headroom:
     cap: Cap
     ancestor: str | None
     bounds: tuple[Bound, ...]
+    shares: tuple[Share, ...]
     free: Resources
 
 
-def headroom(
-    standing: Standing, queue: str, requests: Resources, *, flavor: str, levels: bool = False
-) -> Headroom:
-    """Of an open leaf. `requests`: of one pod, of resources that some node has; `levels`: also by topology level."""
-    return _Asked(standing, queue, requests, flavor).told(levels=levels)
+def headroom(standing: Standing, queue: str, requests: Resources, *, flavor: str, user: str = "") -> Headroom:
+    """Of a job of this user. `requests`: of one pod, of resources that some node has. Of an inner queue, which takes no
+    job: what its limits and the nodes leave to all below it together.
+    """
+    return _Asked(standing, queue, requests, flavor, user).told()
 
 
 def own(standing: Standing, queue: str, flavor: str, resource: str) -> tuple[int, int]:
@@ -80,28 +87,36 @@ def own(standing: Standing, queue: str, flavor: str, resource: str) -> tuple[int
 
 
 class _Asked:
-    def __init__(self, standing: Standing, queue: str, requests: Resources, flavor: str) -> None:
+    def __init__(self, standing: Standing, queue: str, requests: Resources, flavor: str, user: str) -> None:
         self._after, self._standing = standing.after, standing
-        self._queue, self._flavor = queue, flavor
+        self._queue, self._flavor, self._user = queue, flavor, user
         self._requests = {"pods": 1, **requests}
-        self._ahead = _ahead(standing, queue)
+        self._ahead, self._keeping = _ahead(standing, queue), _keeping(standing)
         self._state = State(self._arrays(self._probe(1)), time=standing.now)
         bonds.resume(self._state)
         Reserver(self._state).resume()
 
-    def told(self, *, levels: bool) -> Headroom:
+    def told(self) -> Headroom:
         """All of it."""
-        bounds, slots = self._bounds(), self._slots()
+        tree = self._state.book.tree
+        bounds, shares, slots = self._bounds(), self._shares(), self._slots()
         tightest = min(bounds, key=lambda b: b.room // self._asks(b), default=None)
         quota = slots if tightest is None else tightest.room // self._asks(tightest)
-        most = min(slots, quota)
-        pods = self._largest(most)
+        least = min(shares, key=self._pods_in, default=None)
+        of_user = slots if least is None else self._pods_in(least)
+        most = min(slots, quota, of_user)
+        closed, leaf = _closed(tree, self._queue), tree.is_leaf(self._queue)
+        pods = 0 if closed else self._largest(most) if leaf else most
         cap, ancestor = Cap.LINE if self._ahead and not pods and most else Cap.PLACEMENT, None
-        if pods == slots or (tightest is not None and tightest.live and pods == quota):
+        if closed is not None:
+            cap, ancestor = Cap(tree.effective_state(self._queue)), closed
+        elif pods == slots or (tightest is not None and tightest.live and pods == quota):
             cap = Cap.CAPACITY
         elif tightest is not None and pods == quota:
             cap, ancestor = Cap.LIMIT, tightest.queue
-        keys = self._state.snapshot.topology.keys if levels else ()
+        elif least is not None and pods == of_user:
+            cap, ancestor = Cap.PER_USER, least.queue
+        keys = self._state.snapshot.topology.keys if leaf and not closed else ()
         return Headroom(
             flavor=self._flavor,
             requests=self._requests,
@@ -110,8 +125,25 @@ class _Asked:
             cap=cap,
             ancestor=ancestor,
             bounds=bounds,
+            shares=shares,
             free=self._free(),
         )
+
+    def _shares(self) -> tuple[Share, ...]:
+        """What limits of the user leave a job that comes now."""
+        snapshot, plan, probe = self._standing.state.snapshot, self._standing.plan, self._probe(1).workload
+        if not snapshot.tree.per_user:
+            return ()
+        shares, own = shares_of(snapshot), Waiting(workload=probe).turn()
+        before = (waiting for waiting in waiting_in(snapshot, plan) if waiting.turn() < own)
+        beyond(before, shares, snapshot.tree)
+        return tuple(share for share, _ in shares.asked(probe))
+
+    def _pods_in(self, share: Share) -> int:
+        """How many pods of one job a share has room for."""
+        if share.resource == JOBS:
+            return _ANY if share.room else 0
+        return share.room // self._requests[share.resource]
 
     def _asks(self, bound: Bound) -> int:
         return self._requests[bound.account[1]]
@@ -121,12 +153,12 @@ class _Asked:
         pod_set = PodSet(name="main", count=pods, min_count=least, requests=self._requests)
         workload = Workload(
             uid=PROBE, kind="Probe", namespace="", name=PROBE, queue=self._queue, pod_sets=(pod_set,),
-            submitted=self._standing.now, required=required,
+            submitted=self._standing.now, required=required, user=self._user,
         )  # fmt: skip
         return Pending(workload=workload, avoid=self._elsewhere())
 
     def _arrays(self, probe: Pending) -> Arrays:
-        return self._after.arrays(*self._ahead, probe)
+        return self._after.arrays(*self._ahead, *self._keeping, probe)
 
     def _elsewhere(self) -> frozenset[str]:
         """Nodes of the other flavors."""
@@ -183,6 +215,22 @@ def _ahead(standing: Standing, queue: str) -> tuple[Pending, ...]:
     if standing.state.book.tree.policy(queue).order is not Order.STRICT:
         return ()
     return tuple(p for p in standing.after.pending.values() if p.workload.queue == queue)
+
+
+def _keeping(standing: Standing) -> tuple[Pending, ...]:
+    """Who fits but for what is still landing: nobody later in the order comes to their place. A smaller probe may be
+    earlier than they are: until the others have landed the answer may be too small, never too large.
+    """
+    pending, told = standing.after.pending, standing.plan.explanations
+    return tuple(p for uid, p in pending.items() if uid in told and told[uid].primary.params.get("landing"))
+
+
+def _closed(tree: QueueTree, queue: str) -> str | None:
+    """The queue on its path by whose state nothing starts in it; None = it is open."""
+    state = tree.effective_state(queue)
+    if state is QueueState.OPEN:
+        return None
+    return next(path for path in tree.lineage(queue) if tree[path].state is state)
 
 
 def pod_of(resource: str) -> Resources:

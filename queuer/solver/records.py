@@ -91,13 +91,15 @@ class Pending:
 
     `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
     that its leaf offers it before all others. `displaced_by`: the uid for whose sake it was last evicted, which it
-    never evicts; none where it never was, or for nobody's sake.
+    never evicts; none where it never was, or for nobody's sake. `hopeless`: a decision found that it can never start as
+    it is; told of those alone who are not offered.
     """
 
     workload: Workload
     avoid: frozenset[str] = frozenset()
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
+    hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,9 @@ class Reservation:
 class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
     pending. `past`: of queues chosen by a policy with `halfLife`.
+
+    `barred`: others that wait, of whom nothing is decided, as their users have what they may (`access.perUser`). They
+    are told for questions about other rules.
     """
 
     nodes: tuple[NodeState, ...]
@@ -137,6 +142,7 @@ class Snapshot:
     flavors: tuple[Flavor, ...] = ()
     admitted: tuple[Admitted, ...] = ()
     pending: tuple[Pending, ...] = ()
+    barred: tuple[Pending, ...] = ()
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))

@@ -16,6 +16,7 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
 from queuer.solver.explain.detail import Explainer
+from queuer.solver.offered import offered
 from queuer.solver.records import Assignment, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.solver.whatif import Rules, under
@@ -55,15 +56,19 @@ class Simulations:
 
     def __init__(self, cycle: StoredCycle) -> None:
         assert cycle.plan is not None
-        self._now, self._seed = cycle.now, cycle.seed
+        self._now, self._seed, self._plan = cycle.now, cycle.seed, cycle.plan
         self._left = left_by(cycle.snapshot, cycle.plan, now=cycle.now)
         self._arrays = Arrays.of(self._left)
 
     def ask(self, question: Question) -> Simulated:
         """Raises InvalidInput or UnsoundPlan where it cannot be decided."""
-        snapshot = self._left if question.rules is None else under(self._left, question.rules)
+        same = question.rules in (None, Rules.of(self._left))
+        snapshot = self._left if question.rules is None or same else under(self._left, question.rules)
         asked = replace(question.workload, uid=UID, submitted=self._now)
         snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
+        snapshot, beyond = offered(snapshot, self._plan)
+        if UID in beyond:
+            return Simulated(explanation=beyond[UID])
         arrays = self._arrays.follow(snapshot)
         plan = decide(snapshot, now=self._now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
         admitted = next((a for a in plan.admissions if a.uid == UID), None)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.quantity import NOTHING
 from queuer.domain.reasons import Explanation
 from queuer.solver.decide import decide
 from queuer.solver.faults import problems_of
@@ -24,6 +26,7 @@ VERSION = 5
 """Written and read; the records of versions 1 to 4 were others."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
+NO_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _MARK = b"queuer-cycle "
 _WHERE = re.compile(r" - at `\$(\[[01]\])?\.?(?P<path>[^`]*)`$")
 
@@ -34,6 +37,10 @@ class StoredCycle:
 
     CP-SAT is bounded by deterministic time, so the clock matters in one way only: a solver process that was given up
     (`plan.stats.fallback`), in whose place the decision was made without CP-SAT.
+
+    What a job's meaning depends on beside itself is told with it, for jobs that are only asked about. `priorities`: the
+    value of each PriorityClass, of `""` that of jobs that name none; empty = not told. `unseen`: by namespace the kinds
+    of its objects that bear on its jobs and that no decision sees.
     """
 
     snapshot: Snapshot
@@ -41,6 +48,8 @@ class StoredCycle:
     seed: int
     budget: Budget
     plan: Plan | None
+    priorities: Mapping[str, int] = field(default_factory=lambda: NOTHING)
+    unseen: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NO_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

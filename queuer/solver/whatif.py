@@ -11,7 +11,8 @@ from queuer.domain.reasons import Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
-from queuer.solver.records import Plan, Snapshot
+from queuer.solver.offered import offered
+from queuer.solver.records import Pending, Plan, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +49,17 @@ def difference(
     """
     left = left_by(snapshot, plan, now=now)
 
-    def decided(rules: Rules) -> Plan:
-        return decide(under(left, rules), now=now, seed=seed, budget=WITHOUT_SOLVER)
+    def decided(rules: Rules, *, made: Plan | None = None) -> Plan:
+        """Those who are not offered count as told by the plan. `made`: the plan, where it is known."""
+        asked, beyond = offered(under(left, rules), plan)
+        made = made or decide(asked, now=now, seed=seed, budget=WITHOUT_SOLVER)
+        return replace(made, explanations={**made.explanations, **beyond}, order=(*made.order, *beyond))
 
     # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
     settled = before == Rules.of(snapshot) and not plan.stats.more
-    as_is = replace(plan, admissions=()) if settled else decided(before)
+    as_is = decided(before, made=replace(plan, admissions=()) if settled else None)
     would_be = decided(after)
-    known = {p.workload.uid: p.workload for p in left.pending}
+    known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}
     leave = _evicted(would_be) - _evicted(as_is)
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
@@ -85,7 +89,11 @@ def _those(
 def under(snapshot: Snapshot, rules: Rules) -> Snapshot:
     """The same cluster under these rules. Jobs whose queue is none of theirs are not offered."""
     tree = rules.tree
-    pending = [p for p in snapshot.pending if p.workload.queue in tree and tree.is_leaf(p.workload.queue)]
+
+    def served(rows: tuple[Pending, ...]) -> tuple[Pending, ...]:
+        return tuple(p for p in rows if p.workload.queue in tree and tree.is_leaf(p.workload.queue))
+
+    pending = served(snapshot.pending)
     admitted = [a for a in snapshot.admitted if a.workload.queue in tree]
     there = {row.workload.uid for row in pending} | {row.workload.uid for row in admitted}
     return replace(
@@ -93,7 +101,8 @@ def under(snapshot: Snapshot, rules: Rules) -> Snapshot:
         tree=tree,
         flavors=rules.flavors,
         topology=rules.topology,
-        pending=tuple(pending),
+        pending=pending,
+        barred=served(snapshot.barred),
         admitted=tuple(admitted),
         bonds=tuple(bond for bond in snapshot.bonds if bond.uid in there),
         reservations=tuple(row for row in snapshot.reservations if row.uid in there),

@@ -40,6 +40,11 @@ _GROUPS = text(f"""
         min(reason_since) AS since
     FROM ({ROWS}) AS waiting GROUP BY queue, token, impossible, admissible, pod_sets
 """)
+_LINE = text("""
+    SELECT count(*) FROM workload
+    WHERE queue = :queue AND namespace = :namespace AND state = 'Queued' AND deleted_at IS NULL
+        AND coalesce(barred, 'beyond') = 'beyond'
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +84,9 @@ async def groups(connection: AsyncConnection) -> list[Group]:
             )
         )
     return found
+
+
+async def in_line(connection: AsyncConnection, *, queue: str, namespace: str) -> int:
+    """How many jobs of a namespace have a place in the line of a queue (`maxPending`)."""
+    values = {"queue": queue, "namespace": namespace}
+    return int((await connection.execute(_LINE, values)).scalar_one())

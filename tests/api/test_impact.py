@@ -49,10 +49,14 @@ def job(uid: str, queue: str, gpus: int) -> Workload:
 
 
 async def decided(
-    author: Author, document: dict[str, Any], *waiting: Workload, runs: tuple[Workload, ...] = ()
+    author: Author,
+    document: dict[str, Any],
+    *waiting: Workload,
+    runs: tuple[Workload, ...] = (),
+    barred: tuple[Workload, ...] = (),
 ) -> None:
     """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored. `runs`: one
-    a node, since a minute.
+    a node, since a minute; `barred`: not offered, as their users have what they may.
     """
     await author.tree(document)
     await author.submit(*waiting, *runs)
@@ -64,6 +68,7 @@ async def decided(
         nodes=tuple(NodeState(node=node) for node in nodes),
         tree=QueueTree.of(parse(document).queues),
         pending=tuple(Pending(workload=made) for made in waiting),
+        barred=tuple(Pending(workload=made) for made in barred),
         admitted=tuple(running(made, {f"n{i}": 1}, since=NOW - 60) for i, made in enumerate(runs)),
     )
     made = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
@@ -94,6 +99,26 @@ async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author
     made = await plan(api, tree(a=6, b=8))
     assert made["impact"]["starts"]["count"] == 0
     assert [each["uid"] for each in made["impact"]["never"]["jobs"]] == ["a2"]
+
+
+def each(document: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """The same tree where each user of a may have so many."""
+    queues = document["queues"]
+    access = {"perUser": {"limits": {GPU: gpus}}}
+    return {**document, "queues": {**queues, A: {**queues[A], "access": access}}}
+
+
+async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient, author: Author) -> None:
+    """Who was not offered for its user's limit would be with a higher one, and never with one below what it asks."""
+    beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1)
+    waiting = (job("a1", A, 8), job("a2", A, 8))
+    owned = tuple(replace(made, user="eve") for made in waiting)
+    await decided(author, each(tree(a=32), 16), *owned, barred=(beside,))
+    raised = await plan(api, each(tree(a=32), 24))
+    assert [row["uid"] for row in raised["impact"]["starts"]["jobs"]] == ["a3"]
+    cut = await plan(api, each(tree(a=32), 4))
+    assert [row["uid"] for row in cut["impact"]["never"]["jobs"]] == ["a3"]
+    assert cut["impact"]["starts"]["count"] == 0
 
 
 async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Author) -> None:

@@ -108,10 +108,35 @@ async def test_a_limit_and_a_closed_queue_are_named(api: httpx2.AsyncClient, aut
     (row,) = (await api.get(f"/api/v1/queues/{A}/headroom")).json()["rows"]
     assert (row["mayStartNow"], row["own"], row["borrowable"]) == ("5", "2", "3")
     assert (row["cappedBy"], row["ancestor"]) == ("limit", A)
-    for path, said in ((B, "is held"), ("root.research", "takes no jobs itself")):
-        found = (await api.get(f"/api/v1/queues/{path}/headroom")).json()
-        assert said in found["text"]
-        assert {row["mayStartNow"] for row in found["rows"]} == {None}
+    closed = (await api.get(f"/api/v1/queues/{B}/headroom")).json()
+    (row,) = closed["rows"]
+    assert (row["mayStartNow"], row["pods"], row["cappedBy"], row["ancestor"]) == ("0", 0, "held", B)
+    assert f"{B} is held: nothing new starts there" in closed["text"]
+    inner = (await api.get("/api/v1/queues/root.research/headroom")).json()
+    (row,) = inner["rows"]
+    assert (row["mayStartNow"], row["below"], row["cappedBy"]) == (None, "32", "capacity")
+    assert "they go to the leaves below it. All of them together may start 32" in inner["text"]
+
+
+async def test_what_one_user_may_have_is_a_cap_of_theirs(shared: httpx2.AsyncClient, author: Author) -> None:
+    limited = {"users": ["alice"], "maxRuntime": "1h", "perUser": {"limits": {GPU: 12}}}
+    await author.tree(
+        {**TREE, "queues": {**TREE["queues"], A: {"namespaces": ["team-a"], "access": limited}}}
+    )
+    await decided(author, runs=[workload("a1", queue=A, gpus=5, user="alice")])
+    path = f"/api/v1/queues/{A}/headroom"
+    mine = (await shared.get(path, headers={"user": "alice"})).json()
+    assert [(r["mayStartNow"], r["cappedBy"], r["ancestor"]) for r in mine["rows"]] == [("7", "perUser", A)]
+    assert [r["room"] for r in mine["rows"][0]["rooms"] if r["perUser"]] == ["7"]
+    assert "what one user may have in root.research.team-a (perUser) is the cap" in mine["text"]
+    assert "Jobs must promise to end within 1h (maxRuntime)." in mine["text"]
+    other = (await shared.get(path, headers={"user": "root"})).json()
+    assert other["rows"][0]["mayStartNow"] == "12"
+    assert "root is not among those who may use it." in other["text"]
+    asked = (await shared.get(path, params={"user": "alice"}, headers={"user": "root"})).json()
+    assert asked["rows"] == mine["rows"]
+    denied = await shared.get(path, params={"user": "root"}, headers={"user": "alice"})
+    problem_of(denied, status=403, code="forbidden")
 
 
 @pytest.mark.parametrize(

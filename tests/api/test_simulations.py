@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.cycles.simulator import AT_ONCE
-from queuer.domain.queue import Order
+from queuer.domain.workload import Workload
 from queuer.solver.stored import encode
 from tests.api.identity import local
 from tests.api.problems import problem_of
@@ -20,10 +21,18 @@ from tests.api.test_visibility import USERS
 from tests.api.test_why import decided
 from tests.store.support import workload
 
-FREE = {
-    "apiVersion": "queuer.dev/v1", "kind": "QueueTree",
-    "queues": {"root": {"namespaces": ["team-a"]}},
+ROOT: dict[str, Any] = {"namespaces": ["team-a"]}
+FREE: dict[str, Any] = {
+    "apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": {"root": ROOT},
+    "topology": {"levels": ["topology.kubernetes.io/rack"]},
 }  # fmt: skip
+
+
+def ruled(**root: Any) -> dict[str, Any]:
+    """The tree with more said of its only queue."""
+    return {**FREE, "queues": {"root": {**ROOT, **root}}}
+
+
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1", "kind": "Job",
     "metadata": {"name": "train", "namespace": "team-a", "labels": {"queuer.dev/queue": "root"}},
@@ -36,15 +45,26 @@ JOB: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def keep(author: Author, *, order: Order = Order.PRIORITY) -> None:
-    """Two racks of two nodes of eight GPUs; another team's job of three nodes in one rack waits for ever."""
-    await author.tree(FREE)
+async def keep(author: Author, *also: Workload, tree: dict[str, Any] = FREE, **facts: Any) -> None:
+    """Two racks of two nodes of eight GPUs; another team's job of three nodes in one rack waits for ever. `also`: wait
+    too, `facts`: are told with the cycle.
+    """
+    await author.tree(tree)
     cycle = decided(
         workload("b1", queue="root", namespace="team-b", name="secret-b", pods=3, gpus=8, required="rack"),
-        order=order,
+        *also,
     )
     await author.cycle()
-    await author.keep(encode(cycle))
+    await author.keep(encode(replace(cycle, priorities={"": 0, "low": 1, "high": 5}, **facts)))
+
+
+async def ask(api: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
+    """The answer for a job of one node in root, unless said otherwise."""
+    asked = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a", **body}
+    found = await api.post("/api/v1/simulations", json=asked)
+    assert found.status_code == 200, found.text
+    told: dict[str, Any] = found.json()
+    return told
 
 
 async def rows(engine: AsyncEngine) -> list[int]:
@@ -69,7 +89,7 @@ async def test_a_job_would_start_wait_or_never_start(
     never = (await api.post("/api/v1/simulations", json={**shape, "shape": "3xgpu:8"})).json()
     assert (never["answer"], never["primary"]["token"]) == ("never", "TopologyPlacementFailed")
     assert never["wouldAdmit"][0]["change"] == "topology=any"
-    lower = {**FREE, "queues": {"root": {**FREE["queues"]["root"], "quota": [{"resource": GPU, "limit": 8}]}}}  # type: ignore[index]
+    lower = ruled(quota=[{"resource": GPU, "limit": 8}])
     cut = (await api.post("/api/v1/simulations", json={"job": JOB, "queueTree": lower})).json()
     assert (cut["answer"], cut["primary"]["token"]) == ("never", "ExceedsMaxQuota")
     other = (await api.post("/api/v1/simulations", json={"job": JOB, "queue": "root.zz"})).json()
@@ -81,26 +101,88 @@ async def test_who_is_in_the_way_is_not_named_to_others(
     engine: AsyncEngine, database_url: str, author: Author
 ) -> None:
     """And only those who may see a namespace's jobs may ask for one."""
-    await keep(author, order=Order.STRICT)
+    await keep(author, tree=ruled(policy={"order": "strict"}))
     app = create_app(engine, local(database_url), USERS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        found = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "alice"})
+        found = await client.post(
+            "/api/v1/simulations", json={"job": JOB, "priority": 0}, headers={"user": "alice"}
+        )
         assert found.json()["primary"]["token"] == "BehindInQueue"
         assert "secret-b" not in found.text
         denied = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "eve"})
         problem_of(denied, status=403, code="forbidden")
 
 
-async def test_a_priority_that_is_not_known_is_said_to_be_assumed(
-    api: httpx2.AsyncClient, author: Author
+async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author: Author) -> None:
+    """A class that is not there is told as intake would, with those that are."""
+    await keep(author, tree=ruled(access={"maxPriority": "low"}))
+    refused = (await api.post("/api/v1/simulations", json={"job": JOB})).json()
+    assert refused["answer"] == "never"
+    assert "priority 5 is above 1, the most that queue root allows" in refused["primary"]["text"]
+    assert (await ask(api, priority=1))["answer"] == "starts"
+    labels = {"queuer.dev/queue": "root", "queuer.dev/priority-class": "hihg"}
+    unknown = {**JOB, "metadata": {**JOB["metadata"], "labels": labels}}
+    found = await api.post("/api/v1/simulations", json={"job": unknown})
+    problem = problem_of(found, status=422, code="invalid_input")
+    assert "high" in problem["errors"][0]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("root", "asked", "answer", "token", "text"),
+    [
+        ({"access": {"users": ["bob"]}}, {"user": "alice"}, "never", "Misconfigured", "it is for user bob"),
+        ({"access": {"users": ["bob"]}}, {"user": "bob"}, "starts", None, ""),
+        ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["x"]}, "never", "Misconfigured", "for group ml"),
+        ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["ml"]}, "starts", None, ""),
+        ({"access": {"maxRuntime": "1h"}}, {}, "never", "Misconfigured", "promises no end"),
+        ({"access": {"maxRuntime": "1h"}}, {"maxRuntime": "30m"}, "starts", None, ""),
+        ({"access": {"maxPending": 1}}, {}, "waits", "BehindInQueue", "1 jobs of namespace team-a wait in root before"),
+        ({"state": "draining"}, {}, "never", "Misconfigured", "is draining and takes no new jobs"),
+        ({"state": "held"}, {}, "waits", "Suspended", "held"),
+        ({"access": {"perUser": {"limits": {GPU: 4}}}}, {}, "never", "ExceedsMaxQuota", "may have 4 at most in root"),
+        (
+            {"access": {"perUser": {"limits": {GPU: 8}}}}, {"user": "alice"}, "waits", "WaitingForQuota",
+            "user alice has 8 of 8 nvidia.com/gpu in root (perUser); this job asks 8.",
+        ),
+        ({"access": {"perUser": {"maxRunning": 1}}}, {"user": "alice"}, "waits", "WaitingForQuota", "has 1 of 1 jobs"),
+        ({"access": {"perUser": {"maxRunning": 1}}}, {"user": "carol"}, "starts", None, ""),
+    ],
+)  # fmt: skip
+async def test_the_answer_keeps_to_the_rules_of_the_queue(
+    api: httpx2.AsyncClient, author: Author, root: dict[str, Any], asked: dict[str, Any], answer: str,
+    token: str | None, text: str,
+) -> None:  # fmt: skip
+    """As intake and the limits of users do. A job of alice started in the cycle; it is not recorded yet."""
+    started = workload("a1", queue="root", user="alice", gpus=8)
+    await author.submit(started)
+    await keep(author, started, tree=ruled(**root))
+    found = await ask(api, **asked)
+    assert (found["answer"], (found["primary"] or {}).get("token")) == (answer, token)
+    assert text in (found["primary"] or {}).get("text", "")
+
+
+async def test_what_nobody_looked_at_is_said(api: httpx2.AsyncClient, author: Author) -> None:
+    await keep(author, unseen={"team-a": ("ResourceQuota",), "team-b": ("LimitRange",)})
+    found = await ask(api)
+    assert found["notConsidered"] == ["ResourceQuota"]
+    assert found["warnings"] == ["the ResourceQuotas of namespace team-a were not considered"]
+
+
+async def test_only_who_sees_all_jobs_asks_for_another_user(
+    engine: AsyncEngine, database_url: str, author: Author
 ) -> None:
-    """The job's class may let it start before others: who leaves the priority out is told."""
+    """The answer tells what that user has."""
     await keep(author)
-    found = (await api.post("/api/v1/simulations", json={"job": JOB})).json()
-    assert found["warnings"] == [
-        "the value of PriorityClass high is not known here: asked with priority 0; say `priority`"
-    ]
+    app = create_app(engine, local(database_url), USERS)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        for user, status in (("alice", 200), ("bob", 403)):
+            found = await client.post(
+                "/api/v1/simulations", json={**body, "user": user}, headers={"user": "alice"}
+            )
+            assert found.status_code == status, found.text
 
 
 async def test_nobody_asks_all_the_time(api: httpx2.AsyncClient, author: Author) -> None:
@@ -123,6 +205,7 @@ async def test_nobody_asks_all_the_time(api: httpx2.AsyncClient, author: Author)
         ({"shape": "8xtpu:8", "queue": "root", "namespace": "team-a"}, "shape"),
         ({"shape": "1xgpu:1", "queue": "root", "namespace": "team-a", "colour": 1}, "colour"),
         ({"shape": "1xgpu:1", "queue": "root", "namespace": "team-a", "priority": 1e300}, "priority"),
+        ({"shape": "1xgpu:1", "queue": "root", "namespace": "team-a", "groups": ["ml"]}, "groups"),
     ],
 )
 async def test_what_cannot_be_asked_is_told_by_field(
@@ -167,14 +250,12 @@ async def test_a_job_that_names_an_inner_queue_is_placed_by_rule(
     api: httpx2.AsyncClient, author: Author
 ) -> None:
     await keep(author)
-    ruled = {**FREE, "queues": {
-        "root": {**FREE["queues"]["root"], "placement": [{"namespace": "team-a", "queue": "root.new"}]},  # type: ignore[index]
+    new = {**FREE, "queues": {
+        "root": {**ROOT, "placement": [{"namespace": "team-a", "queue": "root.new"}]},
         "root.new": {},
     }}  # fmt: skip
-    found = (
-        await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5, "queueTree": ruled})
-    ).json()
+    found = (await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5, "queueTree": new})).json()
     assert found["answer"] == "starts"
-    elsewhere = {"queue": "root", "namespace": "team-b", "shape": "1xgpu:1", "queueTree": ruled}
+    elsewhere = {"queue": "root", "namespace": "team-b", "shape": "1xgpu:1", "queueTree": new}
     stays = (await api.post("/api/v1/simulations", json=elsewhere)).json()
     assert "none of its placement rules is for namespace team-b" in stays["primary"]["text"]

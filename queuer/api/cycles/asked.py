@@ -14,30 +14,36 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.queue import check_path
 from queuer.domain.workload import Workload
-from queuer.kube.keys import PRIORITY_CLASS, QUEUE
+from queuer.kube.keys import QUEUE
 from queuer.kube.kinds import BY_NAME
-from queuer.kube.workloads import NamespaceFacts, workload_of
+from queuer.kube.workloads import NamespaceFacts, priority_class, runtime_classes, workload_of
 from queuer.solver.simulate import UID
 
 _HIGHEST = 1_000_000_000
 FIELDS = (
-    "job", "shape", "queue", "namespace", "priority", "preemptible", "required", "preferred", "maxRuntime", "queueTree",
+    "job", "shape", "queue", "namespace", "user", "groups", "priority", "preemptible", "required", "preferred",
+    "maxRuntime", "queueTree",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`tree`: rules under which it is asked; None = those in force. `assumed`: what is not known here, as sentences."""
+    """`tree`: rules under which it is asked; None = those in force. `user`, `groups`: whose it is; None = the caller's.
+    `priority_class`: see `Case`. `assumed`: what is not known here, as sentences.
+    """
 
     workload: Workload
     tree: TreeDocument | None
+    user: str | None
+    groups: tuple[str, ...]
+    priority_class: str | None
     assumed: tuple[str, ...] = ()
 
 
 def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     """What a body asks. `resources`: those of the cluster. Raises InvalidInput with the fields.
 
-    LimitRanges, RuntimeClass overhead and the values of PriorityClasses are not known here: say `priority`.
+    LimitRanges and the overhead of RuntimeClasses are not known here.
     """
     problems = Problems()
     body = Reader(document, at="", known=FIELDS, problems=problems)
@@ -48,6 +54,9 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     if priority is not None and priority > _HIGHEST:
         problems.note("priority", f"is above {_HIGHEST}, the highest that a PriorityClass may have")
     queue, namespace = body.text("queue"), body.text("namespace")
+    user, groups = body.text("user"), body.texts("groups")
+    if groups and user is None:
+        problems.note("groups", "whose they are is not said", "give user, too")
     levels = {key: body.text(key) for key in ("required", "preferred")}
     runtime = body.duration("maxRuntime")
     tree = problems.attempt(lambda: _tree(body.values["queueTree"])) if body.said("queueTree") else None
@@ -55,13 +64,9 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
         body.need("queue")
         body.need("namespace")
     problems.settle()
-    whole = priority or 0
-    assumed: tuple[str, ...] = ()
+    named, assumed = "", tuple[str, ...]()
     if body.said("job"):
-        workload, classes = _job(body.values["job"], queue=queue, namespace=namespace, priority=whole)
-        if priority is None:
-            text = "the value of PriorityClass {} is not known here: asked with priority 0; say `priority`"
-            assumed = tuple(text.format(name[:60]) for name in classes)
+        workload, named, assumed = _job(body.values["job"], queue=queue, namespace=namespace)
     else:
         shape = parse_shape(str(body.values["shape"]), resources=resources)
         assert queue is not None
@@ -69,13 +74,20 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
         check_path(queue, field="queue")
         workload = Workload(
             uid=UID, kind="Job", namespace=namespace, name=UID, queue=queue, pod_sets=(shape,), submitted=0.0,
-            priority=whole,
         )  # fmt: skip
     told: dict[str, Any] = {key: level for key, level in levels.items() if level is not None}
     told |= {} if preemptible is None else {"preemptible": preemptible}
+    told |= {} if priority is None else {"priority": priority}
     told |= {} if runtime is None else {"max_runtime": runtime}
     workload = replace(workload, **told, uid=UID, hold=False)
-    return Asked(workload=replace(workload, estimate=workload.max_runtime), tree=tree, assumed=assumed)
+    return Asked(
+        workload=replace(workload, estimate=workload.max_runtime),
+        tree=tree,
+        user=user,
+        groups=groups,
+        priority_class=named if priority is None else None,
+        assumed=assumed,
+    )
 
 
 def _tree(document: Any) -> TreeDocument:
@@ -86,10 +98,8 @@ def _tree(document: Any) -> TreeDocument:
         raise InvalidInput(*(replace(p, field=f"queueTree.{p.field}") for p in error.problems)) from error
 
 
-def _job(
-    manifest: Any, *, queue: str | None, namespace: str | None, priority: int
-) -> tuple[Workload, list[str]]:
-    """The workload, and the PriorityClasses that the manifest names."""
+def _job(manifest: Any, *, queue: str | None, namespace: str | None) -> tuple[Workload, str, tuple[str, ...]]:
+    """The workload, the PriorityClass that orders it, and what is assumed."""
     kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
     if kind is None:
         found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
@@ -110,7 +120,8 @@ def _job(
             meta, labels=labels, namespace=namespace or meta.namespace or "default"
         ),
     )
-    pods = (role.template.spec.priority_class_name for role in kind.roles(job))
-    classes = sorted({name for name in (labels.get(PRIORITY_CLASS), *pods) if name})
-    facts = NamespaceFacts(priorities=dict.fromkeys(classes, priority), default_priority=priority)
-    return workload_of(kind, job, facts=facts), classes
+    named = priority_class(kind, job) or ""
+    facts = NamespaceFacts(priorities={named: 0})  # its value is found where the cycle is known
+    text = "RuntimeClass {} is taken to have no overhead"
+    assumed = tuple(text.format(name[:60]) for name in sorted(runtime_classes(kind, job)))
+    return workload_of(kind, job, facts=facts), named, assumed

@@ -46,7 +46,11 @@ class Simulation(Model):
 
     answer: Answer
     label: str = Field(description="How far this can be relied on.")
-    warnings: list[str] = Field(default=[], description="What was assumed, as it is not known here.")
+    warnings: list[str] = Field(default=[], description="What was assumed or not considered, in sentences.")
+    not_considered: list[str] = Field(
+        default=[],
+        description="Kinds of objects in the namespace that may stand against the job, and that nobody looked at.",
+    )
     cycle: int
     as_of: datetime
     places: list[Place] = Field(default=[], description="Where it would start.")

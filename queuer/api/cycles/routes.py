@@ -21,6 +21,7 @@ from queuer.store.pastcycles import PastCycle
 
 router = APIRouter(prefix=PREFIX, tags=["cycles"])
 READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
+BUNDLE = "application/octet-stream"
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
@@ -76,12 +77,30 @@ async def replay_cycle(engine: Engine, newest: NewestCycle, asker: Asking, id: N
         row = await newest.read(connection)
     found = await newest.ask(row, _replayed) if number == id else None
     if found is None or found.cycle != id:
-        kept = "none is" if number is None else f"{number} is"
-        raise NotFound(
-            f"cycle {id} is not stored: {kept}",
-            hint="the controller keeps others as files, for queuer sim cycle",
-        )
+        raise _not_stored(id, number)
     return found
+
+
+@router.get("/cycles/{id}/bundle", response_class=Response, responses={200: {"content": {BUNDLE: {}}}})
+async def get_bundle(snapshot: Snapshot, asker: Asking, id: Number) -> Response:
+    """What the decision was given and answered, as the file of which `queuer cycles replay FILE` makes it anew.
+
+    Only the newest one is stored.
+    """
+    await asker.require(READ)
+    row = await stored.newest(snapshot)
+    if row is None or row.cycle != id:
+        raise _not_stored(id, None if row is None else row.cycle)
+    name = f'attachment; filename="cycle-{id}.qcycle"'
+    return Response(row.body, media_type=BUNDLE, headers={"Content-Disposition": name})
+
+
+def _not_stored(id: int, number: int | None) -> NotFound:
+    kept = "none is" if number is None else f"{number} is"
+    return NotFound(
+        f"cycle {id} is not stored: {kept}",
+        hint="the controller keeps others as files, for queuer cycles replay",
+    )
 
 
 def _replayed(number: int, cycle: StoredCycle) -> models.Replay:

@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
+from queuer.api.cycles.judged import Case
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
-from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
 from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.api.workloads.detail import Detail
@@ -22,13 +23,14 @@ from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict
-from queuer.domain.usable import check_queue, placed
+from queuer.domain.usable import placed
 from queuer.domain.veil import namespaces, veiled
+from queuer.domain.workload import Workload
 from queuer.solver.records import Assignment
 from queuer.solver.simulate import Question, Simulated
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Rules
-from queuer.store import lookup, queues
+from queuer.store import lookup, queues, waiting
 from queuer.store.changeset import flavors_after, queues_after, topology_after
 from queuer.store.config import load_config
 
@@ -36,7 +38,8 @@ router = APIRouter(prefix=PREFIX, tags=["simulations"])
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "`job` (a manifest) or `shape` with `queue` and `namespace`; `queueTree`: a changed tree.",
+        "description": "`job` (a manifest) or `shape` with `queue` and `namespace`; `user` and `groups`: whose it "
+        "is, default the caller's; `queueTree`: a changed tree.",
         "content": {media: {"schema": {"type": "object"}} for media in (JSON, YAML)},
     }
 }
@@ -53,37 +56,53 @@ async def simulate(
         known = {resource for amounts in (newest.capacity.values() if newest else ()) for resource in amounts}
         with pointers.placed(document):
             asked = asked_of(document, resources=known)
-        config = await load_config(connection)
         rules = await _rules(connection, asked)
+        workload, groups = _whose(asked, asker.caller, rules.tree)
+        ahead = await waiting.in_line(connection, queue=workload.queue, namespace=workload.namespace)
         leader = await controller(connection, stale_after=settings.stale_after)
-    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
-    tree, caller = rules.tree if rules else config.tree, asker.caller
-    workload = placed(replace(asked.workload, user=caller.name), caller.groups, tree)
-    wrong = check_queue(workload, tree)
-    question = Question(workload=workload, rules=rules)
+    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=workload.namespace))
+    if asked.user not in (None, asker.caller.name):
+        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+    case = Case(
+        question=Question(workload=workload, rules=rules),
+        groups=groups,
+        priority_class=asked.priority_class,
+        ahead=ahead,
+    )
     try:
-        found = await simulator.ask(engine, asker.caller.name, question)
+        found = await simulator.ask(engine, asker.caller.name, case)
     except UnsoundPlan as error:
         raise Unavailable(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"
         ) from error
     if found is None:
         raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
-    number, at, said = found
-    if wrong is not None:
-        said = Simulated(explanation=wrong)
-    answer = await _answer(number, at, said, asker)
-    return answer.model_copy(update={"warnings": list(asked.assumed), "controller": leader})
+    number, at, judged = found
+    answer = await _answer(number, at, judged.said, asker)
+    unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in judged.unseen]
+    told = {
+        "warnings": [*asked.assumed, *unseen],
+        "not_considered": list(judged.unseen),
+        "controller": leader,
+    }
+    return answer.model_copy(update=told)
 
 
-async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:
-    """The rules after the document's changes. Raises InvalidInput where they would be wrong."""
+def _whose(asked: Asked, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
+    """The workload as its user's, in the queue to which placement rules hand it, and their groups."""
+    user, groups = (caller.name, caller.groups) if asked.user is None else (asked.user, asked.groups)
+    return placed(replace(asked.workload, user=user), groups, tree), tuple(groups)
+
+
+async def _rules(connection: AsyncConnection, asked: Asked) -> Rules:
+    """The rules in force, after the document's changes. Raises InvalidInput where they would be wrong."""
+    config = await load_config(connection)
     if asked.tree is None:
-        return None
+        return Rules(tree=config.tree, flavors=config.flavors, topology=config.topology)
     changeset = await queues.plan(connection, asked.tree, writer=ManagedBy.API)
     if changeset.problems:
         raise InvalidInput(*changeset.problems)
-    config, changes = await load_config(connection), changeset.changes
+    changes = changeset.changes
     return Rules(
         tree=QueueTree.of(queues_after(config, changes).values()),
         flavors=flavors_after(config, changes),

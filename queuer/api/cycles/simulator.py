@@ -18,11 +18,11 @@ from typing import IO, cast
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.cycles.judged import Case, Judged
 from queuer.api.cycles.worker import Answer, read
 from queuer.api.http.problems import TooMany
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.solver.process import wire
-from queuer.solver.simulate import Question, Simulated
 from queuer.store import stored
 from queuer.store.engine import begin
 
@@ -45,9 +45,7 @@ class Simulator:
         self._clock = clock
         self._budgets: dict[str, tuple[float, float]] = {}  # by caller: questions left, at a time
 
-    async def ask(
-        self, engine: AsyncEngine, caller: str, question: Question
-    ) -> tuple[int, float, Simulated] | None:
+    async def ask(self, engine: AsyncEngine, caller: str, case: Case) -> tuple[int, float, Judged] | None:
         """The number and time of the newest cycle with the answer on it; None = no cycle is stored. Raises TooMany,
         Unavailable, and what the decision refuses.
         """
@@ -57,7 +55,7 @@ class Simulator:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._ask(engine, question)
+                return await self._ask(engine, case)
         finally:
             self._waiting -= 1
 
@@ -74,7 +72,7 @@ class Simulator:
                 hint="ask again in some seconds",
             )
 
-    async def _ask(self, engine: AsyncEngine, question: Question) -> tuple[int, float, Simulated] | None:
+    async def _ask(self, engine: AsyncEngine, case: Case) -> tuple[int, float, Judged] | None:
         child = self._child
         if child is None or child.process.poll() is not None:
             child = self._child = _Child()
@@ -85,8 +83,8 @@ class Simulator:
             return None
         if row is not None:
             child.told(row.cycle, row.at)
-        said = await asyncio.to_thread(child.answer, (None if row is None else row.body, question))
-        if isinstance(said, Simulated):
+        said = await asyncio.to_thread(child.answer, (None if row is None else row.body, case))
+        if isinstance(said, Judged):
             return child.cycle, child.at, said
         child.cycle = 0  # whatever went wrong, it is told the cycle again
         if isinstance(said, QueuerError):
@@ -112,7 +110,7 @@ class _Child:
         """Which cycle comes with the next question."""
         self.cycle, self.at = cycle, at
 
-    def answer(self, asked: tuple[bytes | None, Question]) -> Answer:
+    def answer(self, asked: tuple[bytes | None, Case]) -> Answer:
         """The answer; a process that is late is killed."""
         watch = threading.Timer(WITHIN, self.process.kill)
         watch.daemon = True

@@ -6,13 +6,14 @@ import gc
 import os
 from typing import BinaryIO
 
+from queuer.api.cycles.judged import Case, Judged, judge
 from queuer.domain.errors import QueuerError
 from queuer.solver.process import wire
 from queuer.solver.process.serving import pipes
-from queuer.solver.simulate import Question, Simulated, Simulations
-from queuer.solver.stored import decode
+from queuer.solver.simulate import Simulations
+from queuer.solver.stored import StoredCycle, decode
 
-Answer = Simulated | QueuerError | str
+Answer = Judged | QueuerError | str
 """What came of a question; text: an error that is none of ours."""
 
 
@@ -33,21 +34,22 @@ def main() -> None:
     os.nice(10)  # decisions come first
     gc.disable()
     questions, answers = pipes()
-    known: Simulations | None = None
+    known: tuple[StoredCycle, Simulations] | None = None
     while True:
         try:
             asked = read(questions)
         except EOFError:
             return
         assert isinstance(asked, tuple)
-        body, question = asked
+        body, case = asked
         said: Answer
         try:
             if body is not None:
-                known = Simulations(decode(body, name="stored cycle"))
+                cycle = decode(body, name="stored cycle")
+                known = cycle, Simulations(cycle)
             assert known is not None
-            assert isinstance(question, Question)
-            said = known.ask(question)
+            assert isinstance(case, Case)
+            said = judge(*known, case)
         except QueuerError as error:
             said = error
         except Exception as error:  # noqa: BLE001 - told to the parent

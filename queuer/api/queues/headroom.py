@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from queuer.api.queues import models
 from queuer.api.words import instant
 from queuer.domain.asked import parse_amounts
+from queuer.domain.fields import format_duration
 from queuer.domain.flavors import allowed_flavors
+from queuer.domain.per_user import Share
 from queuer.domain.quantity import Resources, format_quantity, format_resources
-from queuer.domain.queue import QueueState
+from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.workload import PodSet
 from queuer.solver.headroom import Bound, Cap, Headroom, headroom, own, pod_of
 from queuer.solver.standing import Standing
@@ -19,23 +22,41 @@ FLAVORS, RESOURCES = 4, 4
 _NOT_ASKED = ("pods", "ephemeral-storage")
 
 
-def told(number: int, standing: Standing, path: str, shape: str | None) -> models.Headroom | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """Of whose job it is asked. `groups`: None = not known."""
+
+    user: str
+    groups: tuple[str, ...] | None
+
+
+def told(number: int, standing: Standing, path: str, shape: str | None, who: Who) -> models.Headroom | None:
     """The answer for a queue; None where the cycle did not know it. Raises InvalidInput for a wrong shape."""
     tree = standing.state.book.tree
     if path not in tree:
         return None
     given = None if shape is None else parse_amounts(shape, resources=standing.state.nodes.resources)
-    open_ = tree.is_leaf(path) and tree.effective_state(path) is QueueState.OPEN
-    rows = [row for pod in _pods(standing, path, given) for row in _rows(standing, path, pod, starts=open_)]
-    if not tree.is_leaf(path):
-        text = [f"{path} takes no jobs itself; ask for one of the leaves below it."]
-    elif not open_:
-        text = [f"{path} is {tree.effective_state(path)}: nothing new starts there."]
-    else:
-        text = [_sentence(path, row) for row in rows] or [f"{path} allows no flavor that has a node."]
+    leaf = tree.is_leaf(path)
+    rows = [row for pod in _pods(standing, path, given) for row in _rows(standing, path, pod, who, leaf=leaf)]
+    say = _sentence if leaf else _sentence_below
+    text = [say(path, row) for row in rows] or [f"{path} allows no flavor that has a node."]
+    if not leaf:
+        text.insert(0, f"{path} takes no jobs itself: they go to the leaves below it.")
+    elif not rows and (state := tree.effective_state(path)) is not QueueState.OPEN:
+        text = [f"{path} is {state}: nothing new starts there."]
+    text += _asked_of_jobs(tree, path, who) if leaf else ()
     return models.Headroom(
         queue=path, text=" ".join(text), rows=rows, cycle=number, as_of=instant(standing.now)
     )
+
+
+def _asked_of_jobs(tree: QueueTree, path: str, who: Who) -> Iterator[str]:
+    """What a job must keep to beside its size."""
+    access = tree.access(path)
+    if who.groups is not None and not access.admits(who.user, who.groups):
+        yield f"{who.user} is not among those who may use it."
+    if access.max_runtime is not None:
+        yield f"Jobs must promise to end within {format_duration(access.max_runtime)} (maxRuntime)."
 
 
 def _pods(standing: Standing, path: str, given: Resources | None) -> list[Resources]:
@@ -48,20 +69,20 @@ def _pods(standing: Standing, path: str, given: Resources | None) -> list[Resour
     return [pod_of(name) for name in names if name in nodes.column][:RESOURCES]
 
 
-def _rows(standing: Standing, path: str, pod: Resources, *, starts: bool) -> Iterator[models.HeadroomRow]:
+def _rows(
+    standing: Standing, path: str, pod: Resources, who: Who, *, leaf: bool
+) -> Iterator[models.HeadroomRow]:
     state = standing.state
     probe = PodSet(name="main", count=1, requests=pod)
     flavors = allowed_flavors(probe, queue=path, tree=state.book.tree, flavors=state.snapshot.flavors)
     for flavor in [f for f in flavors if state.nodes.in_flavor[f].any()][:FLAVORS]:
-        found = headroom(standing, path, pod, flavor=flavor, levels=starts)
+        found = headroom(standing, path, pod, flavor=flavor, user=who.user)
         for resource in pod:
             if resource != "pods" or len(pod) == 1:
-                yield _row(standing, path, resource, found, starts=starts)
+                yield _row(standing, path, resource, found, leaf=leaf)
 
 
-def _row(
-    standing: Standing, path: str, resource: str, found: Headroom, *, starts: bool
-) -> models.HeadroomRow:
+def _row(standing: Standing, path: str, resource: str, found: Headroom, *, leaf: bool) -> models.HeadroomRow:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=resource)
 
@@ -76,11 +97,15 @@ def _row(
         own=text(unused),
         borrowable=text(max(0, may - unused)),
         free=text(found.free[resource]),
-        rooms=[_room(bound) for bound in found.bounds if bound.account[1] == resource],
-        pods=found.pods if starts else None,
-        may_start_now=text(may) if starts else None,
-        capped_by=found.cap if starts else None,
-        ancestor=found.ancestor if starts else None,
+        rooms=[
+            *(_room(bound) for bound in found.bounds if bound.account[1] == resource),
+            *(_share(share) for share in found.shares if share.resource == resource),
+        ],
+        pods=found.pods if leaf else None,
+        may_start_now=text(may) if leaf else None,
+        below=None if leaf else text(may),
+        capped_by=found.cap,
+        ancestor=found.ancestor,
         largest_gang=dict(found.levels),
     )
 
@@ -96,17 +121,41 @@ def _room(bound: Bound) -> models.Room:
     )
 
 
+def _share(share: Share) -> models.Room:
+    return models.Room(
+        queue=share.queue,
+        flavor=None,
+        limit=format_quantity(share.limit, resource=share.resource),
+        room=format_quantity(share.room, resource=share.resource),
+        live=False,
+        per_user=True,
+    )
+
+
+_WHY = {
+    Cap.LIMIT: "the limit of {} is the cap",
+    Cap.PER_USER: "what one user may have in {} (perUser) is the cap",
+    Cap.HELD: "{} is held: nothing new starts there",
+    Cap.DRAINING: "{} is draining: nothing new starts there",
+    Cap.CAPACITY: "free capacity is the cap",
+    Cap.LINE: "its order is strict, and others wait there already",
+    Cap.PLACEMENT: "more is free, but not where one job could use it now",
+}
+
+
 def _sentence(path: str, row: models.HeadroomRow) -> str:
-    where = "" if row.flavor == "default" else f" on {row.flavor}"
-    why = {
-        Cap.LIMIT: f"the limit of {row.ancestor} is the cap",
-        Cap.CAPACITY: "free capacity is the cap",
-        Cap.LINE: "its order is strict, and others wait there already",
-        Cap.PLACEMENT: "more is free, but not where one job could use it now",
-        None: "",
-    }[row.capped_by]
     borrows = f", {row.borrowable} of it borrowed" if row.borrowable != "0" else ""
     gangs = ", ".join(f"{pods} in one {level.rpartition('/')[2]}" for level, pods in row.largest_gang.items())
     inside = f" Largest gang: {gangs}." if gangs and row.pods else ""
     each = ", ".join(f"{amount} {name}" for name, amount in row.pod.items() if name != "pods")
-    return f"{path} may start {row.may_start_now} {row.resource}{where} now{borrows}, in pods of {each}; {why}.{inside}"
+    amount = f"{row.may_start_now} {_what(row)} now{borrows}, in pods of {each}"
+    return f"{path} may start {amount}; {_WHY[row.capped_by].format(row.ancestor)}.{inside}"
+
+
+def _sentence_below(_: str, row: models.HeadroomRow) -> str:
+    why = _WHY[row.capped_by].format(row.ancestor)
+    return f"All of them together may start {row.below} {_what(row)} now at most; {why}."
+
+
+def _what(row: models.HeadroomRow) -> str:
+    return row.resource if row.flavor == "default" else f"{row.resource} on {row.flavor}"

@@ -99,13 +99,16 @@ class QueueList(Page):
 
 
 class Room(Model):
-    """What a limit on the path leaves one job. `live`: the limit is the live capacity."""
+    """What a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`: it is that of one
+    user.
+    """
 
     queue: str
     flavor: str | None
     limit: str
     room: str
     live: bool
+    per_user: bool = False
 
 
 class HeadroomRow(Model):
@@ -125,9 +128,12 @@ class HeadroomRow(Model):
     free: str = Field(description="On nodes of the flavor that may be used, whatever limits say.")
     rooms: list[Room] = Field(description="Limits on the path, from the leaf up.")
     pods: int | None
-    may_start_now: str | None = Field(description="Null where the queue starts nothing.")
-    capped_by: Cap | None
-    ancestor: str | None = Field(description="Whose limit is the cap.")
+    may_start_now: str | None = Field(description="Null where the queue takes no jobs itself.")
+    below: str | None = Field(
+        description="Of such a queue: what its limits and the nodes leave to all below it together."
+    )
+    capped_by: Cap
+    ancestor: str | None = Field(description="Whose limit or state is the cap.")
     largest_gang: dict[str, int]
 
 

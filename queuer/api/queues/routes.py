@@ -25,7 +25,7 @@ from queuer.api.http.lists import (
 )
 from queuer.api.http.times import Instant
 from queuer.api.identity.names import told
-from queuer.api.identity.rights import Asker
+from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.live.controller import controller
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
@@ -106,20 +106,27 @@ async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Que
 @router.get("/queues/{path}/headroom")
 async def get_headroom(
     engine: Engine,
+    asker: Asking,
     standing: Standing,
     settings: Settings,
     path: str,
     shape: Annotated[str | None, Query(description="One pod, e.g. `nvidia.com/gpu:8,cpu:16`.")] = None,
+    user: Annotated[str | None, Query(max_length=512, description="Whose job. Default: who asks.")] = None,
 ) -> models.Headroom:
     """How much one job may start now by resource and flavor, what is its own, and what keeps it from more.
 
     A probe job gets it from the decision on the newest stored cycle. Nobody is evicted for it, and nothing reserved.
     """
+    caller = asker.caller
+    who = headroom.Who(user=caller.name, groups=caller.groups)
+    if user not in (None, caller.name):
+        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+        who = headroom.Who(user=user or "", groups=None)
     async with one_view(engine) as connection:
         await views.check_queue(connection, path)
         row = await standing.read(connection)
         leader = await controller(connection, stale_after=settings.stale_after)
-    found = await standing.ask(row, lambda number, there: headroom.told(number, there, path, shape))
+    found = await standing.ask(row, lambda number, there: headroom.told(number, there, path, shape, who))
     if found is None:
         found = models.Headroom(queue=path, text=_NO_CYCLE, rows=[], cycle=None, as_of=None)
     return found.model_copy(update={"controller": leader})

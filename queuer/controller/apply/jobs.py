@@ -65,6 +65,10 @@ class ClusterJobs:
         """What the job's meaning depends on beside itself."""
         return self._facts.of(job.namespace)
 
+    def known(self) -> Facts:
+        """What the meaning of all jobs depends on."""
+        return self._facts
+
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
         return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import highest_priority
 from queuer.controller.landing.settle import evicting
 from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live
@@ -22,6 +21,7 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.workload import Cause, State, Workload
+from queuer.kube.checks import highest_priority
 from queuer.store.commands import Command
 from queuer.store.cycles import NewEviction
 from queuer.store.tables import CommandOutcome, CommandVerb

@@ -23,6 +23,7 @@ from queuer.controller.health.probes import Health
 from queuer.controller.ledger.commit import Mishandled, commit
 from queuer.controller.ledger.new_cycle import NewCycle, undecided
 from queuer.controller.logs import logger
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.term import Term
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
@@ -64,10 +65,8 @@ class Decisions:
         self.effort = 0.0
         self._asked: Asked | None = None
         self._made: asyncio.Task[Plan | None] | None = None
-        self._nodes: tuple[object, object] = (
-            {},
-            term.state.out_of_use,
-        )  # as last written; nothing of it at first
+        self._nodes: tuple[object, object] = {}, out_of_use(term.state)
+        """Capacity and nodes out of use as last written; no capacity at first."""
         self._noted = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
@@ -122,12 +121,12 @@ class Decisions:
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
                     barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
-                    barred |= beyond((live for live in waiting if live.uid not in barred), state)
-                    snapshot = take(state, now=now, barred=barred)
+                    limited = beyond((live for live in waiting if live.uid not in barred), state)
+                    snapshot = take(state, now=now, barred=barred, beyond=limited)
             except Mishandled as error:
                 self._term.set_aside(error.found)
             else:
-                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred)
+                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred | limited)
 
     async def _decide(self, asked: Asked) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""
@@ -150,8 +149,11 @@ class Decisions:
         return plan
 
     def _stored(self, asked: Asked, plan: Plan | None) -> StoredCycle:
-        seed = self._term.settings.seed
-        return StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=self._budget, plan=plan)
+        facts = self._term.jobs.known()
+        return StoredCycle(
+            snapshot=asked.snapshot, now=asked.at, seed=self._term.settings.seed, budget=self._budget, plan=plan,
+            priorities=facts.values(), unseen=facts.unseen(),
+        )  # fmt: skip
 
     async def _conclude(self, plan: Plan | None) -> None:
         """Commit what changes by a plan, and keep the decision for whoever asks why."""
@@ -227,7 +229,7 @@ class Decisions:
     async def _note_capacity(self) -> None:
         """Write down that capacity, or what is out of use, changed, where no decision is under way that would."""
         term, now = self._term, self._term.clock()
-        nodes = term.state.capacity_by_flavor, term.state.out_of_use
+        nodes = term.state.capacity_by_flavor, out_of_use(term.state)
         if nodes == self._nodes or now < self._noted + NOTED:
             return
         self._nodes, self._noted = nodes, now

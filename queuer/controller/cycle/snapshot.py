@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
@@ -23,17 +23,22 @@ still runs, unmounts and reports before the object goes.
 """
 
 
-def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
+def take(
+    state: ClusterState, *, now: float, barred: Container[str] = (), beyond: Collection[str] = ()
+) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
-    `barred`: uids of waiting workloads that are not offered. Raises Mishandled naming a workload that is not set aside
-    yet and of which no entry can be made; one that is counts in full.
+    `barred`, `beyond`: uids of waiting workloads that are not offered, the latter as their users have what they may.
+    Raises Mishandled naming a workload that is not set aside yet and of which no entry can be made; one that is counts
+    in full.
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
     charged = sorted(uid for uid in state.holds if state.live[uid].workload.queue in rules.tree)
     waiting = sorted(
-        uid for uid, live in state.live.items() if uid not in barred and offered(live, state, now=now)
+        uid
+        for uid, live in state.live.items()
+        if uid not in barred and uid not in beyond and offered(live, state, now=now)
     )
     admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
     pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
@@ -48,6 +53,10 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
         flavors=rules.flavors,
         admitted=admitted,
         pending=pending,
+        barred=tuple(
+            replace(_pending(live, now=now), hopeless=live.hopeless)
+            for live in (state.live[uid] for uid in sorted(beyond))
+        ),
         bonds=tuple(b for b in state.bonds if b.uid in known),
         reservations=tuple(r for r in state.reservations if r.uid in known),
         past=state.past,

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
@@ -22,6 +21,7 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
+from queuer.kube.checks import beyond, check
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -65,11 +65,8 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     return replace(live, barred=Barred.BEYOND, explanation=never or _beyond(own.queue, own.namespace, most))
 
 
-@cache
-def _beyond(queue: str, namespace: str, most: int) -> Explanation:
-    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
-    said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
-    return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
+_beyond = cache(beyond)
+"""One explanation for all of a line."""
 
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
@@ -77,11 +74,15 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     override = None if known is None else known.override
     workload, problems = jobs.reading(job)
     workload = overridden(workload, override)
-    wrong = check(
-        workload, state.rules, state.nodes.values(), facts=jobs.facts(job), before=known, groups=job.groups,
-        problems=problems,
+    rules, waits = state.rules, known is not None and waits_in(workload.queue, known)
+    fault = check(
+        workload, rules.tree, rules.topology, state.nodes.values(), facts=jobs.facts(job), groups=job.groups,
+        waits=waits, problems=problems,
     )  # fmt: skip
-    barred, explanation = wrong or (None, None)
+    barred, explanation = None, None
+    if fault is not None:
+        barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
+        explanation = fault.explanation
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
     if known is None:
@@ -100,6 +101,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and known.rest is not None:
         explanation = resting(known)
     return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
+
+
+def waits_in(queue: str, known: Live) -> bool:
+    """Whether it has been let into this queue."""
+    return known.workload.queue == queue and known.barred is not Barred.DRAINING
 
 
 def _on_hold(override: Override | None) -> Explanation:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.domain.override import Override
+from queuer.domain.per_user import hopeless
 from queuer.domain.reasons import Explanation
-from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
 from queuer.store.tables import Barred
@@ -56,10 +56,6 @@ class Placement:
     def hosts(self) -> frozenset[str]:
         """The nodes that the plan uses."""
         return frozenset(node for a in self.assignments for node in a.nodes)
-
-
-_WHOSE = frozenset({"perUser", "resourceQuota"})
-"""Parameters of what one user, or one namespace, may not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +126,7 @@ class Live:
     @property
     def hopeless(self) -> bool:
         """Whether it waits, and was told that it can never start on these nodes and queues, whoever's it is."""
-        why = None if self.explanation is None or not self.in_line else self.explanation.primary
-        return why is not None and _WHOSE.isdisjoint(why.params) and impossible(why)
+        return self.in_line and hopeless(self.explanation)
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
@@ -385,21 +384,3 @@ class ClusterState:
             rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
             self._outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
         return self._outlook
-
-    @property
-    def out_of_use(self) -> Mapping[str, Any]:
-        """How many of these nodes take no pods, and what is free there, as `{cordoned, notReady, free}`.
-
-        One that is both is not ready. `free`: by resource, base units.
-        """
-        out = [
-            node
-            for node in self.nodes.values()
-            if (node.unschedulable or not node.ready) and flavor_of(node, self.rules.flavors) is not None
-        ]
-        free: dict[str, int] = {}
-        for node in out:
-            used = self.pods.used(node.name)
-            free = add(free, {r: max(0, n - used.get(r, 0)) for r, n in node.allocatable.items()})
-        ready = sum(node.ready for node in out)
-        return {"cordoned": ready, "notReady": len(out) - ready, "free": free}

@@ -33,6 +33,23 @@ class Facts:
             schedulers=self.schedulers,
         )
 
+    def values(self) -> dict[str, int]:
+        """The value of each PriorityClass; of `""` that of jobs that name none."""
+        facts = self.of("")
+        return {**facts.priorities, "": facts.default_priority}
+
+    def unseen(self) -> dict[str, tuple[str, ...]]:
+        """By namespace the kinds of its objects that bear on its jobs, beside the queues."""
+        limits = {r.metadata.namespace for r in self.limit_ranges.values()}
+        quotas = {r.metadata.namespace for r in self.resource_quotas.values()}
+        return {
+            name: (
+                *(["LimitRange"] if name in limits else ()),
+                *(["ResourceQuota"] if name in quotas else ()),
+            )
+            for name in sorted(limits | quotas)
+        }
+
     def opted_in(self) -> frozenset[str]:
         """Names of the namespaces whose labelled jobs are ours to touch."""
         return frozenset(

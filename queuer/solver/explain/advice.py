@@ -19,6 +19,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of
+from queuer.solver.offered import offered
 from queuer.solver.records import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
@@ -33,7 +34,7 @@ class Aftermath:
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
-        self.now, self._seed = now, seed
+        self.now, self._seed, self._plan = now, seed, plan
         offered = {p.workload.uid: p for p in snapshot.pending}
         self.started = {admission.uid for admission in plan.admissions}
         self.pending = {uid: p for uid, p in offered.items() if uid not in self.started}
@@ -69,6 +70,8 @@ class Aftermath:
         snapshot = replace(snapshot, tree=tree or snapshot.tree)
         if gone is not None:
             snapshot = _without(snapshot, gone)
+        if all_:  # who leaves may leave room to others of its user
+            snapshot, _ = offered(snapshot, self._plan)
         arrays = (self._whole if all_ else self._arrays).follow(snapshot)
         try:
             plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)

@@ -21,6 +21,7 @@ from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
+from queuer.controller.watch.facts import Facts
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
@@ -96,7 +97,7 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     state.job_changed(job)
     state.take_unread(99), state.take_touched(99)
 
-    jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {})
+    jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {}, known=Facts)
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,

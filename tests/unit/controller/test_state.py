@@ -10,17 +10,18 @@ import pytest
 
 from queuer.controller.cycle.snapshot import SLACK, take
 from queuer.controller.failpoints import Deed, Failpoints, Point
-from queuer.controller.intake.checks import check
+from queuer.controller.intake.read import waits_in
 from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
-from queuer.domain.reasons import Explanation
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.checks import check
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Assignment
 from queuer.store.tables import Barred
@@ -38,6 +39,13 @@ WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a.one", submitted=0.0,
     pod_sets=(PodSet(name="main", count=3, requests=GPU),),
 )  # fmt: skip
+
+
+def laws(rules: Rules) -> tuple[QueueTree, Topology]:
+    """What of them a job is checked against."""
+    return rules.tree, rules.topology
+
+
 JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
 
 
@@ -232,9 +240,9 @@ def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
 def test_what_cannot_start_is_told_with_the_nearest_right_answer(
     change: dict[str, str], expected: str
 ) -> None:
-    found = check(replace(WORKLOAD, **change), RULES, [node("n1")], facts=NamespaceFacts(), before=None)  # type: ignore[arg-type]
+    found = check(replace(WORKLOAD, **change), *laws(RULES), [node("n1")], facts=NamespaceFacts())  # type: ignore[arg-type]
     assert found is not None
-    assert expected in found[1].primary.text
+    assert expected in found.explanation.primary.text
 
 
 FACTS = NamespaceFacts(priorities={"low": 1, "high": 100, "top": 900, "system-node-critical": 2_000_001_000})
@@ -257,12 +265,12 @@ def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
     """A class that is not there bounds like none, so that its deletion lets nobody pass and holds no plain job."""
     queues = [replace(queue, access=Access(max_priority=highest)) for queue in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
-    found = check(replace(WORKLOAD, priority=priority), rules, [], facts=FACTS, before=None)
+    found = check(replace(WORKLOAD, priority=priority), *laws(rules), [], facts=FACTS)
     if expected is None:
         assert found is None
     else:
         assert found is not None
-        assert expected in found[1].primary.text
+        assert expected in found.explanation.primary.text
 
 
 ACCESSES = [
@@ -289,8 +297,8 @@ def test_who_may_not_use_a_queue_is_told_who_may_and_what_is_nearest(
 ) -> None:
     rules = replace(RULES, tree=QueueTree.of(ACCESSES))
     asked = replace(WORKLOAD, queue="root.one", namespace="ns", user=user)
-    found = check(asked, rules, [], facts=NamespaceFacts(), before=None, groups=groups)
-    assert (None if found is None else found[1].primary.text) == expected
+    found = check(asked, *laws(rules), [], facts=NamespaceFacts(), groups=groups)
+    assert (None if found is None else found.explanation.primary.text) == expected
 
 
 @pytest.mark.parametrize(
@@ -308,42 +316,39 @@ def test_a_job_promises_to_end_within_what_its_queue_allows(
     rules = replace(
         RULES, tree=QueueTree.of(replace(queue, access=Access(max_runtime=3600.0)) for queue in RULES.tree)
     )
-    found = check(replace(WORKLOAD, max_runtime=promised), rules, [], facts=NamespaceFacts(), before=None)
+    found = check(replace(WORKLOAD, max_runtime=promised), *laws(rules), [], facts=NamespaceFacts())
     if expected is None:
         assert found is None
     else:
         assert found is not None
-        assert expected in found[1].primary.text
+        assert expected in found.explanation.primary.text
 
 
 def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_place() -> None:
     queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
 
-    def told(before: Live | None) -> tuple[Barred, Explanation] | None:
-        return check(WORKLOAD, rules, [], facts=NamespaceFacts(), before=before)
-
-    refused = told(None)
+    refused = check(WORKLOAD, *laws(rules), [], facts=NamespaceFacts())
     assert refused is not None
-    assert "queue root.a is draining and takes no new jobs" in refused[1].primary.text
+    assert refused.draining
+    assert "queue root.a is draining and takes no new jobs" in refused.explanation.primary.text
+    assert check(WORKLOAD, *laws(rules), [], facts=NamespaceFacts(), waits=True) is None
     waits = Live(workload=WORKLOAD, state=State.QUEUED)
-    assert told(waits) is None
-    assert told(replace(waits, workload=replace(WORKLOAD, queue="root.b"))) == refused
-    assert told(replace(waits, barred=refused[0])) == refused, "it is not let in by being read again"
+    assert waits_in("root.a.one", waits)
+    assert not waits_in("root.b", waits)
+    drained = replace(waits, barred=Barred.DRAINING)
+    assert not waits_in("root.a.one", drained), "it is not let in by being read again"
 
 
 def test_a_level_whose_label_no_node_carries_is_named() -> None:
     bare = Node(name="n", labels={}, allocatable={})
-    found = check(replace(WORKLOAD, required="rack"), RULES, [bare], facts=NamespaceFacts(), before=None)
+    found = check(replace(WORKLOAD, required="rack"), *laws(RULES), [bare], facts=NamespaceFacts())
     assert found is not None
-    assert RACK in found[1].primary.text
+    assert RACK in found.explanation.primary.text
     assert (
-        check(replace(WORKLOAD, required="rack"), RULES, [node("n1")], facts=NamespaceFacts(), before=None)
-        is None
+        check(replace(WORKLOAD, required="rack"), *laws(RULES), [node("n1")], facts=NamespaceFacts()) is None
     )
-    assert (
-        check(replace(WORKLOAD, preferred="rack"), RULES, [bare], facts=NamespaceFacts(), before=None) is None
-    )
+    assert check(replace(WORKLOAD, preferred="rack"), *laws(RULES), [bare], facts=NamespaceFacts()) is None
 
 
 def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
@@ -392,4 +397,4 @@ def test_what_is_free_on_nodes_that_take_no_pods_is_out_of_use() -> None:
     for each in (node("n1"), node("n2", unschedulable=True), node("n3", unschedulable=True, ready=False)):
         state.node_changed(each)
     state.pod_changed(pod("a", "n2"))
-    assert state.out_of_use == {"cordoned": 1, "notReady": 1, "free": {"gpu": 12, "pods": 19}}
+    assert out_of_use(state) == {"cordoned": 1, "notReady": 1, "free": {"gpu": 12, "pods": 19}}

@@ -7,12 +7,14 @@ import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
 import { lacking, may, type Verb } from "../api/rights";
 import type { State, Workload } from "../api/schema";
+import type { View } from "../app/preferences";
 import { Columns } from "../kit/Columns";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { JOB_COLUMNS, JobTable, MORE_COLUMNS } from "../kit/JobTable";
 import { Empty, Panel } from "../kit/Panel";
 import { Title } from "../kit/Title";
+import { Views } from "../kit/Views";
 import { grouped } from "../text/quantity";
 import { GROUPINGS, JobGroups } from "./JobGroups";
 import { Ask, WORDS } from "./job/Ask";
@@ -66,6 +68,7 @@ export function Jobs() {
         query={{ ...query, data: jobs } as never}
         tools={
           <>
+            <Views now={search as View} go={(view) => void navigate({ search: view })} />
             <Columns
               all={COLUMNS}
               shown={shown}

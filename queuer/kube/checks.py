@@ -1,59 +1,63 @@
-"""What makes a job unstartable as it is written: a sentence with the nearest right answer, before any
-decision.
+"""What makes a job unstartable as it is written: a sentence with the nearest right answer, before any decision.
 
-Such a job stays suspended and counted. It is read again when it or the configuration changes.
+The controller asks it of every job that it takes in, the API of one that is only asked about.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
-from queuer.controller.memory.live import Live
-from queuer.controller.memory.state import Rules
 from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import LONGEST, Explanation, malformed
+from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
 from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.kube.workloads import NamespaceFacts
-from queuer.store.tables import Barred
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """All that is wrong with a workload. `draining`: it comes to a queue that drains, whatever else is wrong."""
+
+    explanation: Explanation
+    draining: bool = False
 
 
 def check(
     workload: Workload,
-    rules: Rules,
+    tree: QueueTree,
+    topology: Topology,
     nodes: Collection[Node],
     *,
     facts: NamespaceFacts,
-    before: Live | None,
     groups: Collection[str] = (),
+    waits: bool = False,
     problems: Sequence[FieldProblem] = (),
-) -> tuple[Barred, Explanation] | None:
-    """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now;
-    `groups`: of its user; `problems`: what could not be read of it, of which nothing more is said.
+) -> Fault | None:
+    """All that is wrong with the workload under these rules, None if nothing is. `groups`: of its user; `waits`: it
+    waits in its queue already; `problems`: what could not be read of it, of which nothing more is said.
     """
 
     def unread(*names: str) -> bool:
         return any(name in problem.field for problem in problems for name in names)
 
-    tree, faults = rules.tree, [malformed(problems)] if problems else []
+    faults = [malformed(problems)] if problems else []
     queue = check_queue(workload, tree) or check_user(workload, groups, tree)
     drained = None
     if queue is None:  # a wrong queue allows nothing yet
-        drained = _drained(workload, tree, before=before)
+        drained = None if waits else _drained(workload, tree)
         priority = None if unread(PRIORITY_CLASS, "priorityClassName") else _priority(workload, tree, facts)
         runtime = None if unread(MAX_RUNTIME) else _runtime(workload, tree)
         faults += filter(None, (drained, priority, runtime))
     elif not unread(QUEUE):
         faults.append(queue)
-    wrong = together(*faults, *_levels(workload, rules.topology, nodes))
-    if wrong is None:
-        return None
-    return Barred.MISCONFIGURED if drained is None else Barred.DRAINING, wrong
+    wrong = together(*faults, *_levels(workload, topology, nodes))
+    return None if wrong is None else Fault(explanation=wrong, draining=drained is not None)
 
 
 def together(*found: Explanation) -> Explanation | None:
@@ -68,13 +72,11 @@ def together(*found: Explanation) -> Explanation | None:
     return misconfigured("; ".join(texts), **params)
 
 
-def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:
+def _drained(workload: Workload, tree: QueueTree) -> Explanation | None:
     """Nothing new comes into a queue that drains; what waits there keeps its place."""
     path = workload.queue
     drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
-    if drains is None or (
-        before is not None and before.workload.queue == path and before.barred is not Barred.DRAINING
-    ):
+    if drains is None:
         return None
     usable = [leaf for leaf in usable_leaves(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
     return misconfigured(
@@ -82,6 +84,13 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
         f"{f'from here use {either(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
         queue=path, draining=drains, nearest=usable[:3],
     )  # fmt: skip
+
+
+def beyond(queue: str, namespace: str, most: int) -> Explanation:
+    """Of a job before which as many of its namespace wait as its queue considers (`maxPending`)."""
+    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
+    said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
+    return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
 
 
 def highest_priority(queue: str, tree: QueueTree, facts: NamespaceFacts) -> int | None:
