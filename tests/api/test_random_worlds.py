@@ -18,6 +18,7 @@ import pytest
 
 from queuer.api.cycles import simulator
 from queuer.domain.document import TreeDocument
+from queuer.domain.per_user import hopeless
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow
 from queuer.solver.decide import decide
 from queuer.solver.offered import offered
@@ -127,7 +128,9 @@ async def test_a_probe_starts_at_the_headroom_and_not_with_a_pod_more(
             most = max((row["pods"] for row in found.json()["rows"]), default=0)
             assert most == 0 or await starts(leaf, user, most), (leaf, user, most)
             # Of a place that is kept while others land, a smaller job may be earlier in the order than a larger one.
-            assert lands or not await starts(leaf, user, most + 1), (leaf, user, most)
+            # A head of a line that can never start may lose its part of the user's limit to the probe.
+            unsure = lands or any(hopeless(why) for why in plan.explanations.values())
+            assert unsure or not await starts(leaf, user, most + 1), (leaf, user, most)
 
 
 @pytest.mark.parametrize("seed", range(12, 24))
