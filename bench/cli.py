@@ -62,6 +62,8 @@ class Figures:
 class _Stub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         found: dict[str, Any] = _QUEUES if self.path.endswith("/queues") else _JOB
+        if self.path.endswith("/timeline"):
+            found = {"reasons": []}
         if "/workloads?" in self.path:
             found = {"items": [_JOB], "next": None}
         body = json.dumps(found).encode()

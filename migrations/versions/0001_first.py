@@ -25,7 +25,6 @@ TOKENS = (
     "'SolverDeferred', "
     "'Suspended', "
     "'OnHold', "
-    "'Deactivated', "
     "'AdmittedNotPlaced', "
     "'NodesUnavailable', "
     "'ControllerStale'"

@@ -14,7 +14,7 @@ depends_on = None
 BEFORE = (
     "Misconfigured", "NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota", "BorrowingLimitReached", "BehindInQueue",
     "TopologyPlacementFailed", "WaitingForPreemptedWorkloads", "PendingEvaluation", "SolverDeferred", "Suspended",
-    "OnHold", "Deactivated", "AdmittedNotPlaced", "NodesUnavailable", "ControllerStale",
+    "OnHold", "AdmittedNotPlaced", "NodesUnavailable", "ControllerStale",
 )  # fmt: skip
 AFTER = (*BEFORE, "Quarantined")
 COLUMNS = (("workload", "token"), ("reason_transition", "from_token"), ("reason_transition", "token"))

@@ -12,7 +12,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from queuer import __version__
 from queuer.api import meta
-from queuer.api.config import changesets, tree
+from queuer.api.config import changesets, states, tree
 from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
 from queuer.api.cycles.newest import Newest
@@ -87,6 +87,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
         stream,
         tree,
         changesets,
+        states,
         lists,
         workloads,
         simulations,

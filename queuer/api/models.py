@@ -19,12 +19,12 @@ class Model(BaseModel):
 
 
 class FieldError(Model):
-    """What is wrong with one field, and how to mend it. `pointer`: its place in the document (RFC 6901)."""
+    """What is wrong with one field, and how to mend it. `pointer`: its place in the body that was sent (RFC 6901)."""
 
     field: str
     message: str
     hint: str = ""
-    pointer: str = ""
+    pointer: str | None = None
 
 
 class Problem(Model):

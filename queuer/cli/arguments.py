@@ -18,4 +18,11 @@ InQueue = Annotated[
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes.")]
 Reason = Annotated[str, typer.Option(help="Why, for the audit.")]
+ExitStatus = Annotated[
+    bool,
+    typer.Option(
+        "--exit-status",
+        help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,6 +22,8 @@ API = Variable(
     meaning="The server that the command line talks to.",
 )  # fmt: skip
 TIMEOUT_SECONDS = 30.0
+LONGEST_PAUSE = 10.0
+"""Seconds between two tries to reach a server that is away, at most; the first pause is half a second."""
 
 
 class Exit(IntEnum):
@@ -54,6 +56,9 @@ _MEANINGS = {
     Exit.UNREACHABLE: "the server, or a part that it needs, cannot be reached",
 }
 
+EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
+"""What `--exit-status` makes of the reason why a job waits."""
+
 _EXIT_BY_STATUS = {
     401: Exit.FORBIDDEN,
     403: Exit.FORBIDDEN,
@@ -76,7 +81,10 @@ class CommandFailed(QueuerError):
 
 
 class Client:
-    """A session with one API server. Every method raises CommandFailed."""
+    """A session with one API server. Every method raises CommandFailed.
+
+    It tells the person at the terminal, unless `quiet`, once that nobody decides and once that the server is away.
+    """
 
     def __init__(
         self,
@@ -85,10 +93,13 @@ class Client:
         login: Login | None = None,
         transport: httpx2.BaseTransport | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        quiet: bool = False,
     ) -> None:
         import httpx2
 
-        self._timeout = timeout
+        self._timeout, self._quiet = timeout, quiet
+        self._silent, self._failures = False, 0
+        self._until: float | None = None
         self.url = url.rstrip("/")
         self._login = login or Login()
         token = {"Authorization": f"Bearer {self._login.token}"} if self._login.token else {}
@@ -100,7 +111,9 @@ class Client:
         )  # fmt: skip
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ, *, timeout: float = TIMEOUT_SECONDS) -> Client:
+    def from_env(
+        cls, environ: Mapping[str, str] = os.environ, *, timeout: float = TIMEOUT_SECONDS, quiet: bool = False
+    ) -> Client:
         """The API named by `QUEUER_API`, by default the one on this machine."""
         url = API.text(environ)
         if urlsplit(url).scheme not in ("http", "https"):
@@ -109,7 +122,7 @@ class Client:
                 hint=f"export QUEUER_API={DEFAULT_API}",
                 exit_code=Exit.USAGE,
             )
-        return cls(url, login=find_login(environ), timeout=timeout)
+        return cls(url, login=find_login(environ), timeout=timeout, quiet=quiet)
 
     def __enter__(self) -> Client:
         return self
@@ -117,9 +130,48 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
+    def persist(self, until: float = float("inf")) -> None:
+        """From now on wait for a server that is away, until this time of `time.monotonic`: for what watches."""
+        self._until = until
+
     def get(self, path: str, **params: str | None) -> Any:
         """The decoded answer to `GET /api/v1{path}`; parameters that are None are left out."""
-        return self.request("GET", path, params={k: v for k, v in params.items() if v is not None})
+        given = {k: v for k, v in params.items() if v is not None}
+        while True:
+            try:
+                answer = self.request("GET", path, params=given)
+            except CommandFailed as error:
+                self._wait_out(error)
+                continue
+            if self._failures:
+                self._say("the server answers again")
+                self._failures = 0
+            return answer
+
+    def _wait_out(self, error: CommandFailed) -> None:
+        """Pause, longer each time, where it is worth asking again; else raise it."""
+        pause = min(0.5 * 2**self._failures, LONGEST_PAUSE)
+        away = error.exit_code in (Exit.UNREACHABLE, Exit.TIMEOUT)
+        if not away or self._until is None or time.monotonic() + pause > self._until:
+            raise error
+        if not self._failures:
+            self._say(f"{error.message}; waiting until it answers")
+        self._failures += 1
+        time.sleep(pause)
+
+    def _heed(self, controller: Mapping[str, Any]) -> None:
+        """Say it when nobody decides, and when somebody does again."""
+        silent = controller["state"] in ("stale", "never")
+        if silent is not self._silent:
+            self._silent = silent
+            then = "; what is shown is from then" if silent and controller["at"] else ""
+            self._say(f"{'warning: ' if silent else ''}{controller['text']}{then}")
+
+    def _say(self, text: str) -> None:
+        from queuer.cli.output import say
+
+        if not self._quiet:
+            say(text)
 
     def pages(self, path: str, **params: str | None) -> Iterator[Any]:
         """Every item of a paged list."""
@@ -133,6 +185,8 @@ class Client:
 
     def server_time(self) -> float | None:
         """The server's clock, epoch seconds without their fraction; None where it does not answer or say."""
+        from email.utils import parsedate_to_datetime
+
         import httpx2
 
         try:
@@ -172,13 +226,18 @@ class Client:
         if response.is_error:
             raise _failure(response, self._login)
         try:
-            return response.json()
+            answer = response.json()
         except ValueError as error:
             raise _stranger(response, Exit.FAILURE) from error
+        if isinstance(answer, dict) and answer.get("controller"):
+            self._heed(answer["controller"])
+        return answer
 
 
 def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     exit_code = _EXIT_BY_STATUS.get(response.status_code, Exit.FAILURE)
+    if response.status_code == 422 and response.request.method == "GET":
+        exit_code = Exit.USAGE  # a flag was wrong, no document
     try:
         body = response.json()
         errors, detail = body.get("errors") or [], body["detail"]
@@ -208,7 +267,7 @@ def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
 
 def _next(response: httpx2.Response) -> str:
     if response.status_code == 422 and response.request.method == "GET":
-        return "queuer VERB --help"
+        return "the same command with --help"
     return _NEXT.get(response.status_code, "")
 
 
@@ -218,7 +277,7 @@ _NEXT = {
     404: "queuer jobs, queuer queue ls",
     409: "queuer queue show QUEUE names its writer",
     412: "run the same command again: it plans against the tree as it is now",
-    422: "mend the document and run the same command again",
+    422: "mend what is named and run the same command again",
     500: "queuer local logs api",
     503: "queuer local status",
 }

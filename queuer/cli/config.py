@@ -217,17 +217,20 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
         yield f"over limit: {row['queue']} uses {row['used']} {row['resource']}{of}, {row['over']} above {row['limit']}"
     if plan["victims"]["count"]:
-        goes = (
-            "are evicted"
-            if plan["effect"] == Effect.EVICT
-            else "stay; they would have to go for the limits to hold"
-        )
-        yield f"running: {_jobs(plan['victims'])} {goes}"
+        yield f"running: {_jobs(plan['victims'])} {_fate(plan)}"
     for row in plan["reclaimable"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
         yield f"reclaimable: {row['amount']} {row['resource']}{of} more of what runs in {row['queue']}"
     if plan["reductions"]:
         yield f"takes something away: needs --reason of at least {LEAST_REASON} characters"
+
+
+def _fate(plan: Mapping[str, Any]) -> str:
+    if plan["effect"] != Effect.EVICT:
+        return "stay; they would have to go for the limits to hold"
+    after = plan["evictAfter"]
+    when = f"{after} after this is applied" if after else "as soon as this is applied"
+    return f"are evicted {when}, and wait in their queues again"
 
 
 def _jobs(found: Mapping[str, Any]) -> str:

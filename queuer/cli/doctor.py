@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from queuer.cli import checks
-from queuer.cli.client import Client
+from queuer.cli.client import Client, Exit
 from queuer.cli.output import Column, Printer, View, printed, say, styled
-from queuer.domain.finding import Finding, Health, unknown
+from queuer.domain.finding import RIGHTS, Finding, Health, unknown
 
 if TYPE_CHECKING:
     from queuer.domain.document import TreeDocument
@@ -41,8 +41,11 @@ def doctor(
     ] = None,
     out: Printer,
 ) -> None:
-    """Find what is wrong with the installation and say how to mend it; exit 1 when something is."""
-    with Client.from_env() as client:
+    """Find what is wrong with the installation and say how to mend it.
+
+    Exit 1 when something is wrong; else 4 when there was something that you may not look at.
+    """
+    with Client.from_env(quiet=True) as client:
         findings = list(_examine(client, _kubeconfig(kubeconfig), database_url or ""))
     if out.for_people:
         _print(findings, out)
@@ -50,7 +53,9 @@ def doctor(
         answer = {"findings": [asdict(finding) for finding in findings]}
         out.listing(answer, _VIEW)
     if any(finding.health is Health.WRONG for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.FAILURE)
+    if any(finding.fix == RIGHTS for finding in findings):
+        raise typer.Exit(Exit.FORBIDDEN)
 
 
 def _kubeconfig(given: str | None) -> Path | None:
@@ -104,8 +109,20 @@ _VIEW = View(
 _STYLES = {Health.WRONG: "bold red", Health.WARNING: "yellow", Health.UNKNOWN: "cyan", Health.OK: "green"}
 
 
+def _grouped(findings: Sequence[Finding]) -> list[Finding]:
+    """What the caller may not look at as one, at the end."""
+    barred = Counter(finding.check for finding in findings if finding.fix == RIGHTS)
+    seen = [finding for finding in findings if finding.fix != RIGHTS]
+    if barred:
+        names = ", ".join(f"{check} ({count})" if count > 1 else check for check, count in barred.items())
+        seen.append(
+            unknown("rights", f"{barred.total()} checks need rights that you do not have: {names}", RIGHTS)
+        )
+    return seen
+
+
 def _print(findings: Sequence[Finding], out: Printer) -> None:
-    for finding in findings:
+    for finding in _grouped(findings):
         line = styled(f"{finding.health:<8} {finding.check:<12} {finding.text}")
         line.stylize(_STYLES[finding.health], 0, len(finding.health))
         out.line(line)

@@ -52,6 +52,7 @@ def events(
             return
         out.entries(_VIEW, page["items"][::-1])
         after = page["seq"]
+        client.persist()
         for _ in looks():
             after = _news(client, asked, after, out)
 

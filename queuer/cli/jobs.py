@@ -47,6 +47,8 @@ def jobs(
     narrowed = any((queue, namespace, state, reason, ended))
     with Client.from_env() as client:
         page = client.get("/workloads", **asked)
+        if namespace and not page["items"]:
+            check_namespace(client, namespace)
         nothing = "no job matches" if narrowed else "no live jobs (-a shows all)"
         out.listing(page, view_of(page), nothing=nothing)
         if page["next"] and out.for_people:
@@ -57,6 +59,7 @@ def jobs(
 
 def _follow(client: Client, asked: Mapping[str, str | None], page: Any, out: Printer) -> None:
     """Print each job again whose state or reason changed, those that leave the list included."""
+    client.persist()
     shown = {job["uid"]: _mark(job) for job in page["items"]}
     for _ in looks():
         page = client.get("/workloads", **asked)
@@ -127,6 +130,8 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     if kind:
         matches = [m for m in matches if m["kind"].lower() == kind.lower().removesuffix("s")]
     if not matches:
+        if namespace:
+            check_namespace(client, namespace)
         where = f" in namespace {namespace}" if namespace else ""
         raise CommandFailed(
             f"no job {job}{where} is known", exit_code=Exit.NOT_FOUND,
@@ -144,6 +149,26 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
     first: Mapping[str, Any] = (live or matches)[0]
     return first
+
+
+def check_namespace(client: Client, name: str) -> None:
+    """Raise CommandFailed where nothing can be seen of a namespace: there is none, or a right is missing."""
+    me = client.get("/me")
+    if name in me["namespaces"]:
+        return
+    if me["readsEverything"]:
+        raise CommandFailed(
+            f"no queue names namespace {name}, and no job of it was ever seen",
+            hint=f"kubectl get namespace {name}; queuer whoami; queuer queue ls",
+            exit_code=Exit.NOT_FOUND,
+        )
+    raise CommandFailed(
+        f"you ({me['name']}) see nothing of namespace {name}: "
+        "it has no jobs and no queue, or you may not get workloads.queuer.dev there",
+        hint="who administers it grants that: kubectl create rolebinding queuer-viewer "
+        f"-n {name} --clusterrole=queuer-viewer --user={me['name']}",
+        exit_code=Exit.FORBIDDEN,
+    )
 
 
 def moment(text: str) -> datetime:

@@ -64,6 +64,7 @@ def build(arguments: Sequence[str], *, completing: bool = False) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        add_completion=completing,  # `queuer completion` prints what the options that come with it would
     )
     root.callback()(_root)
     root.command("version")(_version)
@@ -97,7 +98,7 @@ def run() -> None:
     try:
         build(arguments)()
     except QueuerError as error:
-        _fail(str(error), _exit_code(error))
+        _fail(error.message, _exit_code(error), hint=error.hint)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "queuer":
             raise
@@ -144,8 +145,9 @@ def _exit_code(error: QueuerError) -> int:
     return next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.FAILURE)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, *, hint: str = "") -> None:
     from queuer.cli.output import clean
 
-    typer.echo("\n".join(map(clean, f"queuer: {message}".split("\n"))), err=True)
+    said = f"queuer: {message}" + (f"\n  next: {hint}" if hint else "")
+    typer.echo("\n".join(map(clean, said.split("\n"))), err=True)
     sys.exit(code)

@@ -57,7 +57,7 @@ def _kept(what: str, ask: Callable[[Client], list[str]]) -> list[str]:
         file = _directory() / _key(what)
         if file.is_file() and 0 <= time.time() - file.stat().st_mtime < KEPT_SECONDS:
             return [str(name) for name in json.loads(file.read_bytes())]
-        with Client.from_env(timeout=ANSWER_SECONDS) as client:
+        with Client.from_env(timeout=ANSWER_SECONDS, quiet=True) as client:
             names = [name for name in ask(client) if _PLAIN.fullmatch(name)]
         _write(file, json.dumps(names))
     except (QueuerError, OSError, ValueError):

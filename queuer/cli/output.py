@@ -296,6 +296,13 @@ def age(seconds: float) -> str:
     return f"{int(seconds)}s"
 
 
+def duration(seconds: int) -> str:
+    """`1h2m5s`: exact, without units that are nought."""
+    minutes, hours = seconds // 60, seconds // 3600
+    parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes % 60, "m"), (seconds % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+
+
 def written(value: object) -> str:
     """A value of an answer as people write it: lists by blank, mappings as `(key value)`."""
     if isinstance(value, Mapping):

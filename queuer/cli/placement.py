@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from queuer.cli.client import Client
+from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, written
 from queuer.domain.queue import ROOT
@@ -37,6 +37,8 @@ def where(
     """
     with Client.from_env() as client:
         found = client.get("/placement", queue=queue, namespace=namespace, user=user, group=group)
+    if found["state"] is None:
+        raise CommandFailed(found["reason"], hint="queuer queue ls", exit_code=Exit.NOT_FOUND)
     if not out.for_people:
         out.answer(found, names=[found["queue"]])
         return

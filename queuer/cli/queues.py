@@ -11,7 +11,7 @@ import typer
 
 from queuer.cli import states
 from queuer.cli.arguments import QueuePath
-from queuer.cli.client import Client
+from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.history import history
 from queuer.cli.jobs import moment
 from queuer.cli.output import Column, Printer, View, age, printed, say, written
@@ -39,6 +39,8 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, out: Printer) -> N
     """Show the tree of queues with used, guaranteed, borrowed, lent and pending amounts."""
     answer = _queues()
     named = resource or main_resource(answer["items"])
+    if resource or flavor:
+        _check_account(answer["items"], named, flavor)
     if not out.for_people:
         out.listing(answer, _amounts(named, flavor))
         return
@@ -54,14 +56,26 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, out: Printer) -> N
     _notes(answer, named, flavor)
 
 
+def _check_account(queues: Sequence[Mapping[str, Any]], resource: str | None, flavor: str | None) -> None:
+    """Raise CommandFailed where no queue has such amounts: a mistyped name is no empty table."""
+    if not any(account_of(queue, resource or "", flavor) for queue in queues):
+        there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
+        known = f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}"
+        raise CommandFailed(
+            f"no queue has amounts of {resource}"
+            + (f" on flavor {flavor}" if flavor else "")
+            + f" ({known})",
+            hint="queuer queue tree",
+            exit_code=Exit.USAGE,
+        )
+
+
 def _notes(answer: Mapping[str, Any], named: str, flavor: str | None) -> None:
     """What the bars mean, and what is amiss."""
     if any((account_of(q, named, flavor) or {}).get("starved") for q in answer["items"]):
         say("! starved: work waits for room although less is used than guaranteed")
     if count := answer["items"][0]["misconfiguredWorkloads"]:
         say(f"{count} more can never start as they are: queuer jobs --state Queued")
-    if answer["controller"]["state"] in ("stale", "never"):
-        say(f"warning: {answer['controller']['text']}")
     others = [r for r in resources_of(answer["items"]) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 

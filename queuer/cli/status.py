@@ -15,7 +15,7 @@ from queuer.cli.why import reasons
 @printed
 def status(*, out: Printer) -> None:
     """Show the cluster on one screen: controller, capacity, what needs somebody, why jobs wait."""
-    with Client.from_env() as client:
+    with Client.from_env(quiet=out.for_people) as client:  # its first line says how the controller is
         found = client.get("/overview")
     if not out.for_people:
         out.answer(found, names=(item["ref"] or item["kind"] for item in found["attention"]))
@@ -35,7 +35,7 @@ def status(*, out: Printer) -> None:
 
 def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     leader, cycle = found["controller"], found["cycle"]
-    decided = f"; cycle {cycle['id']}, {_since(cycle['finished'], now)} ago" if cycle else ""
+    decided = f"; last cycle {_since(cycle['finished'], now)} ago" if cycle else ""
     yield "controller", f"{leader['text']}{decided}"
     counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
     yield "jobs", f"{counts or 'none'}; {found['queues']} queues"

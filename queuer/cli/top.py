@@ -37,7 +37,7 @@ def top(
     ] = LEAST_SECONDS,
 ) -> None:
     """Show jobs, queues and the last cycle, live; one frame where there is no terminal."""
-    with Client.from_env() as client:
+    with Client.from_env(quiet=True) as client:
         first = Seen.of(client)
         if not sys.stdout.isatty():
             console().print(_frame(first, height=_PIPED))

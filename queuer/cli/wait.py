@@ -51,6 +51,7 @@ def wait(
     deadline = time.monotonic() + parse_duration(timeout, field="--timeout")
     with Client.from_env() as client:
         found = find(client, job, namespace)
+        client.persist(until=deadline)
         rounds = looks()
         while not _reached(found, goal):
             if time.monotonic() >= deadline:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.arguments import ExitStatus
+from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, say, styled
 
@@ -41,9 +42,10 @@ def shape(
     queue: Queue = None,
     namespace: Namespace = None,
     priority: Priority = None,
+    exit_status: ExitStatus = False,
     out: Printer,
 ) -> None:
-    """Would a gang of this shape start now? Nothing is reserved."""
+    """Would a gang of this shape start now? Nothing is reserved. Exit 0 whatever the answer; see --exit-status."""
     with Client.from_env() as client:
         namespace = namespace or _own_namespace(client)
         queue = queue or _own_queue(client, namespace)
@@ -56,6 +58,7 @@ def shape(
         }
         answer = _ask(client, body)
     _show(answer, f"{what} in {queue}", out)
+    _end(answer, exit_status)
 
 
 @printed
@@ -66,15 +69,17 @@ def job(
     queue: Queue = None,
     namespace: Namespace = None,
     priority: Priority = None,
+    exit_status: ExitStatus = False,
     out: Printer,
 ) -> None:
-    """Would this job start now? Nothing is reserved, and nothing created."""
+    """Would this job start now? Nothing is reserved or created. Exit 0 whatever the answer; see --exit-status."""
     manifest = _manifest(file)
     asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
     with Client.from_env() as client:
         answer = _ask(client, {"job": manifest, **asked})
     name = (manifest.get("metadata") or {}).get("name") or file
     _show(answer, str(name), out)
+    _end(answer, exit_status)
 
 
 def _ask(client: Client, body: Mapping[str, Any]) -> Any:
@@ -131,7 +136,12 @@ def _show(answer: Mapping[str, Any], name: str, out: Printer) -> None:
         out.line(f"  {line}")
     for text in answer["warnings"]:
         say(f"warning: {text}")
-    say(f"{answer['label']}, cycle of {answer['asOf']}")
+    say(f"{answer['label']}, cycle of {answer['asOf'][:19]}Z")
+
+
+def _end(answer: Mapping[str, Any], exit_status: bool) -> None:
+    if exit_status and answer["primary"]:
+        raise typer.Exit(EXIT_BY_VERDICT[answer["primary"]["verdict"]])
 
 
 def told(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import Namespace
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.arguments import ExitStatus, Namespace
+from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
 from queuer.cli.jobs import find, moment, reference
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, age, clean, printed, styled
+from queuer.cli.output import Column, Printer, View, age, clean, duration, printed, styled
 from queuer.domain.figures import devices
 
-EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 _LABEL_WIDTH = 14
 
 
@@ -25,13 +25,7 @@ def why(
     *,
     namespace: Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="All jobs that wait, grouped by reason.")] = False,
-    exit_status: Annotated[
-        bool,
-        typer.Option(
-            "--exit-status",
-            help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
-        ),
-    ] = False,
+    exit_status: ExitStatus = False,
     out: Printer,
 ) -> None:
     """Say why a job waits, with numbers, and what would let it start.
@@ -51,14 +45,14 @@ def why(
             _grouped(client, out)
             return
         found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
+        past = client.get(f"/workloads/{found['uid']}/timeline")["reasons"] if out.for_people else []
     if out.for_people:
-        for line in explain(found):
+        for line in explain(found, past):
             out.line(line)
     else:
         out.answer(found, names=[reference(found)])
-    verdict = found["explanation"]["verdict"]
-    if exit_status and verdict:
-        raise typer.Exit(EXIT_BY_VERDICT[verdict])
+    if exit_status:
+        raise typer.Exit(EXIT_BY_VERDICT.get(found["explanation"]["verdict"], Exit.OK))
 
 
 def _grouped(client: Client, out: Printer) -> None:
@@ -87,8 +81,8 @@ def reasons(now: datetime) -> View:
     )
 
 
-def explain(job: Mapping[str, Any]) -> list[Any]:
-    """The lines of `queuer why`."""
+def explain(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]] = ()) -> list[Any]:
+    """The lines of `queuer why`. `past`: the reasons for which it has waited, of its timeline."""
     found, now = job["explanation"], moment(job["asOf"])
     waited = age(
         (now - moment(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
@@ -101,7 +95,7 @@ def explain(job: Mapping[str, Any]) -> list[Any]:
     if found["primary"]:
         primary = found["primary"]
         lines.append(styled(found["verdict"]) + styled(f"  {primary['token']}: {primary['text']}"))
-    lines += [_labelled(label, text) for label, text in _facts(job)]
+    lines += [_labelled(label, text) for label, text in _facts(job, past)]
     return lines
 
 
@@ -114,7 +108,7 @@ _SINCE = {
 }
 
 
-def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     found = job["explanation"]
     facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
@@ -124,26 +118,39 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("override", _override(override)))
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
-    facts += _numbers(found["detail"], now=moment(job["asOf"]).timestamp())
-    if reservation := found["detail"].get("reservation"):
-        facts.append(("reserved", _reservation(reservation, now=moment(job["asOf"]).timestamp())))
-    if estimate := found["detail"].get("estimate"):
-        facts.append(("estimate", _estimate(estimate, now=moment(job["asOf"]).timestamp())))
+    detail, now = found["detail"], moment(job["asOf"])
+    facts += _numbers(detail, now=now)
+    if detail["reservation"]:
+        facts.append(("reserved", _reservation(detail["reservation"], now=now)))
+    if detail["estimate"]:
+        facts.append(("estimate", _estimate(detail["estimate"], now=now)))
     if found["wouldAdmit"]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
-        facts.append(("attempt", f"{job['attempt']}{_before(found['detail'].get('evicted'))}"))
+        facts.append(("attempt", f"{job['attempt']}{_before(detail['evicted'])}"))
+    if past:
+        facts.append(("waited", waited(past)))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
     facts.append(("next", found["next"]))
     return facts
+
+
+def waited(past: Sequence[Mapping[str, Any]]) -> str:
+    """How long in all and for which reasons: whole seconds that sum to the total, as ends are rounded, not lengths."""
+    by_token: dict[str, float] = {}
+    for span in past:
+        by_token[span["token"]] = by_token.get(span["token"], 0.0) + span["seconds"]
+    ends = [round(end) for end in accumulate(by_token.values())]
+    told = zip(by_token, [0, *ends], ends, strict=False)
+    parts = ", ".join(f"{duration(end - begin)} {token}" for token, begin, end in told)
+    return f"{duration(ends[-1])}: {parts}"
 
 
 def _before(evicted: Mapping[str, Any] | None) -> str:
     """How the last attempt ended."""
     if evicted is None:
         return ""
-    at = datetime.fromtimestamp(evicted["at"], tz=UTC)
-    return f"; {at:%H:%M:%S}  {evicted.get('note') or evicted.get('cause', 'evicted')}"
+    return f"; {evicted['at'][11:19]}  {evicted['note'] or evicted['cause'] or 'evicted'}"
 
 
 def _pod_set(pod_set: Mapping[str, Any]) -> str:
@@ -176,11 +183,15 @@ def _override(found: Mapping[str, Any]) -> str:
     return f"{', '.join(said)} by {found['by']} at {found['at'][11:19]}{why}"
 
 
-def _reservation(held: Mapping[str, Any], *, now: float) -> str:
-    begins = (
-        f"from {age(held['start'] - now)} from now" if held["start"] > now else "what frees up is kept for it"
-    )
-    return f"{_some(held['hosts'])}, {begins}; for {age(held['expires'] - now)} at most"
+def _reservation(held: Mapping[str, Any], *, now: datetime) -> str:
+    start = _until(held["start"], now)
+    begins = f"from {age(start)} from now" if start > 0 else "what frees up is kept for it"
+    return f"{_some(held['hosts'])}, {begins}; for {age(_until(held['expires'], now))} at most"
+
+
+def _until(time: str, now: datetime) -> float:
+    """Seconds; negative where it has passed."""
+    return (moment(time) - now).total_seconds()
 
 
 def _some(names: Sequence[str]) -> str:
@@ -188,30 +199,30 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
-    first, likely, last = (estimate[key] for key in ("from", "likely", "to"))
-    begins = "now" if first <= now else f"in {age(first - now)}"
-    ends = "or later" if last is None else f"to {age(last - now)} from now"
-    middle = "" if likely is None else f", likely in {age(likely - now)}"
+def _estimate(estimate: Mapping[str, Any], *, now: datetime) -> str:
+    likely, last = estimate["likely"], estimate["to"]
+    begins = "now" if (first := _until(estimate["from"], now)) <= 0 else f"in {age(first)}"
+    ends = "or later" if last is None else f"to {age(_until(last, now))} from now"
+    middle = "" if likely is None else f", likely in {age(_until(likely, now))}"
     return f"starts {begins} {ends}{middle}, if nothing comes before it{_record(estimate)}"
 
 
 def _record(estimate: Mapping[str, Any]) -> str:
     """What the range rests on, and how many of the last week held."""
-    n, rate = estimate.get("n", 0), estimate.get("hitRate")
+    n, rate = estimate["n"], estimate["hitRate"]
     held = (
         "no such range of the last 7 d is over" if not n else f"{rate:.0%} of such ranges held, n={n} in 7 d"
     )
-    return f" ({'; '.join(filter(None, (estimate.get('basis'), held)))})"
+    return f" ({'; '.join(filter(None, (estimate['basis'], held)))})"
 
 
-def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:
+def _numbers(detail: Mapping[str, Any], *, now: datetime) -> list[tuple[str, str]]:
     """What there is, which nodes do not count, who holds it, who comes before."""
-    facts = [("free", _available(row)) for row in detail.get("available", ())]
-    if excluded := detail.get("excluded"):
+    facts = [("free", _available(row)) for row in detail["available"]]
+    if excluded := detail["excluded"]:
         facts.append(("nodes", _excluded(excluded)))
-    facts += [("holds it", _holder(h, now=now)) for h in detail.get("holders", ())]
-    if ahead := detail.get("ahead"):
+    facts += [("holds it", _holder(h, now=now)) for h in detail["holders"]]
+    if ahead := detail["ahead"]:
         facts.append(("ahead", f"{ahead['gangs']} of the {ahead['of']} that wait in its queue"))
     return facts
 
@@ -223,8 +234,8 @@ def _available(row: Mapping[str, Any]) -> str:
     rooms = [
         f"{level['queue']} {amount}"
         for level in row["headroom"]
-        for resource, amount in level.items()
-        if resource != "queue" and resource.rsplit("/", 1)[-1] == name
+        for resource, amount in level["room"].items()
+        if resource.rsplit("/", 1)[-1] == name
     ]
     room = f"; room by quota: {', '.join(rooms)}" if rooms else ""
     return f"{free} on {row['flavor']}{room}"
@@ -235,28 +246,30 @@ def _excluded(excluded: Mapping[str, Any]) -> str:
     told = f"{excluded['nodes']} of {excluded['of']} have no room for one pod" + (
         f": {causes}" if causes else ""
     )
-    if domains := excluded.get("domains"):
+    if domains := excluded["domains"]:
         told += f"; {domains['short']} of {domains['of']} x {domains['level']} are too small"
     return told
 
 
-def _holder(holder: Mapping[str, Any], *, now: float) -> str:
-    if "reservation" in holder:
-        starts = holder["starts"] - now
-        told = f"reserved for {holder['namespace']}/{holder['name']}"
+def _holder(holder: Mapping[str, Any], *, now: datetime) -> str:
+    who = f"{holder['namespace']}/{holder['name']}" if holder["name"] else ""
+    if holder["starts"]:
+        starts = _until(holder["starts"], now)
+        told = f"reserved for {who or 'a job of ' + holder['queue']}"
         return told + (f" in {age(starts)}" if starts > 0 else "")
-    amount = f"{holder['amount']} {holder['resource'].rsplit('/', 1)[-1]}"
-    if "workload" not in holder:
-        return f"{holder['queue']}: {amount}"
-    told = f"{holder['namespace']}/{holder['name']} in {holder['queue']}: {amount}"
-    if holder.get("leaving"):
+    told = (
+        f"{who and who + ' in '}{holder['queue']}: {holder['amount']} {holder['resource'].rsplit('/', 1)[-1]}"
+    )
+    if holder["leaving"]:
         return f"{told}, leaving"
-    if holder.get("held"):
+    if holder["held"]:
         return f"{told}, held"
-    if holder.get("starting"):
+    if holder["starting"]:
         told += ", admitted in this cycle"
-    ends = holder.get("ends")
-    return told if ends is None else f"{told}, {f'ends in {age(ends - now)}' if ends > now else 'overdue'}"
+    if holder["ends"] is None:
+        return told
+    ends = _until(holder["ends"], now)
+    return f"{told}, {f'ends in {age(ends)}' if ends > 0 else 'overdue'}"
 
 
 def _change(change: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ class QueuerError(Exception):
     """Root of all errors that are meant to be read by people. `code` is stable and machine-readable."""
 
     code = "queuer_error"
+    problems: tuple[FieldProblem, ...] = ()
+    """By field, where it is about some."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

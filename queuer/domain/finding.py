@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+RIGHTS = "let an administrator run it, or name their kubeconfig: queuer doctor --kubeconfig FILE"
+"""The fix of all that the caller may not look at."""
+
 
 class Health(StrEnum):
     """`warning`: legal, and probably not meant; `unknown`: it could not be looked at, so nothing is said of it."""
@@ -38,6 +41,11 @@ def odd(check: str, text: str, fix: str) -> Finding:
 def wrong(check: str, text: str, fix: str) -> Finding:
     """It must be mended."""
     return Finding(check=check, health=Health.WRONG, text=text, fix=fix)
+
+
+def barred(check: str, text: str) -> Finding:
+    """It could not be looked at for want of a right."""
+    return unknown(check, text, RIGHTS)
 
 
 def unknown(check: str, text: str, fix: str) -> Finding:

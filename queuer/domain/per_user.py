@@ -20,6 +20,8 @@ from queuer.domain.workload import Workload, demand_of
 
 JOBS = ""
 """What counts jobs; every other key of amounts is a resource."""
+_WHOSE = frozenset({"perUser", "resourceQuota"})
+"""Parameters of what one user, or one namespace, may not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,14 @@ class Waiting:
 
 
 def hopeless(why: Explanation | None) -> bool:
-    """Whether a decision found that a job can never start as it is."""
-    return why is not None and "perUser" not in why.primary.params and impossible(why.primary)
+    """Whether a job was told that it can never start as it is, whoever's it is."""
+    return why is not None and _WHOSE.isdisjoint(why.primary.params) and impossible(why.primary)
+
+
+def too_large(workload: Workload, tree: QueueTree) -> Explanation | None:
+    """Why the workload can never start, where it exceeds by itself what one user may have."""
+    short = Shares(tree).short(workload)
+    return None if short is None else _explanation(workload.user, *short)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +75,8 @@ class Shares:
     """What each user has, and asks for in jobs that are offered, by user, queue and resource."""
 
     def __init__(self, tree: QueueTree) -> None:
-        self._rows = {path: [(q, _limits(own)) for q, own in rows] for path, rows in tree.per_user.items()}
+        self._rows: dict[str, list[tuple[str, Mapping[str, int]]]] = {}
+        self._tree = tree
         self._used = Counter[tuple[str, str, str]]()
         self._ahead = Counter[tuple[str, str, str]]()
 
@@ -97,7 +106,7 @@ class Shares:
         """The limits of its user on its path, with what it has of each; what it has nothing of is left out. `counts`:
         by pod set, None = all.
         """
-        rows, user = self._rows.get(workload.queue, ()), workload.user
+        rows, user = self._limits(workload.queue), workload.user
         sizes = {p.name: p.count for p in workload.pod_sets} if counts is None else counts
         asks = {JOBS: 1, **demand_of(workload.pod_sets, sizes)} if rows else {}
         for queue, limits in rows:
@@ -107,6 +116,11 @@ class Shares:
                     used, ahead = self._used[key], self._ahead[key]
                     share = Share(queue=queue, resource=resource, limit=limit, used=used, ahead=ahead)
                     yield share, asks[resource]
+
+    def _limits(self, path: str) -> list[tuple[str, Mapping[str, int]]]:
+        if path not in self._rows:
+            self._rows[path] = [(q, _limits(own)) for q, own in self._tree.per_user.get(path, ())]
+        return self._rows[path]
 
 
 def beyond(

@@ -34,7 +34,6 @@ class Token(StrEnum):
     SOLVER_DEFERRED = "SolverDeferred"
     SUSPENDED = "Suspended"
     ON_HOLD = "OnHold"
-    DEACTIVATED = "Deactivated"
     ADMITTED_NOT_PLACED = "AdmittedNotPlaced"
     NODES_UNAVAILABLE = "NodesUnavailable"
     CONTROLLER_STALE = "ControllerStale"
@@ -109,9 +108,6 @@ ROWS: Mapping[Token, Row] = {
     Token.ON_HOLD: _row(
         Verdict.HELD, "The job is held, by its own annotation or by a command.",
         "`queuer release`, or take the annotation `hold` off.",
-    ),
-    Token.DEACTIVATED: _row(
-        Verdict.HELD, "The job was taken out of its queue.", "Put it back into a queue, or delete it."
     ),
     Token.ADMITTED_NOT_PLACED: _row(
         Verdict.ESCALATE, "It was started, and its pods did not all land. What kube-scheduler said is told.",

@@ -6,17 +6,17 @@ The controller asks it of every job that it takes in, the API of one that is onl
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import LONGEST, Explanation, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS
+from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.kube.workloads import NamespaceFacts
 
 
@@ -37,28 +37,39 @@ def check(
     facts: NamespaceFacts,
     groups: Collection[str] = (),
     waits: bool = False,
+    problems: Sequence[FieldProblem] = (),
 ) -> Fault | None:
-    """What is wrong with the workload under these rules, None if nothing is. `groups`: of its user; `waits`: it waits
-    in its queue already.
+    """All that is wrong with the workload under these rules, None if nothing is. `groups`: of its user; `waits`: it
+    waits in its queue already; `problems`: what could not be read of it, of which nothing more is said.
     """
+
+    def unread(*names: str) -> bool:
+        return any(name in problem.field for problem in problems for name in names)
+
+    faults = [malformed(problems)] if problems else []
     queue = check_queue(workload, tree) or check_user(workload, groups, tree)
-    drained = None if queue or waits else _drained(workload, tree)
-    priority = None if queue else _priority(workload, tree, facts)  # a wrong queue allows nothing yet
-    runtime = None if queue else _runtime(workload, tree)
-    wrong = together(queue, drained, priority, runtime, *_levels(workload, topology, nodes))
+    drained = None
+    if queue is None:  # a wrong queue allows nothing yet
+        drained = None if waits else _drained(workload, tree)
+        priority = None if unread(PRIORITY_CLASS, "priorityClassName") else _priority(workload, tree, facts)
+        runtime = None if unread(MAX_RUNTIME) else _runtime(workload, tree)
+        faults += filter(None, (drained, priority, runtime))
+    elif not unread(QUEUE):
+        faults.append(queue)
+    wrong = together(*faults, *_levels(workload, topology, nodes))
     return None if wrong is None else Fault(explanation=wrong, draining=drained is not None)
 
 
-def together(*found: Explanation | None) -> Explanation | None:
-    """Several faults as one reason: every sentence; of parameters of the same name those of the first."""
-    faults = [fault.primary for fault in found if fault is not None]
+def together(*found: Explanation) -> Explanation | None:
+    """Several faults as one reason: every sentence; parameters of the first, and in `also` those of each other one."""
+    faults = [fault.primary for fault in found]
     if not faults:
         return None
-    params: dict[str, Any] = {}
-    for fault in reversed(faults):
-        params |= fault.params
-    text = "; ".join(fault.text for fault in faults)
-    return misconfigured(text if len(text) <= LONGEST else f"{text[:LONGEST]}…", **params)
+    params = dict(faults[0].params)
+    if len(faults) > 1:
+        params["also"] = [dict(fault.params) for fault in faults[1:]]
+    texts = (f if len(f) <= LONGEST else f"{f[:LONGEST]}…" for f in (fault.text for fault in faults))
+    return misconfigured("; ".join(texts), **params)
 
 
 def _drained(workload: Workload, tree: QueueTree) -> Explanation | None:

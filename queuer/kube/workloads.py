@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
-from queuer.domain.quantity import Resources
+from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.keys import (
@@ -106,16 +106,24 @@ def bare_workload(kind: Kind, job: JobObject) -> Workload:
 
 def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workload:
     """The workload of a job object. Raises InvalidInput with every problem found."""
+    workload, problems = read_workload(kind, job, facts=facts)
+    if problems:
+        raise InvalidInput(*problems)
+    return workload
+
+
+def read_workload(
+    kind: Kind, job: JobObject, *, facts: NamespaceFacts
+) -> tuple[Workload, tuple[FieldProblem, ...]]:
+    """As much of the workload of a job object as can be read, and every problem found. Where there is one it is never
+    to be decided on.
+    """
     meta, reading = job.metadata, _Reading()
     notes = meta.annotations
     roles = own_roles(kind, job)
     reading.of(lambda: _check_names(meta, roles), None)
     reading.of(lambda: _check_apart(roles), None)
-    pod_sets = tuple(
-        found
-        for own in roles
-        if (found := reading.of(lambda own=own: _pod_set(own, notes, facts=facts), None)) is not None  # type: ignore[misc]
-    )
+    pod_sets = tuple(_pod_set(own, notes, facts=facts, reading=reading) for own in roles)
     if not reading.problems:
         reading.of(lambda: _check_sums(pod_sets), None)
     reading.of(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"), None)
@@ -131,9 +139,7 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
         max_runtime=limit,
         hold=reading.of(lambda: _flag(notes, HOLD, unsaid=False), False),
     )
-    if reading.problems:
-        raise InvalidInput(*reading.problems)
-    return workload
+    return workload, tuple(reading.problems)
 
 
 def priority_class(kind: Kind, job: JobObject) -> str | None:
@@ -146,53 +152,56 @@ def runtime_classes(kind: Kind, job: JobObject) -> frozenset[str]:
     return frozenset(name for role in kind.roles(job) if (name := role.template.spec.runtime_class_name))
 
 
-def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> PodSet:
+def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, reading: _Reading) -> PodSet:
     role, where = own.role, ".".join(own.role.template_path)
-    if role.count < 0:
-        hint = "write the number of pods, 0 for none"
-        raise InvalidInput(_wrong(".".join(role.count_path), f"{role.count} is less than 0", hint))
-    if not role.template.spec.containers:
-        raise InvalidInput(_wrong(f"{where}.spec.containers", "is empty", "write what the pods run"))
-    _check_landing(role.template.spec, facts=facts, field=f"{where}.spec")
-    requests = effective_requests(
-        role.template.spec,
-        limit_ranges=facts.limit_ranges,
-        overheads=facts.overheads,
-        field=f"{where}.spec",
+    spec, field = role.template.spec, f"{where}.spec"
+    reading.problems += [*_odd_role(role, field), *_landing_problems(spec, facts=facts, field=field)]
+    requests = reading.of(
+        lambda: effective_requests(
+            spec, limit_ranges=facts.limit_ranges, overheads=facts.overheads, field=field
+        ),
+        NOTHING,
     )
-    _check_amounts({r: amount * role.count for r, amount in requests.items()}, role.count, f"{where}.spec")
+    asked = {r: amount * role.count for r, amount in requests.items()}
+    reading.of(lambda: _check_amounts(asked, role.count, field), None)
     return PodSet(
         name=role.name,
         count=role.count,
-        min_count=_min_count(role.name, role.count, notes),
+        min_count=reading.of(lambda: _min_count(role.name, max(0, role.count), notes), None),
         requests=requests,
-        terms=_terms(own, field=f"{where}.spec"),
+        terms=_terms(own, field=field),
         exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
     )
 
 
-def _check_landing(spec: PodSpec, *, facts: NamespaceFacts, field: str) -> None:
-    """Refuse pods that would not land or not leave as others may count on: the hosts are kept for them meanwhile."""
+def _odd_role(role: Role, field: str) -> Iterator[FieldProblem]:
+    if role.count < 0:
+        hint = "write the number of pods, 0 for none"
+        yield _wrong(".".join(role.count_path), f"{role.count} is less than 0", hint)
+    if not role.template.spec.containers:
+        yield _wrong(f"{field}.containers", "is empty", "write what the pods run")
+
+
+def _landing_problems(spec: PodSpec, *, facts: NamespaceFacts, field: str) -> Iterator[FieldProblem]:
+    """Pods that would not land or not leave as others may count on: the hosts are kept for them meanwhile."""
     if spec.node_name:
         problem = "brings the pods onto a node past the scheduler, whoever has the room there"
-        raise InvalidInput(_wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead"))
+        yield _wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead")
     if spec.scheduler_name and spec.scheduler_name not in facts.schedulers:
         problem = (
             f"{spec.scheduler_name!r} is no scheduler that Queuer was told of, its hosts would wait in vain"
         )
         hint = f"leave it out, or write {' or '.join(sorted(facts.schedulers))}; QUEUER_SCHEDULERS names more"
-        raise InvalidInput(_wrong(f"{field}.schedulerName", problem, hint))
+        yield _wrong(f"{field}.schedulerName", problem, hint)
     if spec.scheduling_gates:
         problem = "keep started pods from being placed while their hosts are kept for them"
         hint = "take the gates out: a queued job waits as a whole before it has pods"
-        raise InvalidInput(_wrong(f"{field}.schedulingGates", problem, hint))
+        yield _wrong(f"{field}.schedulingGates", problem, hint)
     if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:
         problem = (
             f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"
         )
-        raise InvalidInput(
-            _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
-        )
+        yield _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:

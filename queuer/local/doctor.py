@@ -7,7 +7,7 @@ from pathlib import Path
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
-from queuer.domain.finding import Finding, ok, unknown, wrong
+from queuer.domain.finding import Finding, barred, ok, unknown, wrong
 from queuer.kube.client import ApiError, Client, KubernetesTooOld
 from queuer.kube.config import load_access
 from queuer.kube.doctor.installed import installed, shipped
@@ -16,7 +16,6 @@ from queuer.kube.doctor.surroundings import flavors, levels, metas, namespaces
 from queuer.local.resources import manifests
 
 _WITHIN = 10.0
-_MORE = "look with rights of an administrator"
 _CHECK = "kubernetes"
 
 
@@ -70,7 +69,7 @@ async def _nodes(cluster: Client, tree: TreeDocument | None) -> list[Finding]:
         nodes = await metas(cluster, nodes=True)
     except ApiError as error:
         text = f"nodes cannot be listed: {error}"
-        return [unknown(check, text, _MORE) for check in ("topology", "flavors")]
+        return [barred(check, text) for check in ("topology", "flavors")]
     keys = tree.topology.keys if tree.topology else ()
     return [*levels(nodes, keys), *flavors(nodes, tree.flavors or ())]
 
@@ -79,6 +78,6 @@ async def _namespaces(cluster: Client, tree: TreeDocument | None) -> list[Findin
     try:
         there = await metas(cluster, nodes=False)
     except ApiError as error:
-        return [unknown("namespaces", f"namespaces cannot be listed: {error}", _MORE)]
+        return [barred("namespaces", f"namespaces cannot be listed: {error}")]
     named = None if tree is None else {name for queue in tree.queues for name in queue.namespaces}
     return list(namespaces(there, named))

@@ -7,9 +7,10 @@ copies. Records are compared by identity first, so whoever makes snapshots shoul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from queuer.domain.quota import Charge, QuotaBook, charge_for
+from queuer.domain.reasons import Reason
 from queuer.domain.usage import Usage
 from queuer.solver.faults import faults_of_admitted, faults_of_sums, faults_of_tree, unsound
 from queuer.solver.nodes import Nodes, Rows
@@ -30,7 +31,7 @@ class Running:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
     """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `running`: what runs, by uid; `idle`: the
-    nodes were they empty.
+    nodes were they empty; `nevers`: by shape, what was found by `explain.never` on these, whatever is in use.
     """
 
     snapshot: Snapshot
@@ -40,6 +41,7 @@ class Arrays:
     running: Mapping[str, Running]
     waiting: Waiting
     idle: Room
+    nevers: dict[int, Reason | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
@@ -69,15 +71,16 @@ class Arrays:
         book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
         same = book is self.book
         usage = self.usage.copy() if same else Usage(book)
-        stays = nodes.accepts_as(self.nodes)
+        waiting, stays = self.waiting.follow(snapshot, nodes), nodes.accepts_as(self.nodes)
         return Arrays(
             snapshot=snapshot,
             nodes=nodes,
             book=book,
             running=_running(snapshot, nodes, usage, self.running if same else {}),
             usage=usage,
-            waiting=self.waiting.follow(snapshot, nodes),
+            waiting=waiting,
             idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
+            nevers=self.nevers if stays and same and waiting.kinds is self.waiting.kinds else {},
         )
 
     def __post_init__(self) -> None:

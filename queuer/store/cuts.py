@@ -39,7 +39,7 @@ class Over:
         return FieldProblem(
             field=f"queues.{self.queue}.quota[{self.row}].limit",
             message=f"{limit} is {over} below the {used} {self.resource} in use",
-            hint="nothing new starts there until enough has ended",
+            hint="nothing new starts there while more is used",
         )
 
 

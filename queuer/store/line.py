@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.store.waiting import NEVER
 from queuer.store.workloads import StoredWorkload, stored_of
 
-_WAITING = text("""
+_WAITING = text(f"""
     SELECT uid, namespace FROM workload
     WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
         AND (queue = :queue OR starts_with(queue, :queue || '.'))
-    ORDER BY state = 'Held', first DESC, priority DESC, submitted, uid COLLATE "C"
+    ORDER BY state = 'Held', {NEVER}, first DESC, priority DESC, submitted, uid COLLATE "C"
 """)
 _AMOUNTS = text("""
     SELECT alike.run, each.key AS resource,
@@ -40,7 +41,7 @@ class InLine:
 
 
 async def waiting(connection: AsyncConnection, queue: str) -> list[InLine]:
-    """All that wait in a queue and below: a leaf's own order, what is on hold last."""
+    """All that wait in a queue and below: a leaf's own order, then what can never start, then what is on hold."""
     rows = await connection.execute(_WAITING, {"queue": queue})
     return [InLine(uid=row.uid, namespace=row.namespace) for row in rows]
 

@@ -20,19 +20,26 @@ _HITS = text("""
     SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
     WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
 """)
-_NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_NEWEST = text(
+    "SELECT id, finished_at, status, capacity, stats->'out' AS out FROM cycle ORDER BY id DESC LIMIT 1"
+)
 _QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestCycle:
-    """`capacity`: allocatable amounts by flavor, base units."""
+    """`capacity`: allocatable amounts by flavor; `unplaceable`: what of it is free on nodes that take no pods, being
+    `cordoned` or `not_ready`. Base units.
+    """
 
     id: int
     finished_at: float
     status: str
     capacity: Mapping[str, Resources]
+    unplaceable: Resources
+    cordoned: int = 0
+    not_ready: int = 0
 
 
 async def domains(connection: AsyncConnection, ids: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -73,8 +80,15 @@ async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:
     row = (await connection.execute(_NEWEST)).one_or_none()
     if row is None:
         return None
+    out = row.out or {}
     return NewestCycle(
-        id=row.id, finished_at=row.finished_at.timestamp(), status=row.status, capacity=row.capacity
+        id=row.id,
+        finished_at=row.finished_at.timestamp(),
+        status=row.status,
+        capacity=row.capacity,
+        unplaceable=out.get("free", {}),
+        cordoned=out.get("cordoned", 0),
+        not_ready=out.get("notReady", 0),
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.document import TreeDocument, export_flavor, export_queue, export_topology
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
-from queuer.domain.queue import ROOT, ManagedBy
+from queuer.domain.queue import ROOT, ManagedBy, QueueState
 from queuer.store.changeset import Change, Changeset, Form, changes_of, forms
 from queuer.store.codec import rows_json, to_json
 from queuer.store.config import Config, Kind, Name, load_config, write
@@ -97,6 +97,18 @@ async def apply(
     await connection.execute(_AUDIT, {**who, "action": action, "detail": detail})
     append(connection, [_event(change, number, at=present.at) for change in changeset.changes])
     return number
+
+
+async def plan_state(
+    connection: AsyncConnection, path: str, state: QueueState, *, writer: ManagedBy
+) -> Changeset:
+    """That a queue of the tree be open, held or draining, and nothing else, with the configuration locked until the
+    transaction ends: nobody's edit comes between.
+    """
+    await connection.execute(_LOCK)
+    config = await load_config(connection)
+    wanted = {(Kind.QUEUE, path): export_queue(replace(config.tree[path], state=state))}
+    return await judged(connection, config, wanted, writer=writer)
 
 
 async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:

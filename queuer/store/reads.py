@@ -16,6 +16,7 @@ from queuer.domain.errors import NotFound
 from queuer.store.codec import seconds
 from queuer.store.cycles import Placement
 from queuer.store.listing import steps
+from queuer.store.waiting import NEVER
 from queuer.store.workloads import StoredWorkload, stored_of
 
 _ONE = text("SELECT * FROM workload WHERE uid = :uid")
@@ -24,12 +25,15 @@ _BY_REFERENCE = text("""
     WHERE namespace = :namespace AND name = :name AND (CAST(:kind AS text) IS NULL OR lower(kind) = lower(:kind))
     ORDER BY submitted DESC, uid DESC LIMIT 1
 """)
-_LINE = text("""
+_LINE = text(f"""
     SELECT count(*) FILTER (WHERE (w.first, w.priority) > (me.first, me.priority)
                OR ((w.first, w.priority) = (me.first, me.priority)
                    AND (w.submitted, w.uid COLLATE "C") < (me.submitted, me.uid COLLATE "C"))) AS before,
-           count(*) AS waiting
-    FROM workload me JOIN workload w ON w.queue = me.queue AND w.state = 'Queued' AND w.deleted_at IS NULL
+           count(w.uid) AS waiting
+    FROM workload me LEFT JOIN (
+        SELECT uid, queue, first, priority, submitted FROM workload
+        WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {NEVER}
+    ) w ON w.queue = me.queue
     WHERE me.uid = :uid
 """)
 _REASONS = text("""
@@ -111,7 +115,7 @@ async def by_reference(
 async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
     """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority, submit
     time and uid; of those of one second who has fewer choices of flavor may have its turn first), and how many wait
-    there at all.
+    there at all; those left out that can never start.
     """
     row = (await connection.execute(_LINE, {"uid": uid})).one()
     return row.before, row.waiting

@@ -21,13 +21,14 @@ def _words(tokens: Iterable[str]) -> str:
 
 
 _TRUE = "explanation #> '{{primary,params,{name}}}' = 'true'"
-_IMPOSSIBLE = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+NEVER = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+"""Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
 _IN_LINE = f"(explanation #> '{{primary,params}}' ?| ARRAY[{_words(LINES)}]) IS TRUE"
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
-        {_IMPOSSIBLE} AS impossible,
-        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {_IMPOSSIBLE}
+        {NEVER} AS impossible,
+        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {NEVER}
             AND ({_TRUE.format(name="never")}) IS NOT TRUE AND NOT {_IN_LINE}
             AND (token NOT IN ({_words(LIMITED)}) OR ({_TRUE.format(name="live")}) IS TRUE
                 OR explanation #>> '{{primary,params,queue}}' <> queue)) IS TRUE AS admissible

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -48,7 +49,8 @@ async def plan(
 async def apply(
     api: httpx2.AsyncClient, id: str, body: object = None, *, headers: dict[str, str] | None = None
 ) -> httpx2.Response:
-    return await api.post(f"{PATH}/{id}:apply", json=body, headers=headers)
+    key = {"Idempotency-Key": uuid4().hex}
+    return await api.post(f"{PATH}/{id}:apply", json=body, headers={**key, **(headers or {})})
 
 
 async def export(api: httpx2.AsyncClient) -> Any:

@@ -75,7 +75,7 @@ async def wire(api: httpx2.AsyncClient, author: Author) -> Wire:
     """An API that knows two hostile jobs that wait, and one that runs."""
     await author.tree()
     hostile = [
-        workload(f"u{n}", name=name, queue=A, user=name, pods=3, gpus=8, required="rack")
+        workload(f"u{n}", name=name, queue=A, user=name, pods=4, gpus=8)
         for n, name in enumerate((MARKUP, ANSI))
     ]
     runs = workload("runs", queue=A)
@@ -174,7 +174,7 @@ async def test_colour_is_as_it_was_asked_for(wire: Wire, monkeypatch: pytest.Mon
 
 async def test_the_line_before_a_job_is_summed_up(wire: Wire) -> None:
     done = await run(wire, "ahead", ANSI)
-    assert "is number 2 in root.research.team-a, as of cycle 1: 1 ahead, asking for 24 gpu" in done.out
+    assert "is number 2 in root.research.team-a, as of cycle 1: 1 ahead, asking for 32 gpu" in done.out
     assert f"job/{MARKUP}" in done.out
     done = await run(wire, "ahead", QUIET)
     assert "job/runs is Running: it waits for nothing" in done.out

@@ -62,6 +62,30 @@ async def _ask(
     return await client.request(verb, f"{PATH}/{uid}{tail}", headers={"user": user}, json=body, **rest)
 
 
+async def test_who_reads_a_job_is_told_what_it_may_do_to_it(shared: httpx2.AsyncClient) -> None:
+    """A page offers nobody what would be refused; rows of lists do not ask."""
+    own = ["hold", "release", "prioritise"]
+    for user, uid, verbs in (
+        ("guest", "a1", []),
+        ("alice", "a1", own),
+        ("alice", "a2", []),
+        ("root", "b1", ["hold", "release", "evict", "prioritise"]),
+    ):
+        found = (await shared.get(f"{PATH}/{uid}", headers={"user": user})).json()
+        assert found["may"] == verbs
+    rows = (await shared.get(PATH, headers={"user": "root"})).json()["items"]
+    assert all("may" not in row for row in rows)
+    queue, me = "/api/v1/queues/root.research.team-a", "/api/v1/me"
+    told = {
+        user: (await shared.get(queue, headers={"user": user})).json()["may"] for user in ("alice", "lead")
+    }
+    assert told == {"alice": [], "lead": ["hold", "drain", "resume", "edit"]}
+    updates = {
+        user: (await shared.get(me, headers={"user": user})).json()["updates"] for user in ("alice", "bob")
+    }
+    assert updates == {"alice": ["team-a"], "bob": []}
+
+
 @pytest.mark.parametrize(("verb", "tail"), VERBS)
 async def test_a_command_is_put_with_its_audit_row(
     shared: httpx2.AsyncClient, engine: AsyncEngine, verb: str, tail: str

@@ -38,6 +38,14 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "kubectl annotate job train -n team-a --overwrite queuer.dev/foo- queuer.dev/hold=VALUE"),
     (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "spec.parallelism"], "queue": "root.x"},
      "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
+    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "label queuer.dev/priority-class"]},
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/hold=VALUE && "
+     "kubectl label job train -n team-a --overwrite queuer.dev/priority-class=VALUE"),
+    (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a"], "also": [{"level": "zone", "levels": ["rack"]}]},
+     "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.a && "
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=rack"),
+    (Token.MISCONFIGURED, {"level": "zone", "levels": ["rack"], "also": [{"fields": ["spec.parallelism"]}]},
+     "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "gpu", "asks": "9", "limit": "8"},
      "kubectl delete job train -n team-a, then create it again with at most 8 gpu; or ask who administers root.a"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "9", "limit": "8", "live": True},
@@ -64,9 +72,8 @@ ADMITS = [
 
 def told(token: Token, params: dict[str, Any], *changes: str) -> str:
     """The hint for a job with this reason."""
-    admits = [{"change": change, "evictions": 0} for change in changes]
     job = Job(
-        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=admits
+        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=changes
     )
     return hint(job, State.QUEUED, token=token)
 

@@ -248,6 +248,7 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
         "groups": [],
         "readsEverything": False,
         "namespaces": ["team-a"],
+        "updates": [],
         "administers": ["root.research"],
     }
     assert (root["readsEverything"], root["administers"]) == (True, ["root"])

@@ -207,14 +207,15 @@ async def test_who_administers_a_subtree_changes_that_alone(
     for verb in ("", ":apply", ":discard"):
         method = "POST" if verb else "GET"
         problem_of(
-            await shared.request(method, address + verb, headers={"user": "eve"}),
+            await shared.request(method, address + verb, headers={"user": "eve", "Idempotency-Key": "e"}),
             status=403,
             code="forbidden",
         )
-    done = await shared.post(f"{address}:apply", headers={"user": "alice"})
+    done = await shared.post(f"{address}:apply", headers={"user": "alice", "Idempotency-Key": "a"})
     assert (done.json()["state"], done.json()["actor"]) == ("applied", "alice")
     other = await plan(shared, tree(b=16), user="root")
-    assert (await shared.post(f"{PATH}/{other['id']}:apply", headers={"user": "root"})).status_code == 200
+    own = {"user": "root", "Idempotency-Key": "r"}
+    assert (await shared.post(f"{PATH}/{other['id']}:apply", headers=own)).status_code == 200
     problem_of(
         await shared.post(PATH, json={"revert": 3}, headers={"user": "alice"}), status=403, code="forbidden"
     )

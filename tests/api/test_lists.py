@@ -151,7 +151,7 @@ async def test_jobs_that_are_alike_are_one_line(
         ("workloads?sort=name&state=Failed", "state"),
         ("workloads?groupBy=user&deleted=true", "deleted"),
         ("queues?state=closed", "state"),
-        ("workloads?since=1700000000", "query.since"),
+        ("workloads?since=1700000000", "since"),
     ],
 )
 async def test_what_does_not_go_is_named(api: httpx2.AsyncClient, query: str, field: str) -> None:

@@ -67,7 +67,7 @@ async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expec
 
 async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
     problem = problem_of(await asked.get("placement"), status=422, code="invalid_input")
-    assert problem["errors"][0]["field"] == "query.namespace"
+    assert problem["errors"][0]["field"] == "namespace"
 
 
 async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.AsyncClient) -> None:

@@ -149,11 +149,14 @@ async def test_a_wrong_shape_is_refused_by_name(api: httpx2.AsyncClient, author:
     assert problem_of(wrong, status=422, code="invalid_input")["errors"][0]["field"] == "shape"
 
 
+BUSY = workload("busy", queue=B, gpus=8)
+
+
 def jobs() -> list[Workload]:
-    """Ten that never fit while others hold the nodes: of team-a and team-b in turn, and two on hold."""
+    """Ten that do not fit while `BUSY` runs: of team-a and team-b in turn, and two on hold."""
     return [
         workload(
-            f"{'ab'[n % 2]}{n}", queue=(A, B)[n % 2], namespace=f"team-{'ab'[n % 2]}", gpus=8, pods=5,
+            f"{'ab'[n % 2]}{n}", queue=(A, B)[n % 2], namespace=f"team-{'ab'[n % 2]}", gpus=8, pods=4,
             submitted=NOW + n, name=f"secret-{'ab'[n % 2]}{n}",
         )
         for n in range(10)
@@ -179,12 +182,13 @@ async def test_the_line_is_in_the_order_of_the_cycle(shared: httpx2.AsyncClient,
     await author.tree()
     made = jobs()
     made[4] = replace(made[4], priority=5)
-    await decided(author, *made)
+    never = workload("never", queue=A, priority=9, gpus=99, submitted=NOW)  # it is ahead of nobody
+    await decided(author, *made, never, runs=[BUSY])
     await author.submit(workload("new", queue=A, priority=9, submitted=NOW + 99))
     for limit in (1, 3, 100):
         items = await pages(shared, A, user="root", limit=limit)
         assert [(i["rank"], i["workload"]["uid"]) for i in items] == [
-            (1, "a4"), (2, "a0"), (3, "a2"), (4, "a6"), (5, "a8"), (None, "new"),
+            (1, "a4"), (2, "a0"), (3, "a2"), (4, "a6"), (5, "a8"), (None, "new"), (None, "never"),
         ]  # fmt: skip
 
 
@@ -193,13 +197,13 @@ async def test_others_are_runs_of_counts_and_amounts(
     shared: httpx2.AsyncClient, author: Author, limit: int
 ) -> None:
     await author.tree()
-    await decided(author, *jobs())
+    await decided(author, *jobs(), runs=[BUSY])
     items = await pages(shared, "root", user="alice", limit=limit)
     mine = [i["workload"]["uid"] for i in items if "workload" in i]
     runs = [i for i in items if "gangs" in i]
     assert mine == ["a0", "a2", "a4", "a6", "a8"]
     assert sum(run["gangs"] for run in runs) == 5
-    assert {run["amounts"][GPU] for run in runs} == {str(40 * run["gangs"]) for run in runs}
+    assert {run["amounts"][GPU] for run in runs} == {str(32 * run["gangs"]) for run in runs}
     places = [
         p for i in items for p in ([i["rank"]] if "workload" in i else range(i["first"], i["last"] + 1))
     ]
@@ -214,7 +218,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_though_some_have_left(
     shared: httpx2.AsyncClient, author: Author
 ) -> None:
     await author.tree()
-    await decided(author, *jobs())
+    await decided(author, *jobs(), runs=[BUSY])
     headers = {"user": "root"}
     first = (await shared.get(f"/api/v1/queues/{A}/pending?limit=2", headers=headers)).json()
     await author.delete("a0")
@@ -308,13 +312,15 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
         await rollup.record(connection, author.epoch, at=time.time())
     found = (await api.get("/api/v1/overview")).json()
     told = {item["kind"]: item for item in found["attention"]}
-    assert list(told) == ["starved", "overLimit", "stuck", "misconfigured"]
+    assert list(told) == ["starved", "overLimit", "stuck", "nodesOut", "misconfigured"]
+    out = told["nodesOut"]
+    assert (out["severity"], out["text"]) == ("info", "1 node is cordoned; 8 gpu are free there")
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
     assert f"of 16 {GPU}" in told["starved"]["text"]
     assert f"24 {GPU}" in told["overLimit"]["text"]
     assert (found["attentionTotal"], told["misconfigured"]["count"]) == (len(found["attention"]), 1)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
-    assert (gpus["allocatable"], gpus["used"], gpus["free"]) == ("64", "32", "32")
+    assert [gpus[part] for part in ("allocatable", "used", "free", "unplaceable")] == ["64", "32", "24", "8"]
     reasons = {r["token"]: (r["verdict"], r["jobs"], r["amounts"][GPU]) for r in found["reasons"]}
     assert reasons["Misconfigured"] == ("CHANGE", 1, "1")
     assert sum(jobs for _, jobs, _ in reasons.values()) == 2

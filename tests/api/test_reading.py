@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import httpx2
 import pytest
 
 from queuer.domain.quantity import parse_quantity
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
 from tests.api.rows import GPU, NOW, Author, waits
@@ -80,7 +81,7 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
     assert found["primary"]["text"] == "no rack has 8 free nodes"
     assert found["primary"]["params"] == {"level": "rack", "best": "r07", "free": "6"}
     assert [other["token"] for other in found["others"]] == ["WaitingForQuota"]
-    assert found["wouldAdmit"] == [{"change": "topology=block", "evictions": 0}]
+    assert [(row["change"], row["evictions"]) for row in found["wouldAdmit"]] == [("topology=block", 0)]
     assert found["cycle"] == 1
     assert found["ageSeconds"] > 0
     whole = (await api.get("/api/v1/workloads/by-ref/team-a/job/llama")).json()
@@ -95,7 +96,7 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
 async def test_a_waiting_workload_knows_its_place_in_the_line(
     api: httpx2.AsyncClient, author: Author
 ) -> None:
-    """By priority, submit time and uid; held jobs and other queues do not count."""
+    """By priority, submit time and uid; held jobs, other queues and what can never start do not count."""
     await author.tree()
     made = [
         workload("u1", queue=A, submitted=NOW + 1, priority=5),
@@ -106,12 +107,16 @@ async def test_a_waiting_workload_knows_its_place_in_the_line(
     ]
     await author.submit(*made)
     await author.submit(workload("u5", queue=A, submitted=NOW - 9), state=State.HELD)
+    await author.misconfigured(workload("u6", queue=A, submitted=NOW - 9), "no such level")
+    never = Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {"idle": True}, "no rack is large enough")
+    await author.submit(workload("u7", queue=A, submitted=NOW - 9))
+    await author.cycle(explain={"u7": Explanation(primary=never)})
     places = {}
-    for uid in ("u1", "u2", "u3", "u3-b", "u4", "u5"):
+    for uid in ("u1", "u2", "u3", "u3-b", "u4", "u5", "u6", "u7"):
         found = (await api.get(f"/api/v1/workloads/{uid}/explanation")).json()
-        places[uid] = found["detail"].get("ahead")
+        places[uid] = found["detail"]["ahead"]
     line = {uid: {"gangs": n, "of": 4} for n, uid in enumerate(("u1", "u2", "u3", "u3-b"))}
-    assert places == {**line, "u4": {"gangs": 0, "of": 1}, "u5": None}
+    assert places == {**line, "u4": {"gangs": 0, "of": 1}, "u5": None, "u6": None, "u7": None}
 
 
 async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
@@ -129,10 +134,11 @@ async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
     await author.cycle(explain={"u1": waits()})
     found = (await api.get("/api/v1/workloads/u1/explanation")).json()
     told = found["detail"]["evicted"]
-    assert (told["at"], told["cause"], told["note"]) == (NOW + 60, "reclaim", note)
+    at = datetime.fromisoformat(told["at"]).timestamp()
+    assert (at, told["cause"], told["note"]) == (NOW + 60, "reclaim", note)
     assert told["reclaimAt"] == "root.research"
     whose = told["for"]
-    assert (whose["beneficiary"], whose["namespace"], whose["name"]) == ("u2", "team-b", "other")
+    assert (whose["uid"], whose["namespace"], whose["name"]) == ("u2", "team-b", "other")
     assert whose["queue"] == "root.research.team-b"
     assert whose["amounts"][GPU] == "1"
 

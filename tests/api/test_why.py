@@ -24,6 +24,7 @@ from tests.store.support import workload
 A = "root.research.team-a"
 RACK = "topology.kubernetes.io/rack"
 GREEDY = Budget(deterministic=0.0)
+PER = {GPU: "8", "cpu": "4", "pods": "1"}
 
 
 def decided(*waiting: Workload, order: Order = Order.PRIORITY) -> StoredCycle:
@@ -56,6 +57,11 @@ async def why(api: httpx2.AsyncClient, uid: str = "u1") -> dict[str, Any]:
     return found
 
 
+def said(detail: dict[str, Any]) -> set[str]:
+    """The parts that are there."""
+    return {part for part, told in detail.items() if told}
+
+
 async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
     """A cycle whose reasons are recorded, and which is kept."""
     assert cycle.plan is not None
@@ -66,21 +72,23 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
 
 
 async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
-    """The estimate stays, which is no part of a decision, and so does the place in line."""
+    """The estimate stays, which is no part of a decision. What can never start has no place in line."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made)
     assert (await why(api))["primary"]["token"] == "PendingEvaluation"
-    estimate = {"from": 60, "likely": None, "to": None}
+    estimate = {"from": 60, "to": None}
     await commit(author, decided(made), estimate=estimate)
     found = await why(api)
     assert found["primary"]["text"].endswith("2 would fit in the best rack, r0, 1 would be missing.")
     assert found["primary"]["params"]["per"] == {GPU: "8", "cpu": "4"}
     assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
     assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "main.count<=2"]
-    parts = {"need", "available", "excluded", "holders", "estimate", "ahead"}
-    told = {**estimate, "n": 0, "hitRate": None}
-    assert (found["detail"].keys(), found["detail"]["estimate"]) == (parts, told)
+    times = {"from": "1970-01-01T00:01:00Z", "likely": None, "to": None}
+    detail = found["detail"]
+    assert detail["estimate"] == {**times, "basis": "", "n": 0, "hitRate": None}
+    assert detail["need"] == [{"podSet": "main", "count": 3, "per": PER, "level": "rack"}]
+    assert said(detail) == {"need", "available", "excluded", "estimate"}
 
 
 async def test_what_the_cycle_did_not_see_is_told_as_recorded(
@@ -91,7 +99,7 @@ async def test_what_the_cycle_did_not_see_is_told_as_recorded(
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made, workload("u2", queue=A))
     await commit(author, decided(made))
-    assert (await why(api, "u2"))["detail"].keys() == {"ahead"}
+    assert said((await why(api, "u2"))["detail"]) == {"ahead"}
     await author.submit(replace(made, priority=3))
     assert (await why(api))["primary"]["token"] == "PendingEvaluation"
     told = Explanation(primary=Reason(token=Token.WAITING_FOR_QUOTA, text="its namespace has no room"))

@@ -42,11 +42,8 @@ def refused(status: int, code: str) -> End:
 
 
 FORBIDDEN, FOREIGN = refused(403, "forbidden"), refused(403, "foreign_origin")
-STRANGER, UNKNOWN, INVALID = (
-    refused(401, "unauthenticated"),
-    refused(404, "not_found"),
-    refused(422, "invalid_input"),
-)
+STRANGER = refused(401, "unauthenticated")
+UNKNOWN, INVALID = refused(404, "not_found"), refused(422, "invalid_input")
 
 
 def nothing(answer: httpx2.Response) -> None:
@@ -227,9 +224,10 @@ CHANGING = [
     Attack("that a change be taken back", lambda at: at.post("/changesets", {"revert": 1}), FORBIDDEN),
     Attack(
         "to apply or discard another's plan",
-        lambda at: [at.post(f"/changesets/{at.plan}:{verb}") for verb in ("apply", "discard")],
+        lambda at: [at.post(f"/changesets/{at.plan}:{verb}", headers=KEY) for verb in ("apply", "discard")],
         FORBIDDEN,
     ),
+    Attack("to stop another's queue", lambda at: at.post(f"/queues/{THEIRS}:hold"), FORBIDDEN),
     Attack("another's Idempotency-Key", _key_of_bob, FORBIDDEN),
     Attack("commands on another's job", _commands(RUNS, "hold", "release", "evict"), UNKNOWN),
     Attack("a release of what Bob holds", _commands("secret-held-known", "release"), UNKNOWN),
@@ -284,10 +282,8 @@ def _strangers(at: Field) -> Answers:
         create_token(at.cluster, at.mine, "--audience=queuer")[:-4] + "AAAA",
         "x", "a.b.c", "Bearer", "e30.e30.",
     ]  # fmt: skip
-    sent = [{"Authorization": f"Bearer {token}"} for token in tokens] + [
-        {},
-        {"Authorization": "Basic Ym9iOmJvYg=="},
-    ]
+    sent = [{}, {"Authorization": "Basic Ym9iOmJvYg=="}]
+    sent += [{"Authorization": f"Bearer {token}"} for token in tokens]
     return [at.get("/workloads", by=None, headers=headers) for headers in sent]
 
 

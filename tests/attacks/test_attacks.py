@@ -197,9 +197,8 @@ def test_a_cut_evicts_whom_its_plan_showed(field: Field) -> None:
     plan = field.post("/changesets?effect=evict", cut, by="admin")
     assert plan.status_code == 201, plan.text
     assert [job["uid"] for job in plan.json()["victims"]["jobs"]] == [uid]
-    done = field.post(
-        f"/changesets/{plan.json()['id']}:apply", {"reason": "the hosts go to a release"}, by="admin"
-    )
+    address, why = f"/changesets/{plan.json()['id']}:apply", {"reason": "the hosts go to a release"}
+    done = field.post(address, why, by="admin", headers={"Idempotency-Key": "the-cut"})
     assert done.status_code == 200, done.text
     field.wait_state("over", field.theirs, "Queued")
     wait_until(

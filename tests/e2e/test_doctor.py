@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -
 
 
 def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Doctor) -> None:
+    barred = partial(doctor.look, identity="alice")
+    wait_until(lambda: barred()[0] == 4, timeout=20, describe=lambda: f"only rights are missing: {barred()}")
     code, findings = doctor.look(identity="alice", QUEUER_API="http://127.0.0.1:1")
     seen = {f["check"]: f["health"] for f in findings}
     assert (code, seen["api"], seen["database"]) == (1, "wrong", "ok")

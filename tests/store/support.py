@@ -73,7 +73,7 @@ def cycle(number: int, *, at: float = NOW, waiting: int = 0) -> CycleRecord:
         trigger="job",
         status="GREEDY",
         waiting=waiting,
-        stats={"turns": 1},
+        stats={"turns": 1, "out": {"cordoned": 1, "notReady": 0, "free": {GPU: 8}}},
         capacity={"default": {GPU: 64}},
     )
 

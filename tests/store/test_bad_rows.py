@@ -49,6 +49,7 @@ class Scene:
         self.state, self.metrics = ClusterState(), Metrics()
         jobs: Any = SimpleNamespace(
             workload=lambda job: workload(job.uid),
+            reading=lambda job: (workload(job.uid), ()),
             facts=lambda job: NamespaceFacts(),
             as_decided=lambda job: True,
             withdraw=lambda live: {},

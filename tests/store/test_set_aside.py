@@ -48,6 +48,7 @@ class Scene:
 
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
+            reading=lambda job: (self.asks[job.uid], ()),
             facts=lambda job: NamespaceFacts(),
             resource_quotas=lambda: (),
             with_pods_left=nobody,

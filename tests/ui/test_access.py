@@ -97,7 +97,7 @@ def login_ended(page: Page) -> None:
     problem = {"title": "Not logged in", "status": 401, "code": "unauthenticated", "detail": detail}
     page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
     page.goto("/")
-    expect(page.get_by_text("You are not logged in any more.")).to_be_visible()
+    expect(page.get_by_text("Your login has ended.")).to_be_visible()
 
 
 @pytest.mark.parametrize("open_", [help_dialog, command_dialog, marked, columns, login_ended])

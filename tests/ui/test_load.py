@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -10,19 +12,20 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from bench.load import Size
 from bench.ui import SCREENS, TRANSFER
+from queuer.kube.objects import NODES
 from tests.ui.browser import opened
 from tests.ui.conftest import PICTURES
 from tests.ui.looks import faults, settled
 from tests.ui.site import Site, site
 from tests.ui.test_screens import MOST_NODES
 
-LOAD = Size(nodes=160, queues=100, jobs=500)
+LOAD = Size(nodes=216, queues=100, jobs=500)
 MOST_DATA, MOST_SCRIPT = 300_000, 250_000
 
 
 @pytest.fixture(scope="module")
 def load() -> Iterator[Site]:
-    """A twelfth of the cluster that `make bench-ui` measures."""
+    """A tenth of the cluster that `make bench-ui` measures."""
     with site(LOAD, seed=7) as made:
         yield made
 
@@ -71,6 +74,72 @@ def test_a_host_is_found_by_its_name_and_told_to_who_walks_there(large: Page) ->
     assert faults(large) == []
 
 
+def test_of_more_domains_than_eyes_search_those_that_are_looked_for_are_drawn(large: Page) -> None:
+    settled(large, "/topology?level=host")
+    panel = large.get_by_role("region", name="Domains")
+    expect(panel.get_by_role("status")).to_contain_text(f"{LOAD.nodes} domains of level host are too many")
+    expect(panel.get_by_role("grid")).to_have_attribute("aria-rowcount", str(LOAD.nodes + 1))
+    assert faults(large) == []
+    large.get_by_label("find a host or domain").fill("n0007")
+    expect(panel.get_by_role("status")).to_contain_text(f"10 of {LOAD.nodes} domains")
+    expect(panel.get_by_role("img", name="Map of 10 hosts")).to_be_visible()
+    large.get_by_role("button", name="Draw all").click()
+    expect(panel.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible()
+    assert "as=map" in large.url
+
+
+def test_a_host_that_was_deleted_leaves_the_map(large: Page, load: Site) -> None:
+    server = load.cluster.scene.server
+    node = server.one(NODES, "n00215")
+
+    async def deleted() -> None:
+        server.remove(NODES, node)
+
+    async def back() -> None:
+        server.put(NODES, node)
+
+    settled(large, "/topology")
+    expect(large.get_by_role("status").first).to_contain_text("live", timeout=20_000)
+    load.run(deleted())
+    try:
+        expect(large.get_by_role("img", name=f"Map of {LOAD.nodes - 1} hosts")).to_be_visible(timeout=5_000)
+    finally:
+        load.run(back())
+    expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible(timeout=15_000)
+
+
+def test_a_starved_queue_is_marked_and_a_full_one_is_not(large: Page, load: Site) -> None:
+    with urllib.request.urlopen(f"{load.url}/api/v1/queues") as answer:
+        leaves = [each for each in json.load(answer)["items"] if each["leaf"]]
+    starved = {each["path"]: any(account["starved"] for account in each["accounts"]) for each in leaves}
+    assert set(starved.values()) == {True, False}
+    settled(large, "/queues")
+    tree = large.get_by_role("treegrid")
+    for wanted in (True, False):
+        path = next(path for path, is_so in starved.items() if is_so is wanted)
+        large.get_by_label("Find a queue").fill(path)
+        row = tree.locator("[data-index]").last
+        expect(row).to_contain_text(path.rpartition(".")[2])
+        expect(row.locator(".chip-starved")).to_have_count(int(wanted))
+        expect(row.locator(".chip-warning, .chip-critical")).to_have_count(0)
+
+
+def test_a_list_that_was_narrowed_is_named_and_found_again(large: Page) -> None:
+    settled(large, "/jobs?state=Running")
+    large.get_by_text("views", exact=True).click()
+    views = large.get_by_role("group", name="Views")
+    views.get_by_label("Name of this view").fill("what runs")
+    views.get_by_role("button", name="Save").click()
+    assert faults(large) == []
+    settled(large, "/jobs")
+    large.get_by_text("views", exact=True).click()
+    views.get_by_role("button", name="what runs", exact=True).click()
+    expect(large.get_by_role("button", name="Running")).to_have_attribute("aria-pressed", "true")
+    assert "state=Running" in large.url
+    views.get_by_role("button", name="Forget the view what runs").click()
+    expect(views.get_by_role("button", name="what runs", exact=True)).to_have_count(0)
+
+
 def test_where_a_shape_fits_is_one_click_away_and_in_the_table_too(large: Page) -> None:
     settled(large, "/topology?shape=1xcpu:1")
     row = large.get_by_role("row").filter(has=large.get_by_role("rowheader", name="rack", exact=True))
@@ -106,7 +175,7 @@ def test_the_tree_goes_back_in_time_and_returns(large: Page, load: Site) -> None
     load.run(load.seen("SELECT count(*) FROM usage_rollup"))
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     large.goto(f"/queues?at={at}")
-    expect(large.get_by_role("status").filter(has_text="not live")).to_contain_text("As of")
+    expect(large.get_by_role("status").filter(has_text="not live")).to_contain_text("who was starved")
     expect(large.get_by_role("treegrid").locator("[data-index='0']")).to_contain_text("root")
     assert faults(large) == []
     slider = large.get_by_label("Moment shown")

@@ -23,7 +23,7 @@ def rest(demo: Site, path: str) -> dict[str, Any]:
 
 
 def used(cell: str) -> int:
-    return parse_quantity(cell.split("/")[0].strip(), resource=GPU)
+    return parse_quantity(cell.split("/")[0].strip().replace("\u202f", ""), resource=GPU)
 
 
 def borrowed(queue: dict[str, Any]) -> int:

@@ -102,27 +102,18 @@ def test_without_a_terminal_and_without_yes_nothing_is_done(
     assert sent == []
 
 
-def test_a_state_is_sent_of_the_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else the tree held when it was read would revert an edit made meanwhile."""
-    own = {"weight": 2, "namespaces": ["team-a"]}
-    tree = {
-        "apiVersion": "queuer.dev/v1", "kind": "QueueTree", "root": "root", "flavors": [], "topology": {"levels": []},
-        "queues": {"root": own, "root.a": {"weight": 1}},
-    }  # fmt: skip
-    sent: list[Any] = []
+def test_a_state_is_one_request_with_its_reason_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else the queue says is not sent: it would revert an edit made meanwhile."""
+    sent: list[httpx2.Request] = []
 
     def handle(request: httpx2.Request) -> httpx2.Response:
-        if request.method == "GET":
-            return httpx2.Response(200, json=tree)
-        sent.append(json.loads(request.content))
+        sent.append(request)
         return httpx2.Response(500, json={"detail": "enough"})
 
     made = Client("http://queuer.test", transport=httpx2.MockTransport(handle))
     monkeypatch.setattr(Client, "from_env", lambda: made)
-    _run("queue", "hold", "root", "-y")
-    assert sent == [
-        {
-            "apiVersion": "queuer.dev/v1", "kind": "QueueTree", "root": "root",
-            "queues": {"root": {**own, "state": "held"}},
-        }
-    ]  # fmt: skip
+    _run("queue", "drain", "root.a", "-y", "--reason", "upgrade")
+    (request,) = sent
+    assert (request.method, request.url.path) == ("POST", "/api/v1/queues/root.a:drain")
+    assert json.loads(request.content) == {"reason": "upgrade"}
+    assert request.headers["idempotency-key"]

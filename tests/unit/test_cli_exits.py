@@ -129,13 +129,14 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(arguments: list[s
             "reclaimable": [], "reductions": []}  # fmt: skip
     answers = {
         "/api/v1/workloads": {"items": [{**job, "deleted": None}], "next": None},
-        "/api/v1/queue-tree": {"queues": {QUEUE: {}}},
         "/api/v1/changesets": plan,
+        **{f"/api/v1/queues/{QUEUE}:{verb}?dryRun=true": plan for verb in ("drain", "hold", "resume")},
     }
 
     def handle(request: httpx2.Request) -> httpx2.Response:
-        sent.append(request.url.path)
-        return httpx2.Response(200, json=answers[request.url.path])
+        address = request.url.path + ("?dryRun=true" if b"dryRun=true" in request.url.query else "")
+        sent.append(address)
+        return httpx2.Response(200, json=answers[address])
 
     done = queuer(httpx2.MockTransport(handle), *arguments)
     assert done.code == Exit.USAGE

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from queuer.api.workloads.detail import Detail
 from queuer.cli.output import age, clean, written
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
 from queuer.cli.why import explain
@@ -102,6 +103,11 @@ def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str]
     assert devices(demand) == shown
 
 
+def detail(**parts: Any) -> dict[str, Any]:
+    """As the API tells it; times may be epoch seconds."""
+    return Detail.model_validate(parts).model_dump(mode="json", by_alias=True)
+
+
 def workload(**changes: Any) -> dict[str, Any]:
     reason = {
         "token": "TopologyPlacementFailed",
@@ -121,7 +127,7 @@ def workload(**changes: Any) -> dict[str, Any]:
         "explanation": {
             "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT", "primary": reason,
             "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
-            "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": {},
+            "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": detail(),
             "next": "queuer queue show root.team-a",
         },
     }  # fmt: skip
@@ -163,7 +169,7 @@ def test_why_says_where_pods_are_once_they_are_there(
 def test_why_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
     job = workload(user="alice", attempt=2)
     note = "evicted for team-b/eval in root.team-b, which takes back what it is guaranteed"
-    job["explanation"]["detail"] = {"evicted": {"at": 1_795_255_740.0, "cause": "reclaim", "note": note}}
+    job["explanation"]["detail"] = detail(evicted={"at": 1_795_255_740.0, "cause": "reclaim", "note": note})
     lines = [str(line) for line in explain(job)]
     assert "  queued by     alice" in lines
     assert f"  attempt       2; 10:09:00  {note}" in lines
@@ -186,11 +192,11 @@ def test_why_says_when_it_may_start() -> None:
             f"starts in 5m or later, if nothing comes before it {kept}",
         ),
     ):
-        job["explanation"]["detail"] = {
-            "estimate": {
+        job["explanation"]["detail"] = detail(
+            estimate={
                 "from": start + 300, "likely": likely, "to": last, "basis": "declared ends", "n": 9, "hitRate": 0.778,
             }
-        }  # fmt: skip
+        )  # fmt: skip
         assert f"  estimate      {said}" in [str(line) for line in explain(job)]
 
 
@@ -201,9 +207,9 @@ def test_why_says_what_is_reserved_for_it() -> None:
         (now + 900, ["n1", "n2"], "n1, n2, from 15m from now; for 30m at most"),
         (now - 60, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
     ):
-        job["explanation"]["detail"] = {
-            "reservation": {"start": start, "expires": now + 1_800, "hosts": hosts}
-        }
+        job["explanation"]["detail"] = detail(
+            reservation={"start": start, "expires": now + 1_800, "hosts": hosts}
+        )
         assert f"  reserved      {said}" in [str(line) for line in explain(job)]
 
 
@@ -221,29 +227,35 @@ def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     job = workload()
     holder = {"resource": GPU, "amount": "40", "queue": "root.team-b"}
     named = {**holder, "workload": "u9", "namespace": "team-b", "name": "bert"}
-    levels = [{"queue": "root.team-a", GPU: "16"}, {"queue": "root", "cpu": "9", GPU: "72"}]
-    job["explanation"]["detail"] = {
-        "available": [{"flavor": "h100", "free": {"cpu": "99", GPU: "72"}, "headroom": levels}],
-        "excluded": {
+    levels = [
+        {"queue": "root.team-a", "room": {GPU: "16"}},
+        {"queue": "root", "room": {"cpu": "9", GPU: "72"}},
+    ]
+    reserved = {"queue": "root.c", "starts": 1_795_255_740 + 3600}
+    job["explanation"]["detail"] = detail(
+        available=[{"flavor": "h100", "free": {"cpu": "99", GPU: "72"}, "headroom": levels}],
+        excluded={
             "nodes": 151,
             "of": 160,
             "by": [{"why": "Cordoned", "nodes": 1}, {"why": "Full", "nodes": 150}],
             "domains": {"level": "rack", "short": 20, "of": 20},
         },
-        "holders": [
-            {"reservation": "u7", "name": "big", "namespace": "team-c", "starts": 1_795_255_740 + 3600},
+        holders=[
+            {**reserved, "reservation": "u7", "name": "big", "namespace": "team-c"},
+            reserved,
             holder,
             {**named, "ends": 1_795_255_740 + 600},
             {**named, "ends": 1_795_255_740 - 600},
             {**named, "leaving": True},
         ],
-        "ahead": {"gangs": 3, "of": 12},
-    }
+        ahead={"gangs": 3, "of": 12},
+    )
     lines = [str(line) for line in explain(job)]
-    assert lines[4:12] == [
+    assert lines[4:13] == [
         "  free          72 gpu on h100; room by quota: root.team-a 16, root 72",
         "  nodes         151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
         "  holds it      reserved for team-c/big in 1h",
+        "  holds it      reserved for a job of root.c in 1h",
         "  holds it      root.team-b: 40 gpu",
         "  holds it      team-b/bert in root.team-b: 40 gpu, ends in 10m",
         "  holds it      team-b/bert in root.team-b: 40 gpu, overdue",
@@ -260,7 +272,7 @@ def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> N
         "primary": None,
         "others": [],
         "wouldAdmit": [],
-        "detail": {},
+        "detail": detail(),
         "next": "kubectl get pods",
     }
     job = workload(state="Running", landed="2026-11-21T10:08:00Z", explanation=nothing)

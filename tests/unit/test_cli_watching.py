@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -127,10 +128,51 @@ def test_wait_for_a_job_that_is_deleted_fails() -> None:
 def test_wait_ends_with_the_timeout() -> None:
     done = run(lists([job("Queued")]), "wait", "llama", "--timeout", "0s")
     assert done.code == Exit.TIMEOUT
-    assert "job/llama is Queued, not admitted, after 0s (queuer why job/llama -n team-a)" in done.err
+    assert "job/llama is Queued, not admitted, after 0s\n  next: queuer why job/llama -n team-a" in done.err
 
 
 def test_a_timeout_that_is_no_duration_is_a_usage_error() -> None:
     done = run(lists([job("Queued")]), "wait", "llama", "--timeout", "soon")
     assert done.code == Exit.USAGE
     assert '"5m"' in done.err
+
+
+def away(answers: Answers, *arguments: str, after: int = 2, times: int = 3) -> tuple[Done, list[float]]:
+    """As `run`, with a server that is away for some requests after the first; and the pauses that were made."""
+    asked = 0
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        nonlocal asked
+        asked += 1
+        if after <= asked < after + times:
+            raise httpx2.ConnectError("refused", request=request)
+        try:
+            return httpx2.Response(200, json=answers(request))
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    pauses: list[float] = []
+    with patch("queuer.cli.client.time.sleep", pauses.append):
+        return queuer(httpx2.MockTransport(handle), *arguments), [pause for pause in pauses if pause]
+
+
+def test_what_is_watched_goes_on_after_the_server_was_away() -> None:
+    """One line says that it is away and one that it is back; pauses grow."""
+    done, pauses = away(lists([job("Queued")], [job("Running")]), "jobs", "-w", "-o", "jsonl")
+    assert [json.loads(line)["state"] for line in done.out.splitlines()] == ["Queued", "Running"]
+    assert (pauses, done.code) == ([0.5, 1.0, 2.0], 130)
+    lines = done.err.splitlines()
+    assert lines[0].startswith("no Queuer API at http://127.0.0.1:8787: refused; waiting")
+    assert lines[1:] == ["the server answers again"]
+
+
+def test_waiting_outlives_a_restart_of_the_server_but_not_its_own_timeout() -> None:
+    done, _ = away(lists([job("Queued")], [job("Running")]), "wait", "llama")
+    assert (done.code, done.out) == (0, "job/llama is Running\n")
+    done, pauses = away(lists([job("Queued")]), "wait", "llama", "--timeout", "100ms", times=99)
+    assert (done.code, pauses) == (Exit.UNREACHABLE, [])
+
+
+def test_a_server_that_is_away_from_the_start_is_an_error_at_once() -> None:
+    done, pauses = away(lists([job("Queued")]), "jobs", "-w", after=1)
+    assert (done.code, pauses) == (Exit.UNREACHABLE, [])

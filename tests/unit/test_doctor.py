@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from queuer import __version__
-from queuer.cli import checks
-from queuer.cli.client import Client
-from queuer.domain.finding import Finding, Health
+from queuer.cli import checks, main
+from queuer.cli.client import Client, Exit
+from queuer.domain.finding import Finding, Health, barred, unknown, wrong
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.kube.doctor.installed import differs, shipped
 from queuer.kube.doctor.rights import needed
@@ -181,3 +181,30 @@ def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
         assert client.server_time() is None
     assert healths(found) == [WRONG, Health.UNKNOWN]
     assert not api.reachable
+
+
+def test_what_the_caller_may_not_look_at_is_one_line_and_not_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other unknown things keep their own line and leave the exit code at 0; a fault counts more than both."""
+    blind = [barred("policies", f"policy {n} cannot be read") for n in range(35)] + [barred("rights", "no")]
+    other = unknown("database", "no database was named", "--database-url")
+    assert examined(monkeypatch, [other]) == 0
+    assert examined(monkeypatch, [other, *blind]) == Exit.FORBIDDEN
+    assert examined(monkeypatch, [*blind, wrong("api", "it is down", "start it")]) == Exit.FAILURE
+    capsys.readouterr()
+    examined(monkeypatch, [other, *blind])
+    printed = capsys.readouterr().out
+    assert "36 checks need rights that you do not have: policies (35), rights\n" in printed
+    assert len(printed.splitlines()) == 4
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, findings: list[Finding]) -> int:
+    """How `queuer doctor` ends with these findings."""
+    monkeypatch.setattr("queuer.cli.doctor._examine", lambda *_: iter(findings))
+    monkeypatch.setattr("sys.argv", ["queuer", "doctor"])
+    try:
+        main.run()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0

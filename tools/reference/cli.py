@@ -9,9 +9,8 @@ from typing import Any
 import typer
 import typer.main
 
-from queuer.cli.client import Exit
+from queuer.cli.client import EXIT_BY_VERDICT, Exit
 from queuer.cli.main import build
-from queuer.cli.why import EXIT_BY_VERDICT
 from tools.reference.markdown import anchor, code, page, table
 
 
@@ -27,7 +26,9 @@ def made() -> str:
     codes = table(("code", ""), [(str(int(code_)), code_.meaning) for code_ in Exit])
     why = ", ".join(f"{number} for {verdict}" for verdict, number in EXIT_BY_VERDICT.items())
     ends = (
-        f"`queuer why --exit-status` exits {why}, and 0 when the job waits for nothing. "
+        f"With `--exit-status` the verbs `why`, `sim job` and `sim shape` exit {why}, and 0 when the job waits for "
+        "nothing: it would start, evictions included. Without it they exit 0 whatever the answer. "
+        "`queuer doctor` exits 1 where something is wrong, else 4 where rights were missing to look. "
         "`queuer diff` exits 0 for no difference, 1 for some, and above 1 where it failed."
     )
     sections = (_section(name, verb) for name, verb in verbs)

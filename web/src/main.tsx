@@ -1,10 +1,11 @@
 /** Begins the dashboard: one cache of answers, one router. */
 
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Failure } from "./api/client";
+import { setLoggedIn } from "./app/freshness";
 import "./app/preferences";
 import { router } from "./app/router";
 import "./style/tokens.css";
@@ -15,6 +16,10 @@ import "./style/screens.css";
 const RETRIES = 2;
 
 const queries = new QueryClient({
+  queryCache: new QueryCache({
+    onError: (error) => error instanceof Failure && error.status === 401 && setLoggedIn(false),
+    onSuccess: () => setLoggedIn(true),
+  }),
   defaultOptions: {
     queries: {
       staleTime: 2000,

@@ -7,15 +7,15 @@ changed meanwhile it is stale, whatever else has been changed beside it.
 from __future__ import annotations
 
 from typing import Annotated, Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
-from queuer.api.config.planning import Seen, report
+from queuer.api.config.planning import Seen, drafted
 from queuer.api.config.views import applied, planned, visible
-from queuer.api.config.writing import check, require_reason, root_of, stale
+from queuer.api.config.writing import check, require_reason, root_of, stale, warn
 from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view, source
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.documents import DOCUMENT_BODY, read_document
@@ -29,7 +29,7 @@ from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import parse_duration
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import changesets as history
-from queuer.store import commands, drafts, lookup
+from queuer.store import commands, drafts
 from queuer.store import queues as store
 from queuer.store.commands import NewCommand
 from queuer.store.cuts import Cuts, cuts
@@ -40,8 +40,6 @@ from queuer.store.tables import CommandVerb, DraftState, Effect
 router = APIRouter(prefix=PREFIX, tags=["changesets"], route_class=Idempotent)
 LONGEST_DELAY = 30 * 86400.0
 """Seconds after which evictions by a changeset begin, at most."""
-TTL = 15 * 60.0
-"""Seconds for which a plan may be applied."""
 _LARGEST = 2**63 - 1
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Keep nothing.")]
@@ -78,8 +76,8 @@ async def plan_changeset(
 ) -> models.Changeset:
     """Plan what a QueueTree document asks for, or `{revert: 7}`: that revision 7 be taken back. Writes nothing."""
     document = await read_document(request)
-    revision = _reverted(document)
     with placed(document):
+        revision = _reverted(document)
         wish = parse(document) if revision is None else revision
     draft = await _plan(
         engine, asker, newest, request, wish,
@@ -173,7 +171,8 @@ async def apply_changeset(
             raise await stale(connection, moved.message, since=moved.base, names=moved.names) from moved
         check(changeset)
         taken = await cuts(connection, changeset)
-        require_reason(taken, reason)
+        with placed(body):
+            require_reason(taken, reason)
         _require_room(draft.effect, taken)
         _require_shown(draft, taken)
         revision = await store.apply(
@@ -264,22 +263,11 @@ async def _plan(
         await asker.require_administers(root)
         with placed(document):
             check(changeset)
-        seen = await Seen.of(connection, changeset, newest)
-        at = await lookup.now(connection)
-    _require_room(effect, seen.cuts)
-    told = await report(seen, newest)
-    return Draft(
-        id=uuid4(),
-        at=at,
-        expires=at + TTL,
-        actor=asker.caller.name,
-        source=source(request),
-        root=root,
-        changeset=changeset,
-        report=told.model_dump(mode="json"),
-        effect=effect,
-        evict_after=evict_after,
-    )
+            seen = await Seen.of(connection, changeset, newest, document=document)
+            _require_room(effect, seen.cuts)
+    return await drafted(
+        seen, newest, actor=asker.caller.name, source=source(request), root=root, effect=effect, evict_after=evict_after
+    )  # fmt: skip
 
 
 async def _kept(
@@ -287,6 +275,7 @@ async def _kept(
 ) -> models.Changeset:
     """The answer to a plan, which is kept if there is something to apply."""
     answer = await visible(planned(draft), asker)
+    warn(response, answer.warnings)
     if dry_run or not draft.changeset.changes:
         response.status_code = 200
         return answer.model_copy(update={"id": None, "expires": None})

@@ -29,7 +29,7 @@ class TreePlan(Model):
     revision: int
     applied: bool
     changes: list[Change]
-    warnings: list[str]
+    warnings: list[FieldError]
 
 
 class Job(Model):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from uuid import uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.cautions import Cautions
 from queuer.api.cycles.newest import Newest
+from queuer.api.http.pointers import place
 from queuer.api.models import FieldError
 from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -20,21 +22,29 @@ from queuer.domain.workload import Workload
 from queuer.solver.stored import StoredCycle
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Rules, difference
-from queuer.store import reads
+from queuer.store import lookup, reads
 from queuer.store.changeset import Changeset, flavors_after, queues_after, topology_after
 from queuer.store.config import Config, load_config
 from queuer.store.cuts import Cuts, cuts
+from queuer.store.drafts import Draft
 from queuer.store.holdings import Holding
 from queuer.store.stored import StoredRow
+from queuer.store.tables import Effect
 
 MOST_JOBS = 100
+TTL = 15 * 60.0
+"""Seconds for which a plan may be applied."""
 _NO_CYCLE = "no cycle is stored yet that this version reads"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A sound changeset with all that a report is made of, from one view of the tables."""
+    """A sound changeset with all that a report is made of, from one view of the tables. `document`: the body that asked
+    for it, in which warnings have their places; `at`: when it was seen.
+    """
 
+    at: float
+    document: object
     changeset: Changeset
     config: Config
     cuts: Cuts
@@ -42,9 +52,13 @@ class Seen:
     row: StoredRow | None
 
     @classmethod
-    async def of(cls, connection: AsyncConnection, changeset: Changeset, newest: Newest) -> Seen:
+    async def of(
+        cls, connection: AsyncConnection, changeset: Changeset, newest: Newest, *, document: object = None
+    ) -> Seen:
         """What the tables say."""
         return cls(
+            at=await lookup.now(connection),
+            document=document,
             changeset=changeset,
             config=await load_config(connection),
             cuts=await cuts(connection, changeset),
@@ -52,24 +66,41 @@ class Seen:
             row=await newest.read(connection),
         )
 
+    @cached_property
+    def cautions(self) -> Cautions:
+        """From the configuration as it is to what it would be."""
+        config, changes = self.config, self.changeset.changes
+        before = Rules(tree=config.tree, flavors=config.flavors, topology=config.topology)
+        after = Rules(
+            tree=QueueTree.of(queues_after(config, changes).values()),
+            flavors=flavors_after(config, changes),
+            topology=topology_after(config, changes),
+        )
+        return Cautions(before=before, after=after, changes=changes)
+
+    def warnings(self, of_nodes: Iterable[FieldProblem]) -> list[FieldError]:
+        """All that is legal and odd, with what was found about nodes."""
+        found = [*self.changeset.warnings, *(row.problem for row in self.cuts.over)]
+        found += [*self.cautions.of_namespaces(self.namespaces), *self.cautions.of_use(), *of_nodes]
+        return _errors(found, self.document)
+
+
+async def warnings(seen: Seen, newest: Newest) -> list[FieldError]:
+    """What a report warns of, without the report."""
+    return seen.warnings(await newest.ask(seen.row, lambda _, cycle: _of_nodes(cycle, seen.cautions)) or ())
+
+
+def _of_nodes(cycle: StoredCycle, cautions: Cautions) -> list[FieldProblem]:
+    return list(cautions.of_nodes([state.node for state in cycle.snapshot.nodes]))
+
 
 async def report(seen: Seen, newest: Newest) -> models.Report:
     """The whole report; the decision is asked in a thread."""
-    config, changes = seen.config, seen.changeset.changes
-    before = Rules(tree=config.tree, flavors=config.flavors, topology=config.topology)
-    after = Rules(
-        tree=QueueTree.of(queues_after(config, changes).values()),
-        flavors=flavors_after(config, changes),
-        topology=topology_after(config, changes),
-    )
-    cautions = Cautions(before=before, after=after, changes=changes)
-    warnings = [*seen.changeset.warnings, *(row.problem for row in seen.cuts.over)]
-    warnings += [*cautions.of_namespaces(seen.namespaces), *cautions.of_use()]
-    asked = await newest.ask(seen.row, partial(_asked, cautions=cautions))
+    asked = await newest.ask(seen.row, partial(_asked, cautions=seen.cautions))
     found, impact = asked or ([], _NO_CYCLE)
     return models.Report(
-        warnings=_errors([*warnings, *found]),
-        reductions=_errors(seen.cuts.reductions),
+        warnings=seen.warnings(found),
+        reductions=_errors(seen.cuts.reductions, seen.document),
         over_limit=[
             models.OverLimit(
                 queue=row.queue,
@@ -96,11 +127,36 @@ async def report(seen: Seen, newest: Newest) -> models.Report:
     )
 
 
+async def drafted(
+    seen: Seen,
+    newest: Newest,
+    *,
+    actor: str,
+    source: str,
+    root: str,
+    effect: Effect = Effect.DRAIN,
+    evict_after: float | None = None,
+) -> Draft:
+    """The plan with its report, which nobody has kept yet."""
+    return Draft(
+        id=uuid4(),
+        at=seen.at,
+        expires=seen.at + TTL,
+        actor=actor,
+        source=source,
+        root=root,
+        changeset=seen.changeset,
+        report=(await report(seen, newest)).model_dump(mode="json"),
+        effect=effect,
+        evict_after=evict_after,
+    )
+
+
 def _asked(
     number: int, cycle: StoredCycle, *, cautions: Cautions
 ) -> tuple[list[FieldProblem], models.Impact | str]:
     """What the nodes and the decision of a cycle say."""
-    found = list(cautions.of_nodes([state.node for state in cycle.snapshot.nodes]))
+    found = _of_nodes(cycle, cautions)
     assert cycle.plan is not None
     try:
         made = difference(
@@ -117,8 +173,13 @@ def _asked(
     )
 
 
-def _errors(problems: Iterable[FieldProblem]) -> list[FieldError]:
-    return [FieldError(field=p.field, message=p.message, hint=p.hint) for p in problems]
+def _errors(problems: Iterable[FieldProblem], document: object) -> list[FieldError]:
+    def where(field: str) -> str | None:
+        return place(field, document) if document is not None else None
+
+    return [
+        FieldError(field=p.field, message=p.message, hint=p.hint, pointer=where(p.field)) for p in problems
+    ]
 
 
 def _listed(found: tuple[Workload, ...]) -> models.Jobs:

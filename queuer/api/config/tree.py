@@ -15,8 +15,9 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.models import TreePlan
-from queuer.api.config.writing import change, check, require_reason, stale
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, one_view, source
+from queuer.api.config.planning import Seen, warnings
+from queuer.api.config.writing import change, check, require_reason, stale, warn
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, one_view, source
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
@@ -27,7 +28,6 @@ from queuer.domain.queue import ROOT
 from queuer.store import queues as store
 from queuer.store.changeset import Changeset
 from queuer.store.config import Kind, load_config
-from queuer.store.cuts import cuts
 from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
@@ -83,6 +83,7 @@ async def put_queue_tree(
     response: Response,
     engine: Engine,
     asker: Asking,
+    newest: NewestCycle,
     settings: Settings,
     *,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would change.")] = False,
@@ -94,9 +95,7 @@ async def put_queue_tree(
 ) -> TreePlan:
     """Make the configuration what the document says, all of it or nothing. `dryRun` needs no If-Match."""
     if if_match is None and not dry_run:
-        raise RevisionRequired(
-            "a write must say which revision it was planned against", hint="send its ETag as If-Match"
-        )
+        raise RevisionRequired
     plain = await read_document(request)
     with placed(plain):
         document = parse(plain)
@@ -107,20 +106,23 @@ async def put_queue_tree(
         )
         with placed(plain):
             check(changeset)
-        await _check_revision(connection, changeset, if_match)
+            await _check_revision(connection, changeset, if_match)
+        seen = await Seen.of(connection, changeset, newest, document=plain)
         revision = changeset.base
         if not dry_run:
-            require_reason(await cuts(connection, changeset), reason)
+            require_reason(seen.cuts, reason)
             revision = await store.apply(
                 connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
             )
+    told = await warnings(seen, newest)
+    warn(response, told)
     response.headers["ETag"] = etag(revision)
     return TreePlan(
         base_revision=changeset.base,
         revision=revision,
         applied=revision != changeset.base,
         changes=[change(each) for each in changeset.changes],
-        warnings=[str(warning) for warning in changeset.warnings],
+        warnings=told,
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 
+from fastapi import Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.changes import describe, fields_of
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
+from queuer.api.models import FieldError
 from queuer.domain.document import LEAST_REASON
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ROOT
@@ -18,6 +20,8 @@ from queuer.store.changeset import Change, Changeset
 from queuer.store.config import Kind, Name
 from queuer.store.cuts import Cuts
 
+MOST_WARNINGS, LONGEST_WARNING = 8, 300
+"""Of the header `Warning`, and characters of one. The body has them all."""
 _AGAIN = "plan again and look at the difference"
 
 
@@ -62,6 +66,15 @@ def require_reason(cuts: Cuts, reason: str) -> None:
         raise InvalidInput(
             FieldProblem(field="reason", message=f"is needed, as this takes away: {taken}", hint=hint)
         )
+
+
+def warn(response: Response, warnings: Sequence[FieldError]) -> None:
+    """Say in the headers, too, what is legal and odd: the first of it, as kubectl and people at curl read it."""
+    for row in warnings[:MOST_WARNINGS]:
+        text = f"{row.field}: {row.message}" + (f" ({row.hint})" if row.hint else "")
+        plain = text.encode("ascii", "replace").decode()[:LONGEST_WARNING]
+        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.append("Warning", f'299 - "{"".join(c for c in quoted if c.isprintable())}"')
 
 
 def change(made: Change) -> models.Change:

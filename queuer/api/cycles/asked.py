@@ -59,7 +59,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
         problems.note("groups", "whose they are is not said", "give user, too")
     levels = {key: body.text(key) for key in ("required", "preferred")}
     runtime = body.duration("maxRuntime")
-    tree = problems.attempt(lambda: parse(body.values["queueTree"])) if body.said("queueTree") else None
+    tree = problems.attempt(lambda: _tree(body.values["queueTree"])) if body.said("queueTree") else None
     if body.said("shape"):
         body.need("queue")
         body.need("namespace")
@@ -88,6 +88,14 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
         priority_class=named if priority is None else None,
         assumed=assumed,
     )
+
+
+def _tree(document: Any) -> TreeDocument:
+    """The rules under which it is asked; problems are told by their place in the whole body."""
+    try:
+        return parse(document)
+    except InvalidInput as error:
+        raise InvalidInput(*(replace(p, field=f"queueTree.{p.field}") for p in error.problems)) from error
 
 
 def _job(manifest: Any, *, queue: str | None, namespace: str | None) -> tuple[Workload, str, tuple[str, ...]]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
+from queuer.domain.per_user import too_large
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import Workload
 from queuer.kube.checks import beyond, check
 from queuer.kube.keys import PRIORITY_CLASS
 from queuer.kube.workloads import NamespaceFacts
+from queuer.solver.outlook import Outlook
 from queuer.solver.simulate import Question, Simulated, Simulations
 from queuer.solver.stored import StoredCycle
 from queuer.solver.whatif import Rules
@@ -61,9 +63,11 @@ def _refusal(workload: Workload, rules: Rules, cycle: StoredCycle, case: Case) -
     if fault is not None:
         return fault.explanation
     most = rules.tree.access(workload.queue).max_pending
-    if most is not None and case.ahead >= most:
-        return beyond(workload.queue, workload.namespace, most)
-    return None
+    if most is None or case.ahead < most:
+        return None
+    outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+    never = outlook.never(workload) or too_large(workload, rules.tree)
+    return never or beyond(workload.queue, workload.namespace, most)
 
 
 def _value(name: str, values: Mapping[str, int]) -> int:

@@ -9,7 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from queuer.api.http.lists import Page
+from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
+from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 
 
@@ -55,8 +57,9 @@ class Simulation(Model):
     evictions: list[Leaving] = Field(default=[], description="By queue what would have to leave first.")
     primary: ReasonDetail | None = Field(default=None, description="Why it would wait.")
     others: list[ReasonDetail] = Field(default=[], description="Further reasons that hold.")
-    would_admit: list[dict[str, Any]] = Field(default=[], description="Changes that were tried and work.")
-    detail: dict[str, Any] = Field(default={}, description="Figures as in an explanation.")
+    would_admit: list[WouldAdmit] = Field(default=[], description="Changes that were tried and work.")
+    detail: Detail = Field(default=Detail(), description="Figures as in an explanation.")
+    controller: Controller | None = None
 
 
 class Domain(Model):
@@ -85,6 +88,7 @@ class Topology(Model):
     free: str
     largest_free: str
     fragmentation: float = Field(description="1 - largest free amount of a domain / all that is free.")
+    controller: Controller | None = None
 
 
 class Slots(Model):
@@ -110,6 +114,7 @@ class SlotTable(Model):
     shape: str
     flavor: str
     rows: list[Slots]
+    controller: Controller | None = None
 
 
 class Cycle(Model):

@@ -11,11 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
 from queuer.api.cycles.judged import Case
-from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
+from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
+from queuer.api.live.controller import controller
 from queuer.api.words import instant
-from queuer.api.workloads.views import reason_detail
+from queuer.api.workloads.detail import Detail
+from queuer.api.workloads.views import changes, reason_detail
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
@@ -44,17 +47,19 @@ _BODY: dict[str, Any] = {
 
 @router.post("/simulations", openapi_extra=_BODY)
 async def simulate(
-    request: Request, engine: Engine, asker: Asking, simulator: Simulations
+    request: Request, engine: Engine, asker: Asking, simulator: Simulations, settings: Settings
 ) -> models.Simulation:
     """Whether a job would start now, where, and who would have to leave; else why it waits. Writes nothing."""
     document = await read_document(request)
     async with one_view(engine) as connection:
         newest = await lookup.newest_cycle(connection)
         known = {resource for amounts in (newest.capacity.values() if newest else ()) for resource in amounts}
-        asked = asked_of(document, resources=known)
+        with pointers.placed(document):
+            asked = asked_of(document, resources=known)
         rules = await _rules(connection, asked)
         workload, groups = _whose(asked, asker.caller, rules.tree)
         ahead = await waiting.in_line(connection, queue=workload.queue, namespace=workload.namespace)
+        leader = await controller(connection, stale_after=settings.stale_after)
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=workload.namespace))
     if asked.user not in (None, asker.caller.name):
         await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
@@ -75,7 +80,11 @@ async def simulate(
     number, at, judged = found
     answer = await _answer(number, at, judged.said, asker)
     unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in judged.unseen]
-    told = {"warnings": [*asked.assumed, *unseen], "not_considered": list(judged.unseen)}
+    told = {
+        "warnings": [*asked.assumed, *unseen],
+        "not_considered": list(judged.unseen),
+        "controller": leader,
+    }
     return answer.model_copy(update=told)
 
 
@@ -124,8 +133,8 @@ async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> mode
         as_of=instant(at),
         primary=reason_detail(seen.primary),
         others=[reason_detail(other) for other in seen.others],
-        would_admit=[dict(row) for row in seen.would_admit],
-        detail=dict(seen.detail),
+        would_admit=changes(seen),
+        detail=Detail.model_validate(seen.detail),
     )
 
 

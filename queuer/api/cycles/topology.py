@@ -8,7 +8,8 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Query
 
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Engine, NewestCycle, one_view
+from queuer.api.deps import PREFIX, Engine, NewestCycle, Settings, one_view
+from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.domain.asked import parse_shape
 from queuer.domain.errors import FieldProblem, InvalidInput, NotFound
@@ -27,6 +28,7 @@ _PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
 async def get_topology(
     engine: Engine,
     newest: NewestCycle,
+    settings: Settings,
     *,
     level: Annotated[str | None, Query(max_length=253, description="Default: the widest.")] = None,
     resource: Annotated[str | None, Query(max_length=253, description="Default: a device, else cpu.")] = None,
@@ -54,13 +56,15 @@ async def get_topology(
 
     async with one_view(engine) as connection:
         row = await newest.read(connection)
-    return _there(await newest.map(row, made))
+        leader = await controller(connection, stale_after=settings.stale_after)
+    return _there(await newest.map(row, made)).model_copy(update={"controller": leader})
 
 
 @router.get("/topology/slots")
 async def get_slots(
     engine: Engine,
     newest: NewestCycle,
+    settings: Settings,
     *,
     shape: Annotated[str, Query(max_length=500, description="COUNTxRESOURCE:AMOUNT,…, e.g. 8xgpu:8.")],
     level: Annotated[str | None, Query(max_length=253, description="This level alone.")] = None,
@@ -80,7 +84,8 @@ async def get_slots(
 
     async with one_view(engine) as connection:
         row = await newest.read(connection)
-    return _there(await newest.map(row, made))
+        leader = await controller(connection, stale_after=settings.stale_after)
+    return _there(await newest.map(row, made)).model_copy(update={"controller": leader})
 
 
 def _there(found: T | None) -> T:

@@ -18,11 +18,14 @@ from starlette.types import Message
 
 from queuer.api.deps import asking
 from queuer.api.http.documents import bounded
+from queuer.api.http.problems import KeyRequired
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
 from queuer.store import idempotency as store
 from queuer.store.engine import begin
 
 HEADER = "Idempotency-Key"
+REQUIRING = ":apply"
+"""How addresses end that are not answered without a key: what they do is for people to see once."""
 REPLAYED = "Idempotent-Replayed"
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "etag", "location")
@@ -38,25 +41,38 @@ def _declared(
     """The header as the schema shows it."""
 
 
+def _required(
+    idempotency_key: Annotated[
+        str, Header(max_length=255, description="Chosen by the client; the same key acts once within 24 h.")
+    ],
+) -> None:
+    """The same where nothing is done without it."""
+
+
 class Idempotent(APIRoute):
     """A route whose POST heeds Idempotency-Key."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **rest: Any) -> None:
         self._heeds = "POST" in (rest.get("methods") or ())
+        self._requires = path.endswith(REQUIRING)
         if self._heeds:
-            rest["dependencies"] = [*(rest.get("dependencies") or ()), Depends(_declared)]
+            declared = Depends(_required if self._requires else _declared)
+            rest["dependencies"] = [*(rest.get("dependencies") or ()), declared]
         super().__init__(path, endpoint, **rest)
 
     def get_route_handler(self) -> Handler:
         """The handler, asked at most once per key."""
         handler = super().get_route_handler()
-        return _once(handler) if self._heeds else handler
+        return _once(handler, requires=self._requires) if self._heeds else handler
 
 
-def _once(handler: Handler) -> Handler:
+def _once(handler: Handler, *, requires: bool) -> Handler:
     async def handle(request: Request) -> Response:
         name = request.headers.get(HEADER)
         if name is None:
+            if requires:
+                await asking(request)  # who may not ask at all is told that first
+                raise KeyRequired
             return await handler(request)
         body = await bounded(request)
         key = store.Key(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from queuer.domain.errors import InvalidInput
+from queuer.domain.errors import QueuerError
 
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 
@@ -18,12 +18,12 @@ def placed(document: object) -> Iterator[None]:
     """Problems that are found inside get their places in this document."""
     try:
         yield
-    except InvalidInput as error:
-        found = (replace(p, pointer=pointer(p.field, document)) for p in error.problems)
-        raise InvalidInput(*found) from error
+    except QueuerError as error:
+        error.problems = tuple(replace(p, pointer=place(p.field, document)) for p in error.problems)
+        raise
 
 
-def pointer(field: str, document: object) -> str:
+def place(field: str, document: object) -> str:
     """The place of a dotted field. Keys of the document that hold dots are taken whole; what is missing in it is split
     at dots.
     """
@@ -41,7 +41,12 @@ def pointer(field: str, document: object) -> str:
         field = field.removeprefix(".")
         steps.append(step)
         value = _inside(value, step)
-    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+    return pointer(steps)
+
+
+def pointer(steps: Iterable[object]) -> str:
+    """These steps into a document as one pointer."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _longest(field: str, value: Mapping[Any, Any]) -> str | None:

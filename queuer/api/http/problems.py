@@ -15,10 +15,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from queuer.api.http.pointers import pointer
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
+_CONFIGURED = re.compile(r"/api/v1/(queues|flavors|topology-levels)(/|$)")
+_ONE_WAY = (
+    "queues, flavors and levels change as one document: PUT /api/v1/queue-tree, or POST /api/v1/changesets"
+)
+"""What who writes to one of them is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +38,11 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "bad_request": Kind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
+    "idempotency_key_required": Kind(
+        status=400,
+        title="Idempotency-Key required",
+        advice="Send a header `Idempotency-Key` of your own choice, a UUID for one: sent again, it acts once.",
+    ),
     "unauthenticated": Kind(
         status=401,
         title="Not logged in",
@@ -96,7 +107,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "unavailable": Kind(status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."),
 }
-_BY_STATUS = {KINDS[code].status: code for code in KINDS if code != "foreign_origin"}
+_BY_STATUS = {KINDS[code].status: code for code in reversed([*KINDS])}
+"""The first kind of each status."""
 
 
 class StaleRevision(Conflict):
@@ -121,6 +133,30 @@ class RevisionRequired(QueuerError):
     """A write without If-Match."""
 
     code = "revision_required"
+
+    def __init__(self) -> None:
+        missing = FieldProblem(
+            field="If-Match",
+            message="a write must say which revision it was planned against",
+            hint="send the ETag of the tree",
+        )
+        super().__init__(str(missing))
+        self.problems = (missing,)
+
+
+class KeyRequired(QueuerError):
+    """A POST that must not act twice, without Idempotency-Key."""
+
+    code = "idempotency_key_required"
+
+    def __init__(self) -> None:
+        missing = FieldProblem(
+            field="Idempotency-Key",
+            message="this is sent with a key, so that it acts once though it is sent twice",
+            hint="send a header Idempotency-Key of your own choice, a UUID for one",
+        )
+        super().__init__(str(missing))
+        self.problems = (missing,)
 
 
 class TooLarge(QueuerError):
@@ -164,7 +200,9 @@ def problem(
     }
     if errors:
         body["errors"] = [
-            {"field": e.field, "message": e.message, "hint": e.hint, "pointer": e.pointer} for e in errors
+            {"field": e.field, "message": e.message, "hint": e.hint}
+            | ({"pointer": e.pointer} if e.pointer else {})
+            for e in errors
         ]
     extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status in (429, 503) else {}
     return JSONResponse(
@@ -202,10 +240,9 @@ def unknown_kind(code: str) -> NotFound:
 
 def known(request: Request, error: QueuerError) -> JSONResponse:
     """The answer to a failure that we know."""
-    errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere | StaleRevision) else ()
     code = code_of(error)
     headers = {"WWW-Authenticate": "Bearer"} if KINDS[code].status == 401 else {}
-    return _answer(request, code, str(error), errors=errors, headers=headers)
+    return _answer(request, code, str(error), errors=error.problems, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -224,6 +261,8 @@ def install(app: FastAPI) -> None:
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
         code = _BY_STATUS.get(error.status_code, "bad_request")
         detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
+        if error.status_code in (404, 405) and _CONFIGURED.match(request.url.path):
+            detail = f"{detail}: {_ONE_WAY}"
         headers = {**(error.headers or {}), **_allow(app, request, error.status_code)}
         return _answer(request, code, detail, status=error.status_code, headers=headers)
 
@@ -245,6 +284,13 @@ def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
 
 
 def _field_problem(row: Mapping[str, Any]) -> FieldProblem:
-    where = ".".join(str(part) for part in row["loc"])
+    """A parameter by its name; a field of the body by its path, with its place in the body."""
+    place, *path = row["loc"]
+    inside = place == "body" and path and row["type"] != "json_invalid"
     hint = row.get("ctx", {}).get("expected", "")
-    return FieldProblem(field=where, message=str(row["msg"]), hint=f"allowed: {hint}" if hint else "")
+    return FieldProblem(
+        field=".".join(map(str, path)) if inside or place != "body" else place,
+        message=str(row["msg"]).removeprefix("Value error, "),
+        hint=f"allowed: {hint}" if hint else "",
+        pointer=pointer(path) if inside else "",
+    )

@@ -16,4 +16,5 @@ class Me(Model):
     namespaces: list[str] = Field(
         description="Namespaces whose jobs are shown in full, of those that a queue names or that had a job."
     )
+    updates: list[str] = Field(description="Those whose jobs the caller may hold, release and prioritise.")
     administers: list[str] = Field(description="Queues that the caller may change, each with all below it.")

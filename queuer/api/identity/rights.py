@@ -51,6 +51,16 @@ class Right:
         return f"{self.verb} {self.resource}.{GROUP}{named}{where}"
 
 
+def administering(queue: str) -> Right:
+    """The right to change a queue."""
+    return Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=queue)
+
+
+def updating(namespace: str) -> Right:
+    """The right to hold, release and prioritise the jobs of a namespace."""
+    return Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace=namespace)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """A user as Kubernetes knows it. `extra`: what its authenticator added, and an authorizer may ask for."""
@@ -109,14 +119,14 @@ class Asker:
         parts = path.split(".")
         names = ("", *(".".join(parts[:n]) for n in range(len(parts), 0, -1)))
         for name in names:
-            if await self.may(Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=name)):
+            if await self.may(administering(name)):
                 return True
         return False
 
     async def require_administers(self, path: str) -> None:
         """Raise Forbidden unless the caller may change the queue."""
         if not await self.administers(path):
-            raise Forbidden(self.caller, Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=path))
+            raise Forbidden(self.caller, administering(path))
 
     async def administered(self, paths: Iterable[str]) -> frozenset[str]:
         """Those queues that the caller may change."""
@@ -132,6 +142,13 @@ class Asker:
         if await self.reads_everything():
             return asked
         return await _those(asked, self._reads_alone)
+
+    async def updatable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        """Those namespaces whose jobs the caller may hold, release and prioritise."""
+        asked = frozenset(namespaces)
+        if not asked or await self.may(updating("")):
+            return asked
+        return await _those(asked, lambda namespace: self.may(updating(namespace)))
 
     async def reads(self, namespace: str) -> bool:
         """Whether the jobs of one namespace are shown in full."""

@@ -15,7 +15,7 @@ router = APIRouter(prefix=PREFIX, tags=["identity"])
 
 @router.get("/me")
 async def get_me(engine: Engine, asker: Asking) -> Me:
-    """The caller's name and groups, the namespaces that it reads and the queues that it may change."""
+    """The caller's name and groups, the namespaces that it reads or updates and the queues that it may change."""
     async with one_view(engine) as connection:
         tree = (await load_config(connection)).tree
         seen = await reads.namespaces(connection)
@@ -25,6 +25,7 @@ async def get_me(engine: Engine, asker: Asking) -> Me:
         groups=list(asker.caller.groups),
         reads_everything=await asker.reads_everything(),
         namespaces=sorted(await asker.readable(known)),
+        updates=sorted(await asker.updatable(known)),
         administers=_topmost(tree, await asker.administered(queue.path for queue in tree)),
     )
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lines import LINES
@@ -19,9 +19,38 @@ from queuer.api.models import Model
 from queuer.api.queues.views import check_queue
 from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.workload import State
 from queuer.store import events
+from queuer.store.tables import CommandOutcome, CommandVerb
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
+
+
+class EventData(Model):
+    """What was so afterwards, as far as the type of the event has it. A type may have more than is named here."""
+
+    model_config = ConfigDict(extra="allow", serialize_by_alias=True)
+
+    state: State | None = Field(default=None, description="Of a job that was submitted, edited or deleted.")
+    begin: State | None = Field(default=None, alias="from", description="The state before a step.")
+    to: State | None = Field(default=None, description="The state after it.")
+    attempt: int | None = None
+    cause: str | None = Field(default=None, description="Of a step that no job takes by itself.")
+    note: str | None = Field(default=None, description="The same as a sentence.")
+    beneficiary: str | None = Field(default=None, description="uid of the job for whose sake it was evicted.")
+    cycle: int | None = Field(default=None, description="That decided it.")
+    domains: list[str] | None = Field(default=None, description="Where it was admitted to.")
+    command: int | None = Field(default=None, description="Id of a command.")
+    verb: CommandVerb | None = None
+    by: str | None = Field(default=None, description="Who gave it.")
+    reason: str | None = Field(default=None, description="Why.")
+    outcome: CommandOutcome | None = None
+    message: str | None = Field(default=None, description="How it ended.")
+
+    @model_serializer(mode="wrap")
+    def _told(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what this type does not have."""
+        return {name: value for name, value in serialize(self).items() if value is not None}
 
 
 class EventItem(Model):
@@ -32,7 +61,7 @@ class EventItem(Model):
     type: str
     uid: str | None
     queue: str | None
-    data: dict[str, Any]
+    data: EventData
 
 
 class EventList(Page):
@@ -83,7 +112,14 @@ async def list_events(
         count=limit,
     )
     items = [
-        EventItem(id=id, at=instant(e.at), type=e.type, uid=e.uid, queue=e.queue, data=dict(e.data))
+        EventItem(
+            id=id,
+            at=instant(e.at),
+            type=e.type,
+            uid=e.uid,
+            queue=e.queue,
+            data=EventData.model_validate(e.data),
+        )
         for id, e in found.rows
     ]
     page = EventList(items=items, next=found.next, **await standing(snapshot))

@@ -24,6 +24,7 @@ from queuer.api.queues.history import averages, steps
 from queuer.api.queues.now import Now
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
+from queuer.domain.figures import devices
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Reason, Token, Verdict
@@ -49,6 +50,7 @@ class Attention(StrEnum):
     STARVED = "starved"
     OVER_LIMIT = "overLimit"
     STUCK = "stuck"
+    NODES_OUT = "nodesOut"
     MISCONFIGURED = "misconfigured"
 
 
@@ -75,12 +77,15 @@ class AttentionItem(Model):
 
 
 class Capacity(Model):
-    """A resource over all flavors. `used`: by admitted work of the queues; `free`: allocatable and not so used."""
+    """A resource over all flavors. `used`: by admitted work of the queues; `unplaceable`: free on nodes that are
+    cordoned or not ready; `free`: all else that is allocatable.
+    """
 
     resource: str
     allocatable: str
     used: str
     free: str
+    unplaceable: str
 
 
 class ReasonGroup(Model):
@@ -141,17 +146,22 @@ class _Told:
 
 
 async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
-    now = await lookup.now(connection)
+    now, cycle = await lookup.now(connection), await lookup.newest_cycle(connection)
     times, series = await _series(connection, now=now)
     return _Told(
-        attention=[*_queues(view), *await _stuck(connection, now=now), *_misconfigured(view)],
+        attention=[
+            *_queues(view),
+            *await _stuck(connection, now=now),
+            *_out(cycle),
+            *_misconfigured(view),
+        ],
         shared={
             "as_of": instant(now),
-            "cycle": newest_cycle(await lookup.newest_cycle(connection)),
+            "cycle": newest_cycle(cycle),
             "counts": await summary.states(connection),
             "queues": len(view.queues),
             "oldest_admissible": instant_or_none(view.queues[ROOT].since),
-            "capacity": _capacity(view),
+            "capacity": _capacity(view, cycle.unplaceable if cycle else {}),
             "reasons": _reasons(view.waiting),
             "at": times,
             "series": series,
@@ -163,9 +173,15 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
 
 
 def _item(
-    kind: Attention, text: str, *, ref: str | None = None, since: float | None = None, count: int = 1
+    kind: Attention,
+    text: str,
+    *,
+    ref: str | None = None,
+    since: float | None = None,
+    count: int = 1,
+    severity: Severity | None = None,
 ) -> AttentionItem:
-    severity = _SEVERITY.get(kind, Severity.WARNING)
+    severity = severity or _SEVERITY.get(kind, Severity.WARNING)
     return AttentionItem(
         kind=kind, severity=severity, ref=ref, since=instant_or_none(since), count=count, text=text
     )
@@ -222,6 +238,17 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
+def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
+    """Nodes that take no pods; a cordon is somebody's own doing."""
+    told = [] if cycle is None else [(cycle.not_ready, "not ready"), (cycle.cordoned, "cordoned")]
+    said = [f"{n} node{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} {why}" for n, why in told if n]
+    if cycle is not None and said:
+        free = devices(format_resources({r: n for r, n in cycle.unplaceable.items() if n}))
+        text = " and ".join(said) + (f"; {free} are free there" if free else "")
+        severity = None if cycle.not_ready else Severity.INFO
+        yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
+
+
 def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
     count = view.queues[ROOT].impossible
     if count:
@@ -232,14 +259,16 @@ def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
 # Figures
 
 
-def _capacity(view: TreeView) -> list[Capacity]:
+def _capacity(view: TreeView, out: Mapping[str, int]) -> list[Capacity]:
     used = {(a.flavor, a.resource): a.used for a in view.queues[ROOT].amounts}
     found = []
     for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
         if flavor is None:
-            taken = used.get((None, resource), 0)
-            texts = [format_quantity(n, resource=resource) for n in (amount, taken, max(0, amount - taken))]
-            found.append(Capacity(resource=resource, allocatable=texts[0], used=texts[1], free=texts[2]))
+            taken, closed = used.get((None, resource), 0), out.get(resource, 0)
+            parts = {"allocatable": amount, "used": taken, "unplaceable": closed}
+            parts["free"] = max(0, amount - taken - closed)
+            texts = {name: format_quantity(n, resource=resource) for name, n in parts.items()}
+            found.append(Capacity(resource=resource, **texts))
     return found
 
 

@@ -5,12 +5,10 @@ Every screen is the same document; the script in it reads the address. It may lo
 
 from __future__ import annotations
 
-from importlib import resources
-from importlib.resources.abc import Traversable
-
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from queuer.api.pages.html import BUILT
 from queuer.api.pages.login import login_page
 from queuer.api.pages.page import visitor
 from queuer.domain.errors import NotFound
@@ -31,16 +29,12 @@ _FOREVER = "public, max-age=31536000, immutable"
 """The names of built files hold a hash of what is in them."""
 
 
-def _built() -> Traversable:
-    return resources.files("queuer.api.pages").joinpath("web")
-
-
 async def screen(request: Request) -> Response:
     """The document of every screen. A plain route: the parameters of its address are for the script."""
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if await visitor(request) is None:
         return login_page(request.app.state.settings, goes_to=address, status=401)
-    document = _built().joinpath("index.html")
+    document = BUILT.joinpath("index.html")
     if document.is_file():
         return HTMLResponse(document.read_bytes(), headers={"Content-Security-Policy": _POLICY})
     if request.url.path == "/":
@@ -55,7 +49,7 @@ for _path in ("/", *SCREENS):
 @router.get("/assets/{name}")
 async def asset(name: str) -> Response:
     """A script or a style sheet."""
-    found = _built().joinpath("assets", name)
+    found = BUILT.joinpath("assets", name)
     kind = _TYPES.get(name.rsplit(".", 1)[-1])
     if kind is None or "/" in name or not found.is_file():
         raise NotFound(f"there is no file {name}")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+BUILT = resources.files("queuer.api.pages").joinpath("web")
+"""Where `make web` puts the dashboard. Its `index.html` is missing where it was not built."""
 
 
 def short(resource: str) -> str:

@@ -18,7 +18,7 @@ from queuer.api.deps import Engine, Settings, asking, one_view, visible
 from queuer.api.http import problems
 from queuer.api.identity.rights import Asker, Unauthenticated
 from queuer.api.live.controller import controller
-from queuer.api.pages.html import TEMPLATES, short
+from queuer.api.pages.html import BUILT, TEMPLATES, short
 from queuer.api.pages.login import login_page
 from queuer.api.queues.models import Account, Queue, QueueList
 from queuer.api.queues.now import Now
@@ -255,7 +255,9 @@ def _some(amount: str) -> str:
 
 def _job(job: Workload, since: datetime, now: datetime) -> Mapping[str, Any]:
     return {
-        "href": f"/api/v1/workloads/{job.uid}",
+        "href": f"/jobs/{job.uid}"
+        if BUILT.joinpath("index.html").is_file()
+        else f"/api/v1/workloads/{job.uid}",
         "name": job.name,
         "kind": job.kind,
         "namespace": job.namespace,

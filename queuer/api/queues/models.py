@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
@@ -71,6 +72,21 @@ class Queue(Model):
     misconfigured_workloads: int
     admitted_workloads: int
     oldest_pending: datetime | None
+
+
+class QueueVerb(StrEnum):
+    """What is done to a queue."""
+
+    HOLD = "hold"
+    DRAIN = "drain"
+    RESUME = "resume"
+    EDIT = "edit"
+
+
+class QueueDetail(Queue):
+    """One queue, with what its reader may do."""
+
+    may: list[QueueVerb] = Field(description="What the caller may do to it, as far as rights go.")
 
 
 class QueueList(Page):

@@ -16,6 +16,7 @@ from queuer.api.http.cursor import not_a_cursor
 from queuer.api.queues import models
 from queuer.api.workloads import views
 from queuer.domain.quantity import format_resources
+from queuer.domain.waiting import impossible
 from queuer.solver.standing import Standing
 from queuer.store import line
 from queuer.store.line import InLine
@@ -25,8 +26,12 @@ Ranks = Mapping[str, int]
 
 
 def ranks(_number: int, standing: Standing) -> Ranks:
-    """Of all who take part."""
-    return {gang.uid: rank for rank, gang in enumerate(standing.line)}
+    """Of all who take part; what can never start is ahead of nobody."""
+    why = standing.plan.explanations
+    line = (
+        gang.uid for gang in standing.line if gang.uid not in why or not impossible(why[gang.uid].primary)
+    )
+    return {uid: rank for rank, uid in enumerate(line)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ async def page(
     there = await line.waiting(connection, queue)
     there.sort(
         key=lambda row: rank_of.get(row.uid, len(rank_of))
-    )  # who has no place yet stays in the queue's order
+    )  # who has no place stays in the queue's order
     begin = after.begin(there) if after else 0
     runs = _runs(there[begin:], readable, limit)
     shown = [row.uid for own, run in runs if own for row in run]

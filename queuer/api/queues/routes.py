@@ -83,12 +83,14 @@ async def list_queues(
 
 
 @router.get("/queues/{path}")
-async def get_queue(tree: Now, asker: Asking, path: str) -> models.Queue:
+async def get_queue(tree: Now, asker: Asking, path: str) -> models.QueueDetail:
     """One queue by its path, e.g. `root.research.team-a`."""
     there = await tree()
     if path not in there.queues:
         raise views.no_queue(there.view.config.tree, path)
-    return (await _told(asker, [there.queues[path]]))[0]
+    (told,) = await _told(asker, [there.queues[path]])
+    may = [*models.QueueVerb] if await asker.administers(path) else []
+    return models.QueueDetail(**told.model_dump(), may=may)
 
 
 async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Queue]:

@@ -1,13 +1,12 @@
 """Commands on workloads: hold, release, evict, prioritise. Each is a row that the controller takes up and answers.
 
-Whoever may update workloads of the namespace, or administers the queue, may hold, release and prioritise. Only who
-administers the queue evicts. What else depends on the job's own words is the controller's to refuse.
+What depends on the job's own words is the controller's to refuse.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,15 +16,15 @@ from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view, source
 from queuer.api.http.idempotency import Idempotent
 from queuer.api.http.problems import code_of
 from queuer.api.identity import denied
-from queuer.api.identity.rights import Asker, Forbidden, Resource, Right, Verb
+from queuer.api.identity.rights import Forbidden
 from queuer.api.workloads import ordered
 from queuer.api.workloads.ordered import command
-from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, QueuerError
+from queuer.api.workloads.rights import Rights
+from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
 from queuer.domain.fields import parse_duration
 from queuer.store import commands
-from queuer.store.commands import Command, NewCommand, Target
+from queuer.store.commands import Command, NewCommand
 from queuer.store.engine import begin
-from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
 
 router = APIRouter(prefix=PREFIX, tags=["commands"], route_class=Idempotent)
@@ -85,7 +84,7 @@ class _Desk:
     ) -> dict[str, Command | QueuerError]:
         async with one_view(self.engine) as connection:
             known = await commands.targets(connection, uids)
-        rights = await _Rights.of(self.asker, known.values())
+        rights = await Rights.of(self.asker, known.values())
         refused = {uid: rights.refusal(uid, known.get(uid), verb) for uid in uids}
         asked = [
             NewCommand(
@@ -119,49 +118,6 @@ class _Desk:
 
 
 Desk = Annotated[_Desk, Depends()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rights:
-    """What the caller may, of the workloads that it names."""
-
-    asker: Asker
-    administered: frozenset[str]
-    updates: frozenset[str]
-    reads: frozenset[str]
-
-    @classmethod
-    async def of(cls, asker: Asker, targets: Iterable[Target]) -> _Rights:
-        named = list(targets)
-        spaces = {target.namespace for target in named}
-        updates = [space for space in spaces if await asker.may(_update(space))]
-        return cls(
-            asker=asker,
-            administered=await asker.administered(target.queue for target in named),
-            updates=frozenset(updates),
-            reads=await asker.readable(spaces),
-        )
-
-    def refusal(self, uid: str, target: Target | None, verb: CommandVerb) -> QueuerError | None:
-        """Why there is no command; of a job that the caller may not see, as if there were none."""
-        if target is None:
-            return no_workload(uid)
-        administers, updates = target.queue in self.administered, target.namespace in self.updates
-        if not (administers or updates or target.namespace in self.reads):
-            return no_workload(uid)
-        if verb is CommandVerb.EVICT and not administers:
-            return Forbidden(
-                self.asker.caller, Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=target.queue)
-            )
-        if not (administers or updates):
-            return Forbidden(self.asker.caller, _update(target.namespace))
-        if target.ended:
-            return Conflict(f"{target.namespace}/{target.name} has ended or is gone")
-        return None
-
-
-def _update(namespace: str) -> Right:
-    return Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace=namespace)
 
 
 def _item(uid: str, outcome: Command | QueuerError) -> ordered.Item:

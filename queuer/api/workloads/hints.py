@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from queuer.domain.tokens import Token
@@ -30,7 +31,7 @@ class Job:
     name: str
     queue: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    admits: Sequence[Mapping[str, Any]] = ()
+    admits: Sequence[str] = ()
     commanded: bool = False
 
     @property
@@ -50,7 +51,16 @@ def hint(job: Job, state: State, *, token: Token | None) -> str:
 
 def _misconfigured(job: Job) -> str:
     """Labels and annotations can be mended in place, fields of the pods can not."""
-    params, near = job.params, next(iter(job.params.get("nearest") or ()), None)
+    steps = [_mended(job, params) for params in (job.params, *job.params.get("also", ()))]
+    again = _again(job, "what the reason names mended")
+    if again in steps:
+        return again
+    return (" && " if all(step.startswith("kubectl") for step in steps) else "; ").join(dict.fromkeys(steps))
+
+
+def _mended(job: Job, params: Mapping[str, Any]) -> str:
+    """One fault mended."""
+    near = next(iter(params.get("nearest") or ()), None)
     if "fields" in params:
         return _malformed(job, [str(name) for name in params["fields"]])
     if "maxRuntime" in params:
@@ -71,14 +81,15 @@ def _misconfigured(job: Job) -> str:
 
 
 def _malformed(job: Job, fields: Sequence[str]) -> str:
-    kinds = {name.partition(" ")[0] for name in fields}
-    verb = {"annotation": "annotate", "label": "label"}.get(next(iter(kinds), ""))
-    if verb is None or len(kinds) > 1:
-        return _again(job, "what the reason names mended")
-    keys = dict.fromkeys(name.partition(" ")[2] for name in fields)
-    # What is no annotation of ours can only be taken off.
-    words = [f"{key}=VALUE" if verb == "label" or key.startswith(_OURS) else f"{key}-" for key in keys]
-    return f"kubectl {verb} {job.kubectl} --overwrite {' '.join(words)}"
+    verbs, steps = {"annotation": "annotate", "label": "label"}, []
+    for kind, names in groupby(sorted(set(fields)), key=lambda name: name.partition(" ")[0]):
+        if kind not in verbs:
+            return _again(job, "what the reason names mended")
+        # What is no annotation of ours can only be taken off.
+        keys = [name.partition(" ")[2] for name in names]
+        words = [f"{key}=VALUE" if kind == "label" or key.startswith(_OURS) else f"{key}-" for key in keys]
+        steps.append(f"kubectl {verbs[kind]} {job.kubectl} --overwrite {' '.join(words)}")
+    return " && ".join(steps)
 
 
 def _again(job: Job, how: str) -> str:
@@ -117,7 +128,7 @@ def _place(job: Job) -> str:
 
 def _tried(job: Job) -> str:
     """A change after which it would start, as far as one was found; see `queuer.solver.explain.advice`."""
-    change = str(next(iter(job.admits), {}).get("change", ""))
+    change = next(iter(job.admits), "")
     annotate = f"kubectl annotate {job.kubectl}"
     if change.startswith("topology="):
         key, level = "queuer.dev/topology-required", change.partition("=")[2]
@@ -187,7 +198,6 @@ HINTS: Mapping[Token, Callable[[Job], str]] = {
     Token.SOLVER_DEFERRED: _waits,
     Token.SUSPENDED: _suspended,
     Token.ON_HOLD: _on_hold,
-    Token.DEACTIVATED: _describe,
     Token.ADMITTED_NOT_PLACED: _describe,
     Token.NODES_UNAVAILABLE: _nodes,
     Token.CONTROLLER_STALE: _stale,

@@ -10,8 +10,10 @@ from pydantic import Field
 from queuer.api.http.lists import Page
 from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
+from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
+from queuer.store.tables import CommandVerb
 
 
 class Reason(Model):
@@ -86,9 +88,9 @@ class WorkloadList(Page):
 
 
 class ReasonDetail(Reason):
-    """A reason with its figures, and since when it holds."""
+    """A reason with its figures, which depend on the token, and since when it holds."""
 
-    params: dict[str, Any]
+    params: dict[str, Any] = Field(description="Amounts are quantities, times RFC 3339.")
     since: datetime | None = None
 
 
@@ -103,8 +105,8 @@ class Explanation(Model):
     verdict: Verdict | None
     primary: ReasonDetail | None
     others: list[ReasonDetail]
-    would_admit: list[dict[str, Any]]
-    detail: dict[str, Any]
+    would_admit: list[WouldAdmit]
+    detail: Detail
     next: str = Field(default="", description="What the reader can do now; a command where there is one.")
 
 
@@ -151,6 +153,9 @@ class WorkloadDetail(Workload):
     admission: Admission | None
     explanation: Explanation
     timeline: list[Moment]
+    may: list[CommandVerb] = Field(
+        default=[], description="What the caller may do to it, as far as rights go."
+    )
     as_of: datetime
 
 

@@ -5,10 +5,9 @@ What is stored names no job of another namespace anyhow; what is worked out on t
 
 from __future__ import annotations
 
-from typing import Any
-
 from queuer.api.identity.rights import Asker
 from queuer.api.workloads import views
+from queuer.api.workloads.detail import Detail
 from queuer.api.workloads.models import WorkloadDetail
 from queuer.domain.reasons import Explanation
 from queuer.domain.veil import hidden, named_in, namespaces, veiled
@@ -17,9 +16,10 @@ from queuer.domain.veil import hidden, named_in, namespaces, veiled
 async def answer(found: WorkloadDetail, told: Explanation | None, asker: Asker) -> WorkloadDetail:
     """The workload with what the newest cycle has to say of it (`told`), as this caller may have it."""
     recorded = found.explanation
-    named = {*named_in(recorded.detail), *(namespaces(told) if told else ())}
+    own = recorded.detail.model_dump(exclude_unset=True)
+    named = {*named_in(own), *(namespaces(told) if told else ())}
     reads = (await asker.readable(named)).__contains__ if named else named.__contains__
-    detail: dict[str, Any] = hidden(recorded.detail, reads)
+    detail = Detail.model_validate(hidden(own, reads))
     explanation = recorded.model_copy(update={"detail": detail})
     known = found.model_copy(update={"explanation": explanation})
     return views.advised(views.explained(known, None if told is None else veiled(told, reads)))

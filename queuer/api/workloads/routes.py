@@ -12,9 +12,12 @@ from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snaps
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.workloads import redact, views
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
+from queuer.api.workloads.rights import Rights
 from queuer.domain.workload import State
+from queuer.store.commands import Target
 from queuer.store.reads import no_workload
 from queuer.store.stored import StoredRow
+from queuer.store.tables import CommandVerb
 
 W = TypeVar("W", bound=StrEnum)
 
@@ -77,4 +80,18 @@ async def _explained(
 ) -> WorkloadDetail:
     """With all that the newest cycle has to say, worked out when no connection is held any more."""
     waits = found.state is State.QUEUED and found.explanation.primary is not None
-    return await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
+    told = await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
+    return told.model_copy(update={"may": await _may(found, asker)})
+
+
+async def _may(found: WorkloadDetail, asker: Asker) -> list[CommandVerb]:
+    """What its reader may do: nothing to what has ended or is gone."""
+    target = Target(
+        uid=found.uid,
+        kind=found.kind,
+        namespace=found.namespace,
+        name=found.name,
+        queue=found.queue,
+        ended=found.state.ended or found.deleted is not None,
+    )
+    return (await Rights.of(asker, [target])).may(target)

@@ -10,17 +10,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
+from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.hints import Job, hint
 from queuer.api.workloads.timeline import spans, timeline
 from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import EvictionRule
 from queuer.store import lookup, reads
 from queuer.store.workloads import StoredWorkload
 
+_TIMES = frozenset({"deadline", "until"})
+"""Parameters of reasons that are times."""
 _UNSEEN = {
     State.QUEUED: Explanation(
         primary=Reason(
@@ -126,7 +130,7 @@ async def _evicted(
     if other is not None:
         whose = other.workload
         told["for"] = {
-            "beneficiary": uid,
+            "uid": uid,
             "namespace": whose.namespace,
             "name": whose.name,
             "queue": whose.queue,
@@ -148,8 +152,9 @@ async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict
 
 
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
-    """Its place in the line of its queue, counted now: it moves with every arrival, so no cycle writes it down."""
-    if stored.state is not State.QUEUED or stored.deleted_at is not None:
+    """Its place in the line of its queue, if it can ever start. It moves with every arrival, so it is counted now."""
+    told = _explained(stored)
+    if stored.state is not State.QUEUED or told is None or impossible(told.primary):
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
     return {"ahead": {"gangs": before, "of": waiting}}
@@ -217,8 +222,8 @@ def _explanation(
         verdict=None if explained is None else explained.verdict,
         primary=None if explained is None else reason_detail(explained.primary, since=stored.reason_since),
         others=[reason_detail(other) for other in (explained.others if explained else ())],
-        would_admit=[dict(change) for change in (explained.would_admit if explained else ())],
-        detail={**(explained.detail if explained else {}), **detail},
+        would_admit=changes(explained),
+        detail=Detail.model_validate({**(explained.detail if explained else {}), **detail}),
     )
 
 
@@ -235,8 +240,8 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
         "verdict": told.verdict,
         "primary": primary,
         "others": [reason_detail(other) for other in told.others],
-        "would_admit": [dict(change) for change in told.would_admit],
-        "detail": {**told.detail, **recorded.detail},
+        "would_admit": changes(told),
+        "detail": Detail.model_validate({**told.detail, **recorded.detail.model_dump(exclude_unset=True)}),
     }
     reason = _reason(told.primary)
     return found.model_copy(update={"reason": reason, "explanation": recorded.model_copy(update=more)})
@@ -252,17 +257,23 @@ def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
         name=found.name,
         queue=found.queue,
         params=told.primary.params if told.primary else {},
-        admits=told.would_admit,
+        admits=[each.change for each in told.would_admit],
         commanded=found.override is not None and bool(found.override.hold),
     )
     step = hint(job, found.state, token=told.primary.token if told.primary else None)
     return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})
 
 
+def changes(told: Explanation | None) -> list[WouldAdmit]:
+    """What would let it start."""
+    return [WouldAdmit.model_validate(row) for row in (told.would_admit if told else ())]
+
+
 def reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
     """A reason with its figures."""
+    times = {key: instant(reason.params[key]) for key in _TIMES & reason.params.keys()}
     return models.ReasonDetail(
-        **_reason(reason).model_dump(), params=dict(reason.shown), since=instant_or_none(since)
+        **_reason(reason).model_dump(), params={**reason.shown, **times}, since=instant_or_none(since)
     )
 
 

@@ -14,7 +14,7 @@ from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view, seconds_of
-from queuer.domain.errors import InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
@@ -33,7 +33,7 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
-from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
+from queuer.kube.workloads import NamespaceFacts, bare_workload, read_workload
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
@@ -51,8 +51,15 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        found = workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
-        return placed(found, job.groups, self._state.rules.tree)
+        found, problems = self.reading(job)
+        if problems:
+            raise InvalidInput(*problems)
+        return found
+
+    def reading(self, job: JobView) -> tuple[Workload, tuple[FieldProblem, ...]]:
+        """As much of it as can be read, and every problem found."""
+        found, problems = read_workload(BY_NAME[job.kind], job.object, facts=self.facts(job))
+        return placed(found, job.groups, self._state.rules.tree), problems
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """What the job's meaning depends on beside itself."""

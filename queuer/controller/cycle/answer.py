@@ -23,6 +23,7 @@ from queuer.controller.ledger import rows
 from queuer.controller.ledger.commit import about
 from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
@@ -246,6 +247,6 @@ def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> Cyc
         trigger=asked.trigger,
         status=plan.stats.status.value,
         waiting=len(plan.explanations),
-        stats=msgspec.to_builtins(plan.stats, enc_hook=dict),
+        stats={**msgspec.to_builtins(plan.stats, enc_hook=dict), "out": out_of_use(state)},
         capacity=state.capacity_by_flavor,
     )

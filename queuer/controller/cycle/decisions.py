@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Protocol
@@ -23,9 +23,11 @@ from queuer.controller.health.probes import Health
 from queuer.controller.ledger.commit import Mishandled, commit
 from queuer.controller.ledger.new_cycle import NewCycle, undecided
 from queuer.controller.logs import logger
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.term import Term
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
+from queuer.store.cycles import CycleRecord
 from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 
@@ -63,7 +65,8 @@ class Decisions:
         self.effort = 0.0
         self._asked: Asked | None = None
         self._made: asyncio.Task[Plan | None] | None = None
-        self._capacity: Mapping[str, Mapping[str, int]] = {}
+        self._nodes: tuple[object, object] = {}, out_of_use(term.state)
+        """Capacity and nodes out of use as last written; no capacity at first."""
         self._noted = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
@@ -182,7 +185,7 @@ class Decisions:
                     return None
                 moved = bool(found.admissions or found.evictions) or found.bonds != state.bonds
                 told = found.explanations or found.reservations != state.reservations
-                if moved or told or found.record.capacity != self._capacity:
+                if moved or told or _nodes(found.record) != self._nodes:
                     await self._commit(asked, plan, found)
                 return moved
             except Mishandled as error:
@@ -211,7 +214,7 @@ class Decisions:
         with term.metrics.phase("commit", cycle=asked.cycle):
             at_once = replace(found, explanations=now_told)
             committed = await commit(term.engine, at_once, epoch=term.epoch)
-        self._capacity = found.record.capacity
+        self._nodes = _nodes(found.record)
         term.state.untold |= {u: why for u, why in found.explanations.items() if u not in now_told}
         await term.settings.failpoints.at(Point.COMMITTED)
         remember(found, term.state, term.metrics)
@@ -224,11 +227,16 @@ class Decisions:
         )  # fmt: skip
 
     async def _note_capacity(self) -> None:
-        """Write down that the cluster's capacity changed, where no decision is under way that would."""
-        term, now, capacity = self._term, self._term.clock(), self._term.state.capacity_by_flavor
-        if capacity == self._capacity or now < self._noted + NOTED:
+        """Write down that capacity, or what is out of use, changed, where no decision is under way that would."""
+        term, now = self._term, self._term.clock()
+        nodes = term.state.capacity_by_flavor, out_of_use(term.state)
+        if nodes == self._nodes or now < self._noted + NOTED:
             return
-        self._capacity, self._noted = capacity, now
+        self._nodes, self._noted = nodes, now
         found = undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY)
         async with begin(term.engine) as connection:
             await found.write(connection, term.epoch)
+
+
+def _nodes(record: CycleRecord) -> tuple[object, object]:
+    return record.capacity, record.stats["out"]

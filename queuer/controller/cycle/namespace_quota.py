@@ -88,7 +88,7 @@ class Reckoning:
         for live in waiting if self._quotas else ():
             with about(live.uid):
                 if live.uid not in self._held and (why := self.refusal(live.workload)) is not None:
-                    found[live.uid] = why
+                    found[live.uid] = live.explanation if live.hopeless and live.explanation else why
         return found
 
     def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from queuer.controller.ledger.commit import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain import per_user
-from queuer.domain.per_user import Shares, Waiting, hopeless
+from queuer.domain.per_user import Shares, Waiting
 from queuer.domain.reasons import Explanation
 
 
@@ -33,7 +33,7 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
             workload=live.workload,
             first=live.first,
             bound=live.uid in bound,
-            hopeless=hopeless(live.explanation),
+            hopeless=live.hopeless,
             why=live.explanation,
         )
         for live in waiting

@@ -12,7 +12,6 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
-from queuer.domain.per_user import hopeless
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
@@ -55,7 +54,7 @@ def take(
         admitted=admitted,
         pending=pending,
         barred=tuple(
-            replace(_pending(live, now=now), hopeless=hopeless(live.explanation))
+            replace(_pending(live, now=now), hopeless=live.hopeless)
             for live in (state.live[uid] for uid in sorted(beyond))
         ),
         bonds=tuple(b for b in state.bonds if b.uid in known),

@@ -17,13 +17,11 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.errors import InvalidInput
 from queuer.domain.override import Override, overridden
-from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
-from queuer.domain.usable import check_queue, check_user
+from queuer.domain.per_user import too_large
+from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.kube.checks import beyond, check, together
-from queuer.kube.keys import QUEUE
+from queuer.kube.checks import beyond, check
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -54,11 +52,17 @@ def _intake(live: Live) -> Intake:
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
-    """Tell what is beyond `maxPending` so. `new`: of its line, those that are not in memory yet."""
+    """Tell what can never start so, and what is beyond `maxPending`. `new`: of its line, those that are not in memory
+    yet.
+    """
+    never = state.outlook.never(live.workload)
+    if never is not None or live.hopeless:
+        live = replace(live, explanation=never)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
     if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
+    never = never or too_large(own, state.rules.tree)
+    return replace(live, barred=Barred.BEYOND, explanation=never or _beyond(own.queue, own.namespace, most))
 
 
 _beyond = cache(beyond)
@@ -68,24 +72,19 @@ _beyond = cache(beyond)
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
     override = None if known is None else known.override
+    workload, problems = jobs.reading(job)
+    workload = overridden(workload, override)
+    rules, waits = state.rules, known is not None and waits_in(workload.queue, known)
+    fault = check(
+        workload, rules.tree, rules.topology, state.nodes.values(), facts=jobs.facts(job), groups=job.groups,
+        waits=waits, problems=problems,
+    )  # fmt: skip
     barred, explanation = None, None
-    try:
-        workload = overridden(jobs.workload(job), override)
-    except InvalidInput as error:
+    if fault is not None:
+        barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
+        explanation = fault.explanation
+    if problems:
         workload = overridden(jobs.bare_workload(job), override)
-        named = not any(QUEUE in problem.field for problem in error.problems)
-        tree = state.rules.tree
-        queue = (check_queue(workload, tree) or check_user(workload, job.groups, tree)) if named else None
-        barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
-    else:
-        rules, facts = state.rules, jobs.facts(job)
-        waits = known is not None and waits_in(workload.queue, known)
-        fault = check(
-            workload, rules.tree, rules.topology, state.nodes.values(), facts=facts, groups=job.groups, waits=waits
-        )  # fmt: skip
-        if fault is not None:
-            barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
-            explanation = fault.explanation
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:

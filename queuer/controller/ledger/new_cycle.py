@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.controller.ledger.rows import bond_row, reservation_row
 from queuer.controller.memory.live import Live
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation
 from queuer.solver.records import Bond, Reservation, SolveStatus
@@ -66,6 +67,6 @@ def undecided(state: ClusterState, *, cycle: int, now: float, trigger: str) -> N
     """A cycle that asked no decision: what is held stays held."""
     record = CycleRecord(
         id=cycle, started_at=now, finished_at=now, trigger=trigger, status=SolveStatus.GREEDY, waiting=0,
-        capacity=state.capacity_by_flavor,
+        stats={"out": out_of_use(state)}, capacity=state.capacity_by_flavor,
     )  # fmt: skip
     return NewCycle(record=record, bonds=state.bonds, reservations=state.reservations)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.domain.override import Override
+from queuer.domain.per_user import hopeless
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
@@ -121,6 +122,11 @@ class Live:
     def in_line(self) -> bool:
         """Whether it has a place in the line of its queue: it waits, and nothing is wrong with it."""
         return self.state is State.QUEUED and self.barred in (None, Barred.BEYOND)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it waits, and was told that it can never start on these nodes and queues, whoever's it is."""
+        return self.in_line and hopeless(self.explanation)
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

@@ -24,6 +24,7 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
+from queuer.solver.outlook import Outlook
 from queuer.solver.records import Bond, Reservation
 from queuer.store.tables import Barred
 
@@ -50,13 +51,14 @@ class ClusterState:
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
     that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
-    `holds`: of those that are charged. `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
-    `commanded`: whether commands wait in the database.
+    `holds`: of those that are charged; `hopeless`: see `Live`. `unread`: jobs to read; `untold`: reasons that are still
+    to be written, by uid. `commanded`: whether commands wait in the database.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
         self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
+        self._outlook: Outlook | None = None
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
         self.elsewhere: dict[str, JobView] = {}
@@ -69,6 +71,7 @@ class ClusterState:
         self.moving: set[str] = set()
         self.timed: set[str] = set()
         self.holds: set[str] = set()
+        self.hopeless: set[str] = set()
         self.touched: set[str] = set()
         self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
@@ -82,16 +85,25 @@ class ClusterState:
 
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
-        if self.nodes.get(node.name) != node:
+        old = self.nodes.get(node.name)
+        if old != node:
             self.nodes[node.name] = node
             self._capacity = None
+            if old is None or replace(old, ready=node.ready, unschedulable=node.unschedulable) != node:
+                self._look_ahead()
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
         if self.nodes.pop(name, None) is not None:
             self._capacity = None
+            self._look_ahead()
             self.reconsider()
+
+    def _look_ahead(self) -> None:
+        """What could never start until now may, or the other way round."""
+        self._outlook = None
+        self.read_again(self.hopeless)
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -186,7 +198,10 @@ class ClusterState:
         due = live.placement is not None and live.placement.due is not None
         moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
-        for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
+        lists = (
+            (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.hopeless, self.hopeless)
+        )  # fmt: skip
+        for listed, members in lists:
             if listed:
                 members.add(live.uid)
             else:
@@ -201,6 +216,7 @@ class ClusterState:
         self.moving.discard(uid)
         self.timed.discard(uid)
         self.holds.discard(uid)
+        self.hopeless.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -213,11 +229,11 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
-        self.moving, self.timed, self.holds = set(), set(), set()
+        self.moving, self.timed, self.holds, self.hopeless = set(), set(), set(), set()
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
-        self._capacity = None
+        self._capacity = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
@@ -235,7 +251,7 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
-        self._capacity = None
+        self._capacity = self._outlook = None
         self.lines.rebuild()
         self.read_again(self.jobs)
         self.reconsider()
@@ -360,3 +376,11 @@ class ClusterState:
                     total[flavor] = add(total.get(flavor, {}), node.allocatable)
             self._capacity = total
         return self._capacity
+
+    @property
+    def outlook(self) -> Outlook:
+        """What could start one day on these nodes, by this configuration."""
+        if self._outlook is None:
+            rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
+            self._outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+        return self._outlook

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from queuer.domain.errors import QueuerError
-from queuer.domain.finding import Finding, ok, unknown, wrong
+from queuer.domain.finding import Finding, barred, ok, unknown, wrong
 from queuer.kube.client import ApiError, Client, NotFoundError
 from queuer.kube.objects import Resource
 
@@ -105,8 +105,8 @@ async def _one(client: Client, wanted: Shipped, *, check: str) -> Finding | None
     except NotFoundError:
         return wrong(check, f"{wanted.name} is missing", wanted.install)
     except QueuerError as error:
-        fix = "look with rights of an administrator" if _forbidden(error) else "is the API server well?"
-        return unknown(check, f"{wanted.name} cannot be read: {error}", fix)
+        text = f"{wanted.name} cannot be read: {error}"
+        return barred(check, text) if _forbidden(error) else unknown(check, text, "is the API server well?")
     if wanted.document["kind"] in _FREE:
         return None
     difference = differs(wanted.document, live)

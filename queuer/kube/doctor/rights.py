@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from queuer.domain.errors import QueuerError
-from queuer.domain.finding import Finding, ok, unknown, wrong
+from queuer.domain.finding import Finding, barred, ok, wrong
 from queuer.kube.client import Client
 from queuer.kube.doctor.installed import Shipped
 
@@ -68,9 +68,7 @@ async def rights(client: Client, objects: Sequence[Shipped]) -> list[Finding]:
     try:
         allowed = await asyncio.gather(*(_allowed(client, each) for each in wanted))
     except QueuerError as error:
-        return [
-            unknown(CHECK, f"rights cannot be asked for: {error}", "look with rights of an administrator")
-        ]
+        return [barred(CHECK, f"rights cannot be asked for: {error}")]
     missing: dict[str, list[str]] = defaultdict(list)
     for each, may in zip(wanted, allowed, strict=True):
         if not may:

@@ -70,7 +70,8 @@ def flavors(nodes: Sequence[Meta], declared: Sequence[Flavor]) -> Iterator[Findi
             fix = "label nodes so; where an earlier flavor takes them, put this one first"
             yield odd("flavors", text, fix)
     if not left and all(counts[flavor.name] for flavor in declared):
-        yield ok("flavors", f"all {len(nodes)} nodes belong to {len(declared) or 'the one'} flavors")
+        which = f"one of {len(declared)} flavors" if declared else "the flavor default"
+        yield ok("flavors", f"each of {len(nodes)} nodes belongs to {which}")
 
 
 def namespaces(there: Sequence[Meta], named: Collection[str] | None) -> Iterator[Finding]:

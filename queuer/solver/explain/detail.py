@@ -15,7 +15,7 @@ from queuer.domain.nodes import Topology
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.sentences import evictable
 from queuer.domain.workload import Workload
 from queuer.solver import bonds
@@ -139,17 +139,21 @@ class _Asked:
         free = np.minimum(state.free_now[usable], state.free_later[usable]).clip(min=0).sum(axis=0)
         return format_resources({r: int(free[nodes.column[r]]) for r in resources})
 
-    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
+    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, Any]]:
         """What a workload of the queue may still ask for; what no row limits is left out."""
         queue, usages = self._gang.queue, self._state.usages()
         rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
         for resource, usage, of in product(resources, usages, (flavor, None)):
             for path, room in usage.rooms(queue, (of, resource)):
                 rooms[path][resource] = min(room, rooms[path].get(resource, room))
-        return [{"queue": path, **format_resources(there)} for path, there in rooms.items() if there]
+        return [{"queue": path, "room": format_resources(there)} for path, there in rooms.items() if there]
 
     def _who(self) -> list[dict[str, Any]]:
-        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest."""
+        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest; nobody, where it
+        could not start if all of it were free.
+        """
+        if self._primary.verdict is Verdict.CHANGE:
+            return []
         params, closest = self._primary.params, self._closest
         if "queue" in params and "resource" in params:
             return self._holders.in_queue(params["queue"], (params.get("flavor"), params["resource"]))
@@ -175,7 +179,7 @@ def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
     """What it asks for by pod set, and the narrower of its levels."""
     need = []
     for p in workload.pod_sets:
-        row: dict[str, Any] = {"podset": p.name, "count": p.count, "per": format_resources(p.requests)}
+        row: dict[str, Any] = {"podSet": p.name, "count": p.count, "per": format_resources(p.requests)}
         levels = [level for level in (workload.required, p.required) if level is not None]
         narrowest = max(levels, key=lambda level: topology.find(level) or 0, default=None)
         need.append(row if narrowest is None else {**row, "level": narrowest})
@@ -238,8 +242,8 @@ class _Holders:
         return {**row, **ends, **mark}
 
     def evictable(self, gang: Gang, charge: Charge) -> Reason | None:
-        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: it is not
-        entitled anywhere, or nobody has what it asks for.
+        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: quota has
+        room for it, it is not entitled anywhere, or nobody has what it asks for.
         """
         state, book = self._state, self._state.book
         entitled = state.claimed.entitlements(gang.queue, charge)
@@ -247,6 +251,9 @@ class _Holders:
         if not any(entitled) or not claims:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
+        free = min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account))
+        if free >= charge[account]:
+            return None
         lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}
         rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
@@ -255,7 +262,6 @@ class _Holders:
         if not now and not young:
             return None
         used, guaranteed = state.claimed.used(queue, account), book.guaranteed(queue, account)
-        free = min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account))
         whose: dict[str, int] = {}
         for uid, amount in now.items():
             whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount

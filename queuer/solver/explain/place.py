@@ -53,6 +53,7 @@ class Places:
     def __init__(self, state: State) -> None:
         self._state, self._nodes = state, state.nodes
         self._lacks: dict[object, Reason | None] = {}
+        self._nevers: dict[object, Reason | None] = {}
         self._sums: dict[int, Matrix] = {}
 
     def lack(self, gang: Gang, variant: Variant) -> Reason | None:
@@ -61,9 +62,15 @@ class Places:
         """
         key = (gang.shape.form, gang.pending.avoid, *variant.flavors.values())
         if key not in self._lacks:
-            never = self._no_level(gang.workload) or self._never(gang, variant)
-            self._lacks[key] = never or self._now(gang, variant)
+            self._lacks[key] = self.never(gang, variant) or self._now(gang, variant)
         return self._lacks[key]
+
+    def never(self, gang: Gang, variant: Variant) -> Reason | None:
+        """What not even an idle cluster has."""
+        key = (gang.shape.form, *variant.flavors.values())
+        if key not in self._nevers:
+            self._nevers[key] = self._no_level(gang.workload) or self._idle(gang, variant)
+        return self._nevers[key]
 
     def _now(self, gang: Gang, variant: Variant) -> Reason | None:
         """Hosts that pods still land on, or where room is held, count only where a gang without a choice could have
@@ -80,7 +87,7 @@ class Places:
         beside = self.closest(gang, variant, closed=landing.here | landing.held)
         return None if beside is None or not beside.missing else self._told(gang, variant, beside)
 
-    def _never(self, gang: Gang, variant: Variant) -> Reason | None:
+    def _idle(self, gang: Gang, variant: Variant) -> Reason | None:
         found = self.closest(gang, variant, idle=True)
         if found is None or not (found.missing or self._sums_exclude(gang.workload, variant)):
             return None

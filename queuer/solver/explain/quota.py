@@ -28,12 +28,10 @@ class Quotas:
     # Now
 
     def row(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The first row in the way of this charge; that even an idle cluster has too little comes first. None: nothing
+        """The first row in the way of this charge, where an idle cluster would have enough (see `never`). None: nothing
         is in its way any more.
         """
         queue = gang.queue
-        if self._idle.bar(queue, charge) is not None:
-            return self.never(gang, charge)
         for usage in self._state.usages():
             bar = usage.bar(queue, charge, live=False) or usage.bar(queue, charge)
             if bar is not None:
@@ -98,17 +96,21 @@ class Quotas:
     # Never
 
     def never(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The least limit on the path that this charge exceeds by itself, or beside what others do not lend, even when
-        nothing runs; None: there is none.
-        """
+        """What this charge exceeds even when nothing runs: the guarantee, for work that may not borrow; a limit."""
+        owed = None if gang.workload.preemptible else self._entitlement(gang, charge)
+        if owed is not None and owed.token is Token.EXCEEDS_MAX_QUOTA:
+            return owed
+        return self._exceeds(gang, charge)
+
+    def _exceeds(self, gang: Gang, charge: Charge) -> Reason | None:
+        """The least limit on the path that it exceeds by itself, or beside what others do not lend."""
+        if self._idle.bar(gang.queue, charge) is None:
+            return None
         resources = [resource for _, resource in charge]
         short = min(
             self._idle.shortfalls(gang.queue, charge),
             key=lambda s: (s.asks <= s.limit, resources.index(s.account[1]), s.limit - s.held, s.live),
-            default=None,
         )
-        if short is None:
-            return None
         params = {**named(short.queue, short.account), "asks": short.asks, "limit": short.limit}
         if short.asks <= short.limit:
             params |= {"kept": short.held, "left": max(0, short.limit - short.held)}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
+from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
 from queuer.solver.placement import Variant, parts_of
@@ -58,6 +59,7 @@ class _Reasons:
         self._state, self._gangs = state, state.arrays.waiting.gangs
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
+        self._never = Never(state, self._quotas, self._places)
         self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
         self._lines: dict[object, Explanation] = {}
 
@@ -75,7 +77,7 @@ class _Reasons:
                 known = self._alike[key] = Explanation(primary=self._refused(gang, refusal))
             return known
         if uid in self._held_up:
-            return self._behind(self._gangs[uid].queue, self._held_up[uid])
+            return self._behind(self._gangs[uid], self._held_up[uid])
         return self._aside.get(uid, NO_DECISION)
 
     # Refused
@@ -85,16 +87,17 @@ class _Reasons:
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
             return self._places.nowhere(gang.workload)
-        if not gang.workload.preemptible:
-            told = self._quotas.entitlements(gang)
-            hopeful = [r for r in told if r is None or r.token is not Token.EXCEEDS_MAX_QUOTA]
-            if not hopeful or refusal.block is Block.ENTITLEMENT:
-                return next(filter(None, hopeful or told), QUOTA_BACK)
-        if refusal.block in _NODES:
+        if (never := self._never.why(gang)) is not None:
+            return never
+        if refusal.block is Block.ENTITLEMENT:
+            owed = filter(None, self._quotas.entitlements(gang))
+            return next((r for r in owed if r.token is not Token.EXCEEDS_MAX_QUOTA), QUOTA_BACK)
+        several = len(gang.shape.least) > 1
+        reason = self._never.on(gang, variant, charge) if several else None
+        if reason is None and refusal.block in _NODES:
             reason = self._by_nodes(gang, variant, charge, refusal)
-        else:
-            reason = self._quotas.row(gang, charge) or QUOTA_BACK
-        if len(gang.shape.least) == 1 or reason.verdict is Verdict.WAIT:
+        reason = reason or self._quotas.row(gang, charge) or QUOTA_BACK
+        if not several or reason.verdict is Verdict.WAIT:
             return reason
         return self._elsewhere(gang, variant) or reason
 
@@ -115,7 +118,7 @@ class _Reasons:
     def _elsewhere(self, gang: Gang, hopeless: Variant) -> Reason | None:
         """What is in its way on the first other flavor on which it could start one day."""
         for variant, charge in gang.shape.least:
-            if variant.flavors == hopeless.flavors:
+            if variant.flavors == hopeless.flavors or self._never.on(gang, variant, charge) is not None:
                 continue
             found = (self._quotas.row(gang, charge), self._places.lack(gang, variant))
             told = [reason for reason in found if reason is not None]
@@ -153,19 +156,25 @@ class _Reasons:
 
     # Behind
 
-    def _behind(self, queue: str, heads: tuple[str, ...]) -> Explanation:
-        """The first of these heads that can never start, as then neither can those behind it; else the first."""
-        key = (queue, heads)
+    def _behind(self, gang: Gang, heads: tuple[str, ...]) -> Explanation:
+        """What can never start waits for nobody. Else it is the first of these heads that can never start, as then
+        neither can those behind it; else the first.
+        """
+        key = (gang.shape.number, gang.workload.preemptible, heads)
         if key not in self._lines:
-            params = {**job(self._gangs[heads[0]].workload), "queue": queue}
-            for head in heads:
-                why = self.why(head)
-                if why is not None and why.verdict is Verdict.CHANGE:
-                    params = {**job(self._gangs[head].workload), "queue": queue}
-                    params |= {"never": True, "why": why.primary.text}
-                    break
-            self._lines[key] = Explanation(primary=Reason(Token.BEHIND_IN_QUEUE, params))
+            never = self._never.why(gang)
+            self._lines[key] = Explanation(primary=never or self._after(gang.queue, heads))
         return self._lines[key]
+
+    def _after(self, queue: str, heads: tuple[str, ...]) -> Reason:
+        params = {**job(self._gangs[heads[0]].workload), "queue": queue}
+        for head in heads:
+            why = self.why(head)
+            if why is not None and why.verdict is Verdict.CHANGE:
+                params = {**job(self._gangs[head].workload), "queue": queue}
+                params |= {"never": True, "why": why.primary.text}
+                break
+        return Reason(Token.BEHIND_IN_QUEUE, params)
 
 
 def bound(state: State, bond: Bond) -> Reason:

@@ -10,7 +10,8 @@ import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.queue import Policy
-from queuer.domain.reasons import Explanation, Token
+from queuer.domain.reasons import Explanation, Token, Verdict
+from queuer.domain.workload import Workload
 from queuer.solver.explain.detail import Explainer, explain
 from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
@@ -73,7 +74,7 @@ def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
     snap = snapshot(nodes, TWO, admitted=jobs, pending=[gang("g", pod_set(2, 8), required="rack")])
     found = told(snap)
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
-    need = {"podset": "main", "count": 2, "per": {GPU: "8", "pods": "1"}, "level": "rack"}
+    need = {"podSet": "main", "count": 2, "per": {GPU: "8", "pods": "1"}, "level": "rack"}
     assert found.detail["need"] == [need]
     assert found.detail["excluded"]["domains"] == {"level": "rack", "short": 3, "of": 3}
     assert holders(found, "workload", "amount", "ends") == [("large", "6", None), ("small", "2", 300.0)]
@@ -101,7 +102,8 @@ def test_what_is_free_and_the_room_at_each_level() -> None:
     ]
     nodes = [node("n1"), node("n2", unschedulable=True)]
     found = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(2, 1), queue="root.p.a")]))
-    rooms = [{"queue": "root.p.a", GPU: "3"}, {"queue": "root.p", GPU: "1"}, {"queue": "root", GPU: "13"}]
+    left = (("root.p.a", "3"), ("root.p", "1"), ("root", "13"))
+    rooms = [{"queue": path, "room": {GPU: amount}} for path, amount in left]
     assert found.detail["available"] == [{"flavor": "default", "free": {GPU: "5"}, "headroom": rooms}]
 
 
@@ -174,6 +176,33 @@ def test_what_may_be_evicted_for_it_and_when(age: float, text: str) -> None:
     assert reason.text == (
         f"root.a uses 0 of its guaranteed 8 {GPU} and may claim 8 more. This job asks 8: 0 are left by quota, {text}."
     )
+
+
+def test_quota_is_no_other_reason_where_it_has_room() -> None:
+    """All of a's guarantee is left, and others may be evicted soon: the racks are short, and its holders are named."""
+    resting = Policy(min_runtime=60.0)
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+    theirs = [gang("near", pod_set(1, 8), queue="root.b"), gang("far", pod_set(1, 8), queue="root.b")]
+    snap = snapshot(
+        nodes,
+        [queue("root.a", row(guaranteed=16)), queue("root.b", row(guaranteed=8), policy=resting)],
+        admitted=[running(job, {f"n{i}": 1}, since=-10.0) for i, job in zip((0, 2), theirs, strict=True)],
+        pending=[gang("g", pod_set(2, 8), required="rack")],
+    )
+    found = told(snap)
+    assert (found.primary.token, found.others) == (Token.TOPOLOGY_PLACEMENT_FAILED, ())
+    assert holders(found, "workload") == [("near",)]
+
+
+@pytest.mark.parametrize("job", [gang("g", pod_set(9, 1)), gang("g", pod_set(3, 8), required="rack")])
+def test_nobody_holds_what_there_never_is(job: Workload) -> None:
+    """By a limit, and by the racks; quota that is short beside is another reason."""
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+    limit = 8 if job.required is None else 24
+    used = [running(gang("r", pod_set(1, 4)), {"n0": 1})]
+    found = told(snapshot(nodes, [queue("root.a", row(limit=limit))], admitted=used, pending=[job]))
+    assert (found.verdict, found.detail["holders"]) == (Verdict.CHANGE, [])
+    assert [other.token for other in found.others] == [Token.WAITING_FOR_QUOTA][: job.required is not None]
 
 
 def test_it_is_the_same_on_a_cycle_that_was_stored_and_can_be_stored_itself() -> None:

@@ -114,6 +114,16 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
          Token.TOPOLOGY_PLACEMENT_FAILED,
          f"main needs room for 1 pod of 3 {GPU}; b needs room for 1 pod of 2 {GPU}; all of these in one host: there is "
          "room for each alone, not for all together, not even with every node idle."),
+        # quota that is short today hides neither: nor does it for work that may not borrow
+        (cluster(gang("g", pod_set(9, 1), required="rack"), queues=[queue("root.a", row(limit=10))],
+                 admitted=[there(4)]), CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED,
+         f"main needs room for 9 pods of 1 {GPU} in one rack; even with every node idle 8 would fit in the best rack, "
+         "r0, 1 would be missing."),
+        (cluster(gang("g", pod_set(9, 1), required="rack", preemptible=False),
+                 queues=[queue("root.a", row(guaranteed=9))], admitted=[there(4)]), CHANGE,
+         Token.TOPOLOGY_PLACEMENT_FAILED,
+         f"main needs room for 9 pods of 1 {GPU} in one rack; even with every node idle 8 would fit in the best rack, "
+         "r0, 1 would be missing."),
         # a selector is the job's fault; cordons and a cluster without nodes are the operator's
         (cluster(gang("g", pod_set(1, 1, terms=SSD))), CHANGE, Token.NO_MATCHING_FLAVOR,
          "None of the 4 nodes accepts the selectors and tolerations of main."),
@@ -161,6 +171,48 @@ def test_behind_the_head_of_a_strict_queue() -> None:
     never = told(cluster(gang("head", pod_set(5, 1)), ONE, queues=strict, admitted=[there(1)]))
     assert never.verdict is Verdict.CHANGE
     assert never.text.endswith(f"delete it: Asks 5 {GPU}; root.a may never use more than 4.")
+
+
+def test_what_can_never_start_is_told_so_behind_a_strict_head() -> None:
+    """Too large, in no domain, on no node; what is alike but fits waits."""
+    strict = (queue("root.a", row(limit=10), policy=Policy(order=Order.STRICT)), queue("root.b"))
+    later = [
+        gang("quota", pod_set(11, 1), submitted=1.0),
+        gang("rack", pod_set(9, 1), submitted=2.0, required="rack"),
+        gang("node", pod_set(1, 1, terms=SSD), submitted=3.0),
+        gang("fits", pod_set(8, 1), submitted=4.0, required="rack"),
+    ]
+    plan = decided(cluster(gang("head", pod_set(8, 1)), *later, queues=strict, admitted=[there(4)]))
+    assert {uid: (why.verdict, why.primary.token) for uid, why in plan.explanations.items()} == {
+        "head": (WAIT, Token.WAITING_FOR_QUOTA),
+        "quota": (CHANGE, Token.EXCEEDS_MAX_QUOTA),
+        "rack": (CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED),
+        "node": (CHANGE, Token.NO_MATCHING_FLAVOR),
+        "fits": (WAIT, Token.BEHIND_IN_QUEUE),
+    }
+
+
+def test_a_flavor_on_which_it_can_never_start_is_not_told_while_another_is_full() -> None:
+    """Of x no rack is large enough, though its quota is short too; of y it is the quota alone."""
+    racks = {"block": "b", "rack": "r"}
+    nodes = [
+        node("n0", labels={"f": "x", **racks}),
+        node("n1", labels={"f": "y", **racks}),
+        node("n2", labels={"f": "y", **racks}),
+    ]
+    rows = (row(flavor="x", limit=16), row(flavor="y", limit=16))
+    snap = snapshot(
+        [*nodes, node("n3", labels={"f": "x", "block": "b", "rack": "s"})],
+        [queue("root.a", *rows)],
+        flavors=FLAVORS,
+        admitted=[
+            running(gang("r", pod_set(1, 8)), {"n3": 1}, flavor="x"),
+            running(gang("s", pod_set(1, 8)), {"n1": 1}, flavor="y"),
+        ],
+        pending=[gang("g", pod_set(2, 8), required="rack")],
+    )
+    reason = told(snap)
+    assert (reason.token, reason.params["flavor"]) == (Token.WAITING_FOR_QUOTA, "y")
 
 
 def test_behind_a_reservation() -> None:

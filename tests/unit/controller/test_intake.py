@@ -17,8 +17,8 @@ from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.placement import PlacementRule
-from queuer.domain.queue import Access, Queue, QueueTree
-from queuer.domain.reasons import Token
+from queuer.domain.queue import Access, PerUser, Queue, QueueTree
+from queuer.domain.reasons import Token, Verdict
 from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide
@@ -36,21 +36,47 @@ def manifest(uid: str, **roles: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def heard(*manifests: dict[str, Any], most: int | None = None) -> ClusterState:
+def heard(
+    *manifests: dict[str, Any],
+    most: int | None = None,
+    per_user: PerUser | None = None,
+    max_runtime: float | None = None,
+) -> ClusterState:
     """A node, a queue, and these jobs taken in."""
     state = ClusterState()
-    queue = Queue(path="root.a", namespaces=("ns",), access=Access(max_pending=most))
+    access = Access(max_pending=most, per_user=per_user, max_runtime=max_runtime)
+    queue = Queue(path="root.a", namespaces=("ns",), access=access)
     state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
-    state.node_changed(Node(name="n0", labels={HOSTNAME: "n0"}, allocatable={"cpu": 8000, "pods": 9}))
+    state.node_changed(host("n0"))
     for found in manifests:
         state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+    read_all(state)
+    return state
+
+
+def host(name: str) -> Node:
+    return Node(name=name, labels={HOSTNAME: name}, allocatable={"cpu": 8000, "pods": 9})
+
+
+def read_all(state: ClusterState) -> None:
+    """Take in what is to be read."""
     batch = Batch(now=0.0)
     jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
     take_in(batch, state.take_unread(99), state=state, jobs=jobs)
     for live in batch.after.values():
         assert live is not None
         state.put(live)
-    return state
+
+
+def worker(pods: int, cpu: int = 1) -> dict[str, Any]:
+    """A role of so many pods."""
+    spec = {"containers": [{"name": "pytorch", "resources": {"requests": {"cpu": str(cpu)}}}]}
+    return {"replicas": pods, "template": {"spec": spec}}
+
+
+def told(state: ClusterState, uid: str) -> tuple[Verdict, Token] | None:
+    why = state.live[uid].explanation
+    return None if why is None else (why.verdict, why.primary.token)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +101,41 @@ def test_all_faults_of_a_job_are_told_at_once() -> None:
     """Whoever mends one of them does not come back for the next."""
     queue = {"queuer.dev/queue": "root.zz"}
     levels = {"queuer.dev/topology-required": "zone", "queuer.dev/topology-preferred": "pod"}
+    odd = worker(1)
+    odd["template"]["spec"] |= {"schedulerName": "mine", "nodeName": "n0"}
     for notes, said in (
         (levels, ("queue root.zz does not exist", "level 'zone'", "level 'pod'")),
         ({"queuer.dev/hold": "maybe"}, ("queue root.zz does not exist", "annotation queuer.dev/hold")),
+        (
+            {"queuer.dev/topology-required": "zone", "queuer.dev/hold": "maybe"},
+            (
+                "level 'zone'",
+                "annotation queuer.dev/hold",
+                "there is no PriorityClass 'urgent'",
+                "schedulerName",
+                "nodeName",
+            ),
+        ),
     ):
-        job = manifest("bad")
+        job = manifest("bad", Worker=odd)
+        job["metadata"]["labels"]["queuer.dev/priority-class"] = "urgent"
         job["metadata"]["labels"] |= queue
         job["metadata"]["annotations"] = dict(notes)
         reason = heard(job).live["bad"].explanation
         assert reason is not None
         for part in said:
             assert part in reason.primary.text
+
+
+def test_what_could_not_be_read_is_not_told_twice() -> None:
+    """Of a runtime that is none nobody says that it is missing, nor of a queue that is no path that it is not there."""
+    job = manifest("bad")
+    job["metadata"]["annotations"] = {"queuer.dev/max-runtime": "soon"}
+    for queue in ("root.a", "Root"):
+        job["metadata"]["labels"]["queuer.dev/queue"] = queue
+        reason = heard(job, max_runtime=60.0).live["bad"].explanation
+        assert reason is not None
+        assert reason.primary.params.keys() == {"fields"}
 
 
 def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
@@ -105,6 +155,23 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     take_in(batch, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
     [intake] = batch.intakes
     assert (intake.workload.uid, intake.explanation) == ("j2", None)
+
+
+def test_what_can_never_start_is_told_so_wherever_it_is_in_line() -> None:
+    """More than there is, no room for a pod on any node, more than one user may have. Nodes that come are looked at."""
+    small, large = manifest("j0"), manifest("j1", Worker=worker(9))
+    rigid, greedy = manifest("j2", Worker=worker(1, 9)), manifest("j3", Worker=worker(7))
+    rest, mine = manifest("j4"), PerUser(limits={"cpu": 6000})
+    too_large = (Verdict.CHANGE, Token.EXCEEDS_MAX_QUOTA)
+    behind = (Verdict.WAIT, Token.BEHIND_IN_QUEUE)
+    for most, others in ((1, behind), (9, None)):
+        state = heard(small, large, rigid, greedy, rest, most=most, per_user=mine)
+        found = [told(state, f"j{n}") for n in range(5)]
+        assert found == [None, too_large, too_large, too_large if most == 1 else None, others]
+        state.node_changed(host("n1"))
+        read_all(state)
+        no_place = (Verdict.CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED)
+        assert [told(state, "j1"), told(state, "j2")] == [too_large if most == 1 else None, no_place]
 
 
 def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:

@@ -13,6 +13,7 @@ from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.intake.read import waits_in
 from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
@@ -389,3 +390,11 @@ def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there()
     state.configure(RULES)
     (running,) = take(state, now=100.0).admitted
     assert running.expected_end == 350.0
+
+
+def test_what_is_free_on_nodes_that_take_no_pods_is_out_of_use() -> None:
+    state = ClusterState()
+    for each in (node("n1"), node("n2", unschedulable=True), node("n3", unschedulable=True, ready=False)):
+        state.node_changed(each)
+    state.pod_changed(pod("a", "n2"))
+    assert out_of_use(state) == {"cordoned": 1, "notReady": 1, "free": {"gpu": 12, "pods": 19}}

@@ -9,7 +9,7 @@ const LOST_SECONDS = 5;
 
 /** What makes the whole page doubtful: no server, no controller, no login. */
 export function Banner() {
-  const { link, since } = useFreshness();
+  const { link, loggedIn, since } = useFreshness();
   const now = useNow();
   const { data, dataUpdatedAt } = useQuery({ ...queries.overview(), refetchInterval: 15_000 });
   const { data: server } = useQuery(queries.meta());
@@ -17,12 +17,12 @@ export function Banner() {
   const stale = data?.controller.state === "stale" || data?.controller.state === "never";
   return (
     <div aria-live="polite">
-      {link === "ended" && (
+      {(link === "ended" || !loggedIn) && (
         <p className="banner banner-bad">
-          You are not logged in any more. <a href={loginAddress()}>Log in again</a>; this page keeps what it shows.
+          Your login has ended. <a href={loginAddress()}>Log in again</a>; this page keeps what it shows.
         </p>
       )}
-      {link === "lost" && lost > LOST_SECONDS && (
+      {loggedIn && link === "lost" && lost > LOST_SECONDS && (
         <p className="banner banner-wait">
           Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)};
           retrying.

@@ -10,6 +10,8 @@ const AGAIN: Record<Topic, number> = { overview: 5000, queues: 3000, workloads: 
 
 export interface Freshness {
   link: Link;
+  /** Whether the server knew who asks, the last time that anything was asked. */
+  loggedIn: boolean;
   /** Since when it is so. */
   since: Date;
   paused: boolean;
@@ -18,7 +20,7 @@ export interface Freshness {
 }
 
 class Follower {
-  state: Freshness = { link: "connecting", since: new Date(), paused: false, missed: 0 };
+  state: Freshness = { link: "connecting", loggedIn: true, since: new Date(), paused: false, missed: 0 };
   private readonly listeners = new Set<() => void>();
   private readonly due = new Map<Topic, ReturnType<typeof setTimeout>>();
   private readonly read = new Map<Topic, number>();
@@ -49,6 +51,12 @@ class Follower {
     this.missed.clear();
     this.set({ paused, missed: 0 });
     if (!paused) missed.forEach((topic) => this.changed(topic));
+  }
+
+  login(loggedIn: boolean): void {
+    if (loggedIn === this.state.loggedIn) return;
+    this.set({ loggedIn });
+    if (loggedIn) void this.queries?.invalidateQueries();
   }
 
   private link(link: Link): void {
@@ -91,6 +99,10 @@ export function useFreshness(): Freshness {
 
 export function setPaused(paused: boolean): void {
   follower.pause(paused);
+}
+
+export function setLoggedIn(loggedIn: boolean): void {
+  follower.login(loggedIn);
 }
 
 /** Begin to follow the stream, while the component that calls this is shown. */

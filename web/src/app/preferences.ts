@@ -1,16 +1,21 @@
-/** What a reader has set for this browser: looks, density, single-key shortcuts. */
+/** What a reader has set for this browser: looks, density, single-key shortcuts, named views. */
 
 import { useSyncExternalStore } from "react";
+
+/** What the address of a list says: the parameters and their values. */
+export type View = Readonly<Record<string, string>>;
 
 export interface Preferences {
   theme: "system" | "light" | "dark";
   density: "compact" | "comfortable";
   /** Single-key shortcuts can be in the way of speech input (WCAG 2.1.4). */
   keys: boolean;
+  /** Of the list of jobs, by name. */
+  views: Readonly<Record<string, View>>;
 }
 
 const KEY = "queuer";
-const DEFAULTS: Preferences = { theme: "system", density: "compact", keys: true };
+const DEFAULTS: Preferences = { theme: "system", density: "compact", keys: true, views: {} };
 const listeners = new Set<() => void>();
 let current = read();
 

@@ -6,8 +6,11 @@ import type { Account, Queue } from "../api/schema";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const ROW = 34;
-/** Narrower ones could not be hit (24 px, WCAG 2.5.8); the table has them. */
+/** Narrower ones could not be hit (24 px, WCAG 2.5.8): they are drawn, but are no links; the table has them. */
 const LEAST = 0.02;
+/** Parts of the width that a letter of the name needs, and a name with its figure. */
+const LETTER = 0.01;
+const FIGURE = 0.06;
 
 interface Node {
   queue: Queue;
@@ -28,7 +31,7 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
       return node.children.length ? 0 : Math.max(0, amount(node.account?.[by]));
     }),
   );
-  const shown = root.descendants().filter((node) => node.x1 - node.x0 > LEAST);
+  const shown = root.descendants().filter((node) => node.x1 > node.x0);
   const height = (root.height + 1) * ROW;
   return (
     <div className="icicle" style={{ height }}>
@@ -37,27 +40,24 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
         const used = amount(data.account?.used);
         const name = data.queue.path.slice(data.queue.path.lastIndexOf(".") + 1);
         const words = `${data.queue.path}: ${data.account?.used ?? 0} ${short(resource)} used of ${data.account?.guaranteed ?? 0} guaranteed`;
+        const width = x1 - x0;
+        const cell = {
+          title: words,
+          className: `icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`,
+          style: {
+            left: `${x0 * 100}%`,
+            width: `${width * 100}%`,
+            top: depth * ROW,
+            height: ROW,
+            // The borrowed part is hatched, at the end.
+            backgroundSize: `${used > 0 ? (borrowed / used) * 100 : 0}% 100%`,
+          },
+        };
+        if (width < LEAST) return <i key={data.queue.path} aria-hidden="true" {...cell} />;
         return (
-          <Link
-            key={data.queue.path}
-            to="/queues/$path"
-            params={{ path: data.queue.path }}
-            title={words}
-            className={`icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`}
-            style={{
-              left: `${x0 * 100}%`,
-              width: `${(x1 - x0) * 100}%`,
-              top: depth * ROW,
-              height: ROW,
-              // The borrowed part is hatched, at the end.
-              backgroundSize: `${used > 0 ? (borrowed / used) * 100 : 0}% 100%`,
-            }}
-          >
-            {x1 - x0 > 0.03 && (
-              <>
-                {name} <small>{figure(depth ? value : value - free, resource)}</small>
-              </>
-            )}
+          <Link key={data.queue.path} to="/queues/$path" params={{ path: data.queue.path }} {...cell}>
+            {width > name.length * LETTER && name}{" "}
+            {width > FIGURE && <small>{figure(depth ? value : value - free, resource)}</small>}
           </Link>
         );
       })}

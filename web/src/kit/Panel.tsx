@@ -39,12 +39,15 @@ export function Panel<T>({ title, query, tools, above, className = "", children 
 /** The same without a frame. */
 export function Answer<T>({ query, children }: Pick<Props<T>, "query" | "children">) {
   const { data, error } = query;
+  // That nobody is logged in any more is said once, above all panels.
+  const ended = error instanceof Failure && error.status === 401;
   if (data === undefined) {
+    if (ended) return <Empty>This was not read: nobody is logged in.</Empty>;
     return error ? <Trouble error={error} retry={() => void query.refetch()} /> : <Skeleton />;
   }
   return (
     <>
-      {error && <Trouble error={error} retry={() => void query.refetch()} since={query.dataUpdatedAt} />}
+      {error && !ended && <Trouble error={error} retry={() => void query.refetch()} since={query.dataUpdatedAt} />}
       <div className={error ? "aged" : undefined}>{children(data)}</div>
     </>
   );

@@ -21,3 +21,8 @@ it("lays what is lent at the end of the unused guarantee, and pending demand bey
 it("reaches to what is furthest out", () => {
   expect(reach({ ...of, used: 10, pending: 5, guaranteed: 12, limit: 40 })).toBe(40);
 });
+
+it("lets a backlog run off the end rather than make all else a hair's breadth", () => {
+  expect(reach({ ...of, used: 100, pending: 1000, guaranteed: 80 })).toBe(125);
+  expect(reach({ ...of, pending: 7 })).toBe(7);
+});

@@ -9,6 +9,10 @@ import { amount, short } from "../text/quantity";
 
 const WIDTH = 400;
 const HEIGHT = 16;
+/** What waits beyond all that is held is drawn as this part of it at most. */
+const BACKLOG = 0.25;
+/** A little beyond the end, so that what is cut off has no edge there. */
+const OFF = WIDTH + 4;
 
 export interface Amounts {
   used: number;
@@ -30,9 +34,11 @@ export function amounts(account: Account): Amounts {
   };
 }
 
-/** The whole length that shows everything of an account. */
+/** The length that shows all that is held, and as much of what waits as leaves it readable: a backlog runs off the end. */
 export function reach(of: Amounts): number {
-  return Math.max(of.used + of.pending, of.guaranteed, of.limit ?? 0);
+  const used = Math.max(of.used, of.guaranteed);
+  const held = Math.max(used, of.limit ?? 0);
+  return Math.max(held, Math.min(used + of.pending, held * (1 + BACKLOG) || of.pending));
 }
 
 export interface Piece {
@@ -60,7 +66,7 @@ export function QuotaBar({ account, scale }: { account: Account; scale?: number 
   const id = useId();
   const of = amounts(account);
   const whole = scale ?? reach(of);
-  const x = (value: number) => (whole > 0 ? Math.min(WIDTH, (value / whole) * WIDTH) : 0);
+  const x = (value: number) => (whole > 0 ? Math.min(OFF, (value / whole) * WIDTH) : 0);
   const name = short(account.resource);
   const limit = account.limit === null ? "" : `, limit ${account.limit}`;
   const words =

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { grouped } from "../text/quantity";
+import { coloursAt, useTheme } from "./colours";
 
 export interface Line {
   label: string;
@@ -43,12 +44,13 @@ export function Series({ label, at, lines, seconds = 0, height = 160 }: Props) {
 
 function Chart({ label, at, lines, seconds, height }: Required<Props>) {
   const frame = useRef<HTMLDivElement>(null);
+  const theme = useTheme();
   useEffect(() => {
     const element = frame.current;
     if (!element) return;
-    const style = getComputedStyle(element);
-    const colour = (name: string) => style.getPropertyValue(name).trim();
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const colour = coloursAt(element);
+    const grid = { stroke: colour("var(--line)"), width: 1 };
+    const axis = { stroke: colour("var(--soft)"), grid, ticks: { show: false } };
     const times = at.map((moment) => Date.parse(moment) / 1000);
     const [first = 0, last = 0] = [times[0], times.at(-1)];
     const plot = new uPlot(
@@ -68,9 +70,9 @@ function Chart({ label, at, lines, seconds, height }: Required<Props>) {
           {},
           ...lines.map((line) => ({
             label: line.label,
-            stroke: colour(line.colour),
+            stroke: colour(`var(${line.colour})`),
             width: 1.5,
-            ...(line.fill && { fill: `${colour(line.colour)}33` }),
+            ...(line.fill && { fill: colour(`color-mix(in srgb, var(${line.colour}) 20%, transparent)`) }),
             ...(line.dash && { dash: line.dash }),
             points: { show: at.length < 2 },
           })),
@@ -85,7 +87,7 @@ function Chart({ label, at, lines, seconds, height }: Required<Props>) {
       watch.disconnect();
       plot.destroy();
     };
-  }, [at, lines, seconds, height]);
+  }, [at, lines, seconds, height, theme]);
   return <div ref={frame} role="img" aria-label={label} />;
 }
 

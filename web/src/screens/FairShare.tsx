@@ -4,13 +4,45 @@ import { path, sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import * as queries from "../api/queries";
-import type { QueueShare } from "../api/schema";
+import type { FairShare as FairShareList, QueueShare } from "../api/schema";
 import { Chip } from "../kit/Chip";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
-import { demand, short } from "../text/quantity";
+import { amount, demand, short, told } from "../text/quantity";
+
+type Pair = FairShareList["pairs"][number];
+
+const PAIRS: readonly Column<Pair>[] = [
+  { id: "starved", title: "starved", width: "minmax(24ch, 2fr)", cell: (pair) => <To path={pair.starved} /> },
+  {
+    id: "lacks",
+    title: "lacks",
+    width: "16ch",
+    cell: (pair) => `${told(amount(pair.amount), pair.resource)} ${short(pair.resource)}`,
+  },
+  {
+    id: "borrower",
+    title: "which has borrowed it",
+    width: "minmax(24ch, 3fr)",
+    cell: (pair) => (pair.borrower ? <To path={pair.borrower} /> : "nobody: it is not borrowed"),
+  },
+];
+
+const SHARES: readonly Column<QueueShare>[] = [
+  { id: "queue", title: "queue", width: "minmax(26ch, 2fr)", cell: (share) => <Name of={share} /> },
+  { id: "guaranteed", title: "guaranteed", width: "minmax(16ch, 1fr)", cell: (share) => amounts(share.guaranteed) },
+  { id: "used", title: "used", width: "minmax(16ch, 1fr)", cell: (share) => amounts(share.used) },
+  { id: "by", title: "by", width: "8ch", cell: ({ now }) => (now.resource ? short(now.resource) : "–") },
+  figure("above", ({ now }) => quantity(now.excess, now.resource)),
+  figure("capacity", ({ now }) => quantity(now.capacity, now.resource)),
+  figure("weight", ({ now }) => now.weight),
+  figure("share", ({ now }) => now.share.toFixed(3)),
+  figure("past", ({ now }) => now.past.toFixed(3)),
+  figure("score", ({ now }) => <b>{now.score.toFixed(3)}</b>),
+];
 
 export function FairShare() {
   const { root = "root" } = useSearch({ from: "/fair-share" });
@@ -38,38 +70,12 @@ export function FairShare() {
           data.pairs.length === 0 ? (
             <Empty>No queue waits for work that its guarantee covers.</Empty>
           ) : (
-            <table className="plain">
-              <thead>
-                <tr>
-                  <th scope="col">starved</th>
-                  <th scope="col">lacks</th>
-                  <th scope="col">which has borrowed it</th>
-                </tr>
-              </thead>
-              <tbody>
-                {data.pairs.map((pair) => (
-                  <tr key={`${pair.starved}${pair.borrower}${pair.resource}`}>
-                    <th scope="row">
-                      <Link to="/queues/$path" params={{ path: pair.starved }}>
-                        {pair.starved}
-                      </Link>
-                    </th>
-                    <td>
-                      {pair.amount} {short(pair.resource)}
-                    </td>
-                    <td>
-                      {pair.borrower ? (
-                        <Link to="/queues/$path" params={{ path: pair.borrower }}>
-                          {pair.borrower}
-                        </Link>
-                      ) : (
-                        "nobody: it is not borrowed"
-                      )}
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <Table
+              label="Who lacks what it is guaranteed"
+              columns={PAIRS}
+              rows={data.pairs}
+              id={(pair) => `${pair.starved} ${pair.borrower} ${pair.resource}`}
+            />
           )
         }
       </Panel>
@@ -80,26 +86,7 @@ export function FairShare() {
               Share = above its guarantee / capacity / weight, of the resource where that is most; score = share + past
               use. The lower score goes first; whoever is within a guarantee goes before all scores.
             </p>
-            <table className="plain">
-              <thead>
-                <tr>
-                  <th scope="col">queue</th>
-                  <th scope="col">guaranteed</th>
-                  <th scope="col">used</th>
-                  <th scope="col">by</th>
-                  {["above", "capacity", "weight", "share", "past", "score"].map((title) => (
-                    <th key={title} scope="col" className="number">
-                      {title}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {data.items.map((each) => (
-                  <Row key={each.path} of={each} />
-                ))}
-              </tbody>
-            </table>
+            <Table label="How queues are compared" columns={SHARES} rows={data.items} id={(share) => share.path} />
           </>
         )}
       </Panel>
@@ -107,28 +94,36 @@ export function FairShare() {
   );
 }
 
-function Row({ of }: { of: QueueShare }) {
-  const { now } = of;
+function figure(title: string, cell: Column<QueueShare>["cell"]): Column<QueueShare> {
+  return { id: title, title, width: "9ch", number: true, cell };
+}
+
+function quantity(text: string | null | undefined, resource: string | null | undefined): string {
+  return text == null ? "–" : told(amount(text), resource ?? "");
+}
+
+function amounts(of: Record<string, string>) {
+  const text = demand(of);
+  return text ? <span title={text}>{text}</span> : "–";
+}
+
+function To({ path }: { path: string }) {
+  return (
+    <Link to="/queues/$path" params={{ path }} tabIndex={-1}>
+      {path}
+    </Link>
+  );
+}
+
+/** Below its parent, as in the tree. */
+function Name({ of }: { of: QueueShare }) {
   const depth = of.path.split(".").length - 2;
   return (
-    <tr>
-      <th scope="row" style={{ paddingInlineStart: `${depth * 1.2}rem` }}>
-        <Link to="/queues/$path" params={{ path: of.path }}>
-          {of.path.slice(of.path.lastIndexOf(".") + 1)}
-        </Link>{" "}
-        {of.entitled && <Chip word="info" label="entitled" />}
-      </th>
-      <td>{demand(of.guaranteed) || "–"}</td>
-      <td>{demand(of.used) || "–"}</td>
-      <td>{now.resource ? short(now.resource) : "–"}</td>
-      <td className="number">{now.excess}</td>
-      <td className="number">{now.capacity ?? "–"}</td>
-      <td className="number">{now.weight}</td>
-      <td className="number">{now.share.toFixed(3)}</td>
-      <td className="number">{now.past.toFixed(3)}</td>
-      <td className="number">
-        <b>{now.score.toFixed(3)}</b>
-      </td>
-    </tr>
+    <span style={{ paddingInlineStart: `${depth * 1.2}rem` }}>
+      <Link to="/queues/$path" params={{ path: of.path }} title={of.path} tabIndex={-1}>
+        {of.path.slice(of.path.lastIndexOf(".") + 1)}
+      </Link>{" "}
+      {of.entitled && <Chip word="info" label="entitled" />}
+    </span>
   );
 }

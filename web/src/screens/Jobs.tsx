@@ -5,16 +5,19 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
+import { lacking, may, type Verb } from "../api/rights";
 import type { State, Workload } from "../api/schema";
+import type { View } from "../app/preferences";
 import { Columns } from "../kit/Columns";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { JOB_COLUMNS, JobTable, MORE_COLUMNS } from "../kit/JobTable";
 import { Empty, Panel } from "../kit/Panel";
 import { Title } from "../kit/Title";
+import { Views } from "../kit/Views";
 import { grouped } from "../text/quantity";
 import { GROUPINGS, JobGroups } from "./JobGroups";
-import { Ask, type Verb, WORDS } from "./job/Ask";
+import { Ask, WORDS } from "./job/Ask";
 
 const STATES: readonly State[] = [
   "Queued",
@@ -65,6 +68,7 @@ export function Jobs() {
         query={{ ...query, data: jobs } as never}
         tools={
           <>
+            <Views now={search as View} go={(view) => void navigate({ search: view })} />
             <Columns
               all={COLUMNS}
               shown={shown}
@@ -147,15 +151,25 @@ const MOST = 500;
 /** What can be done to the marked jobs together; each is answered for itself. */
 function Marked({ jobs, forget }: { jobs: readonly Workload[]; forget: () => void }) {
   const [asked, setAsked] = useState<{ verb: Verb; jobs: readonly Workload[] }>();
+  const { data: me } = useQuery(queries.me());
   if (jobs.length === 0 && !asked) return null;
   return (
     <div className="row marked" role="group" aria-label="Marked jobs">
       <span role="status">{jobs.length} marked</span>
-      {(Object.keys(WORDS) as Verb[]).map((verb) => (
-        <button key={verb} type="button" disabled={jobs.length > MOST} onClick={() => setAsked({ verb, jobs })}>
-          {WORDS[verb].title}
-        </button>
-      ))}
+      {(Object.keys(WORDS) as Verb[]).map((verb) => {
+        const none = jobs[0] && !jobs.some((job) => may(me, verb, job)) ? lacking(verb, jobs[0]) : undefined;
+        return (
+          <button
+            key={verb}
+            type="button"
+            disabled={jobs.length > MOST || !!none}
+            title={none}
+            onClick={() => setAsked({ verb, jobs })}
+          >
+            {WORDS[verb].title}
+          </button>
+        );
+      })}
       <button type="button" className="quiet" onClick={forget}>
         Mark none
       </button>

@@ -129,6 +129,9 @@ export function Audit() {
   );
 }
 
+/** As many queues of one change as are named; its revision has all. */
+const MOST_QUEUES = 5;
+
 export function Entries({ items }: { items: readonly AuditEntry[] }) {
   return (
     <table className="plain">
@@ -160,13 +163,14 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
               )}
             </td>
             <td>
-              {entry.queues.map((path) => (
+              {entry.queues.slice(0, MOST_QUEUES).map((path) => (
                 <div key={path} className="target">
                   <Link to="/queues/$path" params={{ path }}>
                     {path}
                   </Link>
                 </div>
               ))}
+              {entry.queues.length > MOST_QUEUES && <div>and {entry.queues.length - MOST_QUEUES} more</div>}
               {said(entry.detail)}
             </td>
             <td>{entry.reason || "–"}</td>

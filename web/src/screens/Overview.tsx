@@ -18,6 +18,8 @@ import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
 const LEAST_SECONDS = 900;
+/** As many as leave the rest of the screen in sight. */
+const MOST_NEEDY = 8;
 
 export function Overview() {
   const query = useQuery(queries.overview());
@@ -88,6 +90,8 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
           </b>
           <span>
             {short(resource)} used, {told(amount(capacity.free), resource)} free
+            {amount(capacity.unplaceable) > 0 &&
+              `, ${told(amount(capacity.unplaceable), resource)} on nodes out of use`}
           </span>
         </li>
       )}
@@ -110,16 +114,17 @@ function AttentionList({ data, resource }: { data: Answer; resource: string }) {
       </Empty>
     );
   }
+  const shown = data.attention.toSorted(worse).slice(0, MOST_NEEDY);
   return (
     <>
       <ul className="list">
-        {data.attention.map((item) => (
+        {shown.map((item) => (
           <Needy key={`${item.kind}${item.ref}${item.text}`} item={item} />
         ))}
       </ul>
-      {data.attentionTotal > data.attention.length && (
+      {data.attentionTotal > shown.length && (
         <p className="soft">
-          {data.attentionTotal - data.attention.length} more;{" "}
+          {grouped(data.attentionTotal - shown.length)} more;{" "}
           <Link to="/queues" search={{ only: "attention" }}>
             see the queues
           </Link>
@@ -127,6 +132,16 @@ function AttentionList({ data, resource }: { data: Answer; resource: string }) {
         </p>
       )}
     </>
+  );
+}
+
+const SEVERITIES = ["critical", "warning", "info"];
+
+/** What is more severe first; of the like, what is so for longer. */
+function worse(one: AttentionItem, other: AttentionItem): number {
+  return (
+    SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(other.severity) ||
+    (one.since ?? "").localeCompare(other.since ?? "")
   );
 }
 
@@ -237,8 +252,8 @@ function Shares({ resource }: { resource: string }) {
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
             Width is what is {by}
-            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched, and the smallest are
-            left out.{" "}
+            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched, and the smallest have
+            no name.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>

@@ -6,7 +6,7 @@ import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router"
 import { useMemo } from "react";
 import { Failure } from "../api/client";
 import * as queries from "../api/queries";
-import type { Account, InLine, Others, Queue as Row } from "../api/schema";
+import type { Account, InLine, Others, QueueDetail as Row } from "../api/schema";
 import { Chip } from "../kit/Chip";
 import { CopyAs } from "../kit/CopyAs";
 import { JOB_COLUMNS, JobTable } from "../kit/JobTable";
@@ -101,21 +101,13 @@ function Head({ queue }: { queue: Row }) {
         {queue.managedBy && `, managed by ${queue.managedBy}`}
       </span>
       <span className="spring" />
-      <EditLink path={queue.path} />
+      {queue.may.includes("edit") && (
+        <Link to="/edit" search={{ root: queue.path }}>
+          Edit quota
+        </Link>
+      )}
       <CopyAs queuer={sh`queue show ${queue.path}`} curl={at`/api/v1/queues/${queue.path}`} />
     </header>
-  );
-}
-
-/** For who may change this queue. */
-function EditLink({ path }: { path: string }) {
-  const { data } = useQuery(queries.me());
-  const may = data?.administers.some((above) => `${path}.`.startsWith(`${above}.`));
-  if (!may) return null;
-  return (
-    <Link to="/edit" search={{ root: path }}>
-      Edit quota
-    </Link>
   );
 }
 

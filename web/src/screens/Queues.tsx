@@ -116,7 +116,8 @@ function NotLive({ at }: { at: string | null }) {
         <>Nothing is kept of this time or the two hours before: nobody led, or it is too long ago.</>
       ) : (
         <>
-          <b>As of {clock(at, now)}, not live.</b> Who was starved then is not kept.
+          <b>As of {clock(at, now)}, not live.</b> Not kept of that time: who was starved, how long the oldest had
+          waited, and the capacity of the cluster as the limit of root.
         </>
       )}
     </p>

@@ -2,13 +2,13 @@
 
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, useRef, useState } from "react";
+import { type KeyboardEvent, useMemo, useRef, useState } from "react";
 import type { Account } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
 import type { Shown } from "../kit/past";
 import { QuotaBar, amounts, reach } from "../kit/QuotaBar";
-import { grouped, amount, short } from "../text/quantity";
+import { amount, grouped, short, told } from "../text/quantity";
 import type { TreeRow } from "./tree";
 
 const ROW = 31;
@@ -25,7 +25,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
   const body = useRef<HTMLDivElement>(null);
   const [active, setActive] = useState(0);
   const navigate = useNavigate();
-  const whole = Math.max(...rows.map(({ queue }) => measure(account(queue, resource))));
+  const scales = useMemo(() => (own ? undefined : scalesOf(rows, resource)), [own, rows, resource]);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => body.current,
@@ -90,7 +90,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
               tabIndex={index === active ? 0 : -1}
               onFocus={() => setActive(index)}
             >
-              <Cells row={row} account={account(row.queue, resource)} scale={own ? undefined : whole} toggle={toggle} />
+              <Cells row={row} account={account(row.queue, resource)} scale={scales?.get(row.level)} toggle={toggle} />
             </div>
           );
         })}
@@ -136,19 +136,21 @@ function Cells({ row: { queue, level, open, parts }, account, scale, toggle }: C
       </span>
       <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
       <span role="gridcell" className="number">
-        {account ? `${account.used} / ${account.guaranteed}` : "–"}
+        {account ? `${figure(account.used, account)} / ${figure(account.guaranteed, account)}` : "–"}
       </span>
       <span role="gridcell" className="number">
-        {account?.limit ?? "–"}
+        {account && account.limit !== null ? figure(account.limit, account) : "–"}
       </span>
       <span role="gridcell" className="number">
-        {signed(account?.borrowed, "+")}
+        {account && signed("+", account.borrowed, account)}
       </span>
       <span role="gridcell" className="number">
-        {signed(account?.lent, "−")}
+        {account && signed("−", account.lent, account)}
       </span>
       <span role="gridcell" className="number">
-        {queue.pendingWorkloads > 0 ? `${account?.pending ?? "0"} (${grouped(queue.pendingWorkloads)})` : "–"}
+        {queue.pendingWorkloads > 0
+          ? `${account ? figure(account.pending, account) : 0} (${grouped(queue.pendingWorkloads)})`
+          : "–"}
       </span>
       <span role="gridcell" className="number">
         <Ago at={queue.oldestPending} />
@@ -161,10 +163,20 @@ function account(queue: Shown, resource: string): Account | undefined {
   return queue.accounts.find((each) => each.resource === resource && each.flavor === null);
 }
 
-function measure(of: Account | undefined): number {
-  return of ? reach(amounts(of)) : 0;
+/** Queues of one level share a scale: one queue is nothing beside the root of hundreds. */
+function scalesOf(rows: readonly TreeRow[], resource: string): ReadonlyMap<number, number> {
+  const scales = new Map<number, number>();
+  for (const { queue, level } of rows) {
+    const of = account(queue, resource);
+    if (of) scales.set(level, Math.max(scales.get(level) ?? 0, reach(amounts(of))));
+  }
+  return scales;
 }
 
-function signed(value: string | undefined, sign: string): string {
-  return value && value !== "0" ? `${sign}${value}` : "–";
+function figure(value: string, { resource }: Account): string {
+  return told(amount(value), resource);
+}
+
+function signed(sign: string, value: string, of: Account): string {
+  return value !== "0" ? `${sign}${figure(value, of)}` : "–";
 }

@@ -4,14 +4,13 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { api, body } from "../../api/client";
 import { newKey } from "../../api/key";
+import type { Verb } from "../../api/rights";
 import type { components } from "../../api/schema";
 import { Dialog } from "../../kit/Dialog";
 import { Trouble } from "../../kit/Panel";
 
 type Item = components["schemas"]["Item"];
 type Items = components["schemas"]["Items"];
-
-export type Verb = "hold" | "release" | "prioritise" | "evict";
 
 export interface Meant {
   uid: string;

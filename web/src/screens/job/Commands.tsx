@@ -1,8 +1,9 @@
 /** What can be done to one job. */
 
 import { useState } from "react";
+import { lacking, type Verb } from "../../api/rights";
 import type { WorkloadDetail } from "../../api/schema";
-import { Ask, type Verb, WORDS } from "./Ask";
+import { Ask, WORDS } from "./Ask";
 
 export function Commands({ job }: { job: WorkloadDetail }) {
   const [verb, setVerb] = useState<Verb>();
@@ -14,7 +15,13 @@ export function Commands({ job }: { job: WorkloadDetail }) {
     <>
       {/* By place: hold and release are one button, which keeps the focus while its word changes. */}
       {verbs.map((each, index) => (
-        <button key={index} type="button" onClick={() => setVerb(each)}>
+        <button
+          key={index}
+          type="button"
+          disabled={!job.may?.includes(each)}
+          title={job.may?.includes(each) ? undefined : lacking(each, job)}
+          onClick={() => setVerb(each)}
+        >
           {WORDS[each].title}
         </button>
       ))}

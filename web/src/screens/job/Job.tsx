@@ -4,9 +4,8 @@ import { path, sh } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Failure } from "../../api/client";
-import type { Change, Detail } from "../../api/detail";
 import * as queries from "../../api/queries";
-import type { WorkloadDetail } from "../../api/schema";
+import type { Detail, WorkloadDetail, WouldAdmit } from "../../api/schema";
 import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
@@ -40,7 +39,7 @@ export function Job() {
 
 function Shown({ job }: { job: WorkloadDetail }) {
   const { explanation } = job;
-  const detail = explanation.detail as Detail;
+  const { detail } = explanation;
   const waits = explanation.primary !== null;
   return (
     <>
@@ -49,7 +48,7 @@ function Shown({ job }: { job: WorkloadDetail }) {
       <div className="columns">
         {waits && <Reasons job={job} />}
         <Asked job={job} detail={detail} />
-        {waits && <WouldAdmit changes={explanation.wouldAdmit as unknown as Change[]} detail={detail} />}
+        {waits && <Offers changes={explanation.wouldAdmit} detail={detail} />}
         {job.admission && <Placement job={job} />}
       </div>
       <Lanes uid={job.uid} />
@@ -108,7 +107,7 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       )}
       {detail.evicted?.note && (
         <p>
-          {new Date(detail.evicted.at * 1000).toLocaleTimeString()}: {detail.evicted.note}.
+          {new Date(detail.evicted.at).toLocaleTimeString()}: {detail.evicted.note}.
         </p>
       )}
       <Estimate detail={detail} waits={primary !== null} />
@@ -195,9 +194,9 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
               <th scope="row">free on {row.flavor}</th>
               <td>
                 {demand(row.free)}
-                {row.headroom.map(({ queue, ...amounts }) => (
+                {row.headroom.map(({ queue, room }) => (
                   <div key={queue} className="soft">
-                    room in {queue}: {demand(amounts)}
+                    room in {queue}: {demand(room)}
                   </div>
                 ))}
               </td>
@@ -219,15 +218,13 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
             </tr>
           )}
           {detail.holders?.map((holder) => (
-            <tr key={`${holder.queue}${holder.uid}${holder.resource}`}>
-              <th scope="row">held by</th>
+            <tr key={`${holder.queue}${holder.workload}${holder.reservation}${holder.resource}`}>
+              <th scope="row">{holder.starts ? "reserved for" : "held by"}</th>
               <td>
                 {holder.name ? `${holder.namespace}/${holder.name} in ` : ""}
-                {holder.queue && (
-                  <Link to="/queues/$path" params={{ path: holder.queue }}>
-                    {holder.queue}
-                  </Link>
-                )}
+                <Link to="/queues/$path" params={{ path: holder.queue }}>
+                  {holder.queue}
+                </Link>
                 {holder.amount && `: ${holder.amount} ${holder.resource ?? ""}`}
               </td>
             </tr>
@@ -246,7 +243,7 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   );
 }
 
-function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: Detail }) {
+function Offers({ changes, detail }: { changes: readonly WouldAdmit[]; detail: Detail }) {
   return (
     <section className="panel" aria-label="What would admit it">
       <header className="panel-head">
@@ -269,7 +266,7 @@ function WouldAdmit({ changes, detail }: { changes: readonly Change[]; detail: D
       {detail.reservation && (
         <p>
           {detail.reservation.hosts.length} nodes are held for it from{" "}
-          {new Date(detail.reservation.start * 1000).toLocaleTimeString()}.
+          {new Date(detail.reservation.start).toLocaleTimeString()}.
         </p>
       )}
       <p className="soft">Tried with the decision itself on the newest cycle; no reservation.</p>

@@ -1,19 +1,22 @@
 /** The map of all hosts on a canvas. Pointer and arrow keys tell each host's name below it; the table has the same. */
 
 import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
+import { useTheme } from "../../kit/colours";
 import { short, told } from "../../text/quantity";
 import { type Marks, draw, matches } from "./draw";
 import { type Cell, type Host, cellAt, layout, next } from "./layout";
 
 interface Props extends Omit<Marks, "at"> {
   hosts: readonly Host[];
+  /** How many hosts there are, those that are not drawn included. */
+  among: number;
   /** Which level the boxes are of, counted from the widest, and its name. */
   depth: number;
   level: string;
   resource: string;
 }
 
-export function Picture({ hosts, depth, level, resource, job, fits, find }: Props) {
+export function Picture({ hosts, among, depth, level, resource, job, fits, find }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(frame);
@@ -33,7 +36,7 @@ export function Picture({ hosts, depth, level, resource, job, fits, find }: Prop
     if (cell.y < view.scrollTop || cell.y > view.scrollTop + view.clientHeight - 30)
       view.scrollTo({ top: Math.max(0, cell.y - view.clientHeight / 2) });
   };
-  const sought = find ? cells.filter((cell) => matches(cell, find)) : [];
+  const sought = find ? cells.filter((cell) => matches(cell.host, find)) : [];
   const wanted = sought[0] ?? cells.find((cell) => job.has(cell.host.name));
   const wantedName = wanted?.host.name;
   useEffect(() => show(wanted), [wantedName]); // eslint-disable-line react-hooks/exhaustive-deps
@@ -53,7 +56,7 @@ export function Picture({ hosts, depth, level, resource, job, fits, find }: Prop
         {at
           ? words(at.host, resource, job)
           : find
-            ? `${sought.length} of ${hosts.length} hosts match ${find}.`
+            ? `${sought.length} of ${among} hosts match ${find}.`
             : "Point at a host, or walk with the arrow keys, for its name."}
       </p>
       <div className="map" ref={frame}>
@@ -89,21 +92,4 @@ function useWidth(frame: React.RefObject<HTMLElement | null>): number {
     return () => watch.disconnect();
   }, [frame]);
   return width;
-}
-
-/** Changes when the page's colours do: a canvas does not by itself. */
-function useTheme(): number {
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    const changed = () => setTurn((old) => old + 1);
-    const system = window.matchMedia("(prefers-color-scheme: dark)");
-    const chosen = new MutationObserver(changed);
-    system.addEventListener("change", changed);
-    chosen.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    return () => {
-      system.removeEventListener("change", changed);
-      chosen.disconnect();
-    };
-  }, []);
-  return turn;
 }

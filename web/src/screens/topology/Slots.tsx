@@ -89,7 +89,7 @@ function Level({ row, chosen, choose }: { row: Row; chosen: boolean; choose: (le
       <td className="number">
         <b>{grouped(row.gangs)}</b>
       </td>
-      <td>{row.best ?? "–"}</td>
+      <td>{row.bestPods > 0 ? row.best : "–"}</td>
       <td className="number">{grouped(row.bestPods)}</td>
       <td>
         {row.level !== ANYWHERE && row.fittingDomains > 0 && (

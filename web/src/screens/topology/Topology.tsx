@@ -6,13 +6,14 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../../api/queries";
-import type { Domain, Topology as Answer, WorkloadDetail } from "../../api/schema";
+import type { Domain, Topology as Seen, WorkloadDetail } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
 import { Filter } from "../../kit/Filter";
-import { Empty, Panel } from "../../kit/Panel";
+import { Answer, Empty, Panel } from "../../kit/Panel";
 import { type Column, Table } from "../../kit/Table";
 import { amount, grouped, short, told } from "../../text/quantity";
 import { hosts } from "./layout";
+import { part } from "./part";
 import { Picture } from "./Picture";
 import { Slots } from "./Slots";
 
@@ -61,7 +62,7 @@ export function Topology() {
               label="Form"
               names={["map", "table"]}
               chosen={search.as === "table" ? "table" : "map"}
-              choose={(as) => set({ as: as === "table" ? as : "" })}
+              choose={(as) => set({ as })}
             />
             <CopyAs
               queuer="topo"
@@ -73,6 +74,7 @@ export function Topology() {
         {(data) => {
           if (data.domains.length === 0) return <Empty>No node was seen yet.</Empty>;
           const level = boxes(data, search.level);
+          const find = search.find ?? "";
           return (
             <>
               {search.job && job.data && <OfJob job={job.data} count={marks.job.size} clear={() => set({ job: "" })} />}
@@ -87,9 +89,9 @@ export function Topology() {
               )}
               <Sum level={level} resource={search.resource} />
               {search.as === "table" ? (
-                <Domains level={level} resource={search.resource} find={search.find ?? ""} fits={marks.fits} />
+                <Domains level={level} resource={search.resource} find={find} fits={marks.fits} />
               ) : (
-                <Drawn data={data} level={level} find={search.find ?? ""} {...marks} />
+                <Drawn data={data} level={level} find={find} all={search.as === "map"} set={set} {...marks} />
               )}
             </>
           );
@@ -100,7 +102,7 @@ export function Topology() {
 }
 
 /** The level that the boxes are of: as asked, else the narrowest above the hosts. */
-function boxes(data: Answer, asked: string | undefined): string {
+function boxes(data: Seen, asked: string | undefined): string {
   return data.levels.find((level) => level === asked) ?? data.levels.at(-2) ?? HOST;
 }
 
@@ -152,20 +154,50 @@ function Choice({ label, names, chosen, choose }: ChoiceProps) {
 }
 
 interface DrawnProps {
-  data: Answer;
+  data: Seen;
   level: string;
+  /** Draw every domain, however many there are. */
+  all: boolean;
+  set: (change: { as: string }) => void;
   find: string;
   job: ReadonlySet<string>;
   fits: ReadonlySet<string>;
 }
 
-function Drawn({ data, level, ...marks }: DrawnProps) {
-  const all = useMemo(() => hosts(data.domains, data.resource), [data]);
+function Drawn({ data, level, all, set, find, job, fits }: DrawnProps) {
+  const seen = useMemo(() => hosts(data.domains, data.resource), [data]);
   const depth = level === HOST ? 0 : data.levels.indexOf(level) + 1;
+  const few = useMemo(() => part(seen, depth, { find, job, fits }), [seen, depth, find, job, fits]);
+  const crowded = !all && few.shown < few.all;
+  const notice = crowded && (
+    <p role="status">
+      {few.shown > 0
+        ? `Drawn: ${grouped(few.shown)} of ${grouped(few.all)} domains of level ${level}, those with what is looked for.`
+        : `${grouped(few.all)} domains of level ${level} are too many to look through on a map: here they are rows.`}{" "}
+      <button type="button" onClick={() => set({ as: "map" })}>
+        Draw all
+      </button>
+    </p>
+  );
+  if (crowded && few.shown === 0)
+    return (
+      <>
+        {notice}
+        <Domains level={level} resource={data.resource} find={find} fits={fits} />
+      </>
+    );
   return (
     <>
       <LeftOut of={data} />
-      <Picture hosts={all} depth={depth} level={level} resource={data.resource} {...marks} />
+      {notice}
+      <Picture
+        hosts={crowded ? few.hosts : seen}
+        among={seen.length}
+        depth={depth}
+        level={level}
+        resource={data.resource}
+        {...{ find, job, fits }}
+      />
       <p className="legend" aria-hidden="true">
         a cell is a host; filled is used <i className="key key-cordoned" /> cordoned <i className="key key-unready" />{" "}
         not ready <i className="key key-job" /> of the chosen job <i className="key key-fits" /> the shape fits
@@ -186,7 +218,7 @@ function Sum({ level, resource }: { level: string; resource: string | undefined 
   );
 }
 
-function LeftOut({ of }: { of: Answer }) {
+function LeftOut({ of }: { of: Seen }) {
   if (of.leftOut === 0) return null;
   return (
     <p>
@@ -203,21 +235,28 @@ interface DomainsProps {
 }
 
 function Domains({ level, resource, find, fits }: DomainsProps) {
-  const { data } = useQuery(queries.topology(level, resource));
-  const columns = useMemo(() => data && columnsOf(data.resource, fits), [data, fits]);
-  if (!data || !columns || data.level !== level) return <p className="soft">Loading the {level} level.</p>;
-  const shown = data.domains.filter((domain) => path(domain).includes(find));
+  const query = useQuery(queries.topology(level, resource));
+  // An older answer may still be of another level.
+  const data = query.data?.level === level ? query.data : undefined;
+  const columns = useMemo(() => columnsOf(data?.resource ?? "", fits), [data, fits]);
   return (
-    <>
-      <LeftOut of={data} />
-      {shown.length === 0 ? (
-        <Empty>
-          No {data.level} is called <code>{find}</code>.
-        </Empty>
-      ) : (
-        <Table label={`Domains of level ${data.level}`} rows={shown} id={path} columns={columns} />
-      )}
-    </>
+    <Answer query={{ ...query, data }}>
+      {(data) => {
+        const shown = data.domains.filter((domain) => path(domain).includes(find));
+        return (
+          <>
+            <LeftOut of={data} />
+            {shown.length === 0 ? (
+              <Empty>
+                No {data.level} is called <code>{find}</code>.
+              </Empty>
+            ) : (
+              <Table label={`Domains of level ${data.level}`} rows={shown} id={path} columns={columns} />
+            )}
+          </>
+        );
+      }}
+    </Answer>
   );
 }
 

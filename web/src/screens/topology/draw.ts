@@ -1,7 +1,8 @@
 /** Paints the map: a frame for each domain, a cell for each host, a pip for each device. Shapes say what colours say. */
 
+import { coloursAt } from "../../kit/colours";
 import { short } from "../../text/quantity";
-import { type Box, CELL, type Cell, HEAD, type Layout } from "./layout";
+import { type Box, CELL, type Cell, HEAD, type Host, type Layout } from "./layout";
 
 /** What is made to stand out. */
 export interface Marks {
@@ -17,8 +18,8 @@ export interface Marks {
 const MOST_PIPS = 16;
 const FAINT = 0.18;
 
-export function matches(cell: Cell, find: string): boolean {
-  return find === "" || cell.host.name.includes(find) || cell.host.inside.includes(find);
+export function matches(host: Host, find: string): boolean {
+  return find === "" || host.name.includes(find) || host.inside.includes(find);
 }
 
 export function draw(canvas: HTMLCanvasElement, map: Layout, width: number, marks: Marks): void {
@@ -28,39 +29,38 @@ export function draw(canvas: HTMLCanvasElement, map: Layout, width: number, mark
   canvas.style.height = `${map.height}px`;
   const pen = canvas.getContext("2d");
   if (!pen) return;
-  const style = getComputedStyle(canvas);
-  const colour = (name: string) => style.getPropertyValue(name).trim();
+  const colour = coloursAt(canvas);
   pen.scale(ratio, ratio);
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
   for (const box of map.boxes) {
     frame(pen, box, marks.fits.has(box.path), colour);
     for (const cell of box.cells) {
-      pen.globalAlpha = matches(cell, marks.find) ? 1 : FAINT;
+      pen.globalAlpha = matches(cell.host, marks.find) ? 1 : FAINT;
       host(pen, cell, colour);
-      if (marks.fits.has(cell.host.name)) outline(pen, cell, colour("--good"), 1);
-      if (marks.job.has(cell.host.name)) outline(pen, cell, colour("--borrowed"), 2);
+      if (marks.fits.has(cell.host.name)) outline(pen, cell, colour("var(--good)"), 1);
+      if (marks.job.has(cell.host.name)) outline(pen, cell, colour("var(--borrowed)"), 2);
     }
     pen.globalAlpha = 1;
   }
-  if (marks.at) outline(pen, marks.at, colour("--focus"), 2);
+  if (marks.at) outline(pen, marks.at, colour("var(--focus)"), 2);
 }
 
-type Colour = (name: string) => string;
+type Colour = (colour: string) => string;
 
 function frame(pen: CanvasRenderingContext2D, box: Box, fits: boolean, colour: Colour) {
   pen.lineWidth = fits ? 2 : 1;
-  pen.strokeStyle = colour(fits ? "--good" : "--line");
+  pen.strokeStyle = colour(fits ? "var(--good)" : "var(--line)");
   pen.strokeRect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1);
-  pen.fillStyle = colour(fits ? "--good" : "--soft");
+  pen.fillStyle = colour(fits ? "var(--good)" : "var(--soft)");
   const name = box.path ? short(box.path) : "in no domain";
   pen.fillText(`${fits ? "✓ " : ""}${name}`, box.x + 5, box.y + HEAD / 2 + 1, box.width - 10);
 }
 
 function host(pen: CanvasRenderingContext2D, { host: { free, whole, out }, x, y }: Cell, colour: Colour) {
-  pen.fillStyle = colour("--track");
+  pen.fillStyle = colour("var(--track)");
   pen.fillRect(x, y, CELL.width, CELL.height);
-  pen.fillStyle = colour("--own");
+  pen.fillStyle = colour("var(--own)");
   const used = Math.max(0, whole - free);
   if (Number.isInteger(whole) && whole <= MOST_PIPS && !out) {
     const step = CELL.width / Math.max(1, whole);
@@ -68,7 +68,7 @@ function host(pen: CanvasRenderingContext2D, { host: { free, whole, out }, x, y 
   } else if (!out && whole > 0) {
     pen.fillRect(x, y + 1, (used / whole) * CELL.width, CELL.height - 2);
   }
-  if (out) strike(pen, x, y, out === "not ready", colour("--bad"));
+  if (out) strike(pen, x, y, out === "not ready", colour("var(--bad)"));
 }
 
 /** A stroke through a host that is cordoned, a cross through one that is not ready. */

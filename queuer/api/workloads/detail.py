@@ -1,0 +1,152 @@
+"""The figures of an explanation: what is asked for, what there is, who has it, and what comes first.
+
+The decision tells them as plain data with times in epoch seconds; these shapes are what REST says.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from queuer.api.models import Amounts, Model
+
+
+class Need(Model):
+    """What one pod set asks for. `per`: of each pod; `level`: the narrowest that it needs to be inside."""
+
+    pod_set: str
+    count: int
+    per: Amounts
+    level: str | None = None
+
+
+class RoomLeft(Model):
+    """What limits on one queue still leave a job that waits below."""
+
+    queue: str
+    room: Amounts
+
+
+class Available(Model):
+    """What is free on the usable nodes of a flavor, and the room by quota, the nearest queue first."""
+
+    flavor: str
+    free: Amounts
+    headroom: list[RoomLeft]
+
+
+class Cause(Model):
+    """How many nodes have no room for one pod, by the first cause that applies."""
+
+    why: str
+    nodes: int
+
+
+class Short(Model):
+    """How many domains of a level are too small for the pod set."""
+
+    level: str
+    short: int
+    of: int
+
+
+class Excluded(Model):
+    """Nodes that have no room for one pod, of all that there are."""
+
+    nodes: int
+    of: int
+    by: list[Cause]
+    domains: Short | None = None
+
+
+class Holder(Model):
+    """Who has what it lacks: a queue, a job (`workload`: its uid), or one that nodes are reserved for (`reservation`).
+
+    A job of a namespace that the reader may not see is told by its queue alone.
+    """
+
+    queue: str
+    workload: str | None = None
+    reservation: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    resource: str | None = None
+    amount: str | None = None
+    ends: datetime | None = Field(default=None, description="When it is expected to end.")
+    starts: datetime | None = Field(default=None, description="When what is reserved is to start.")
+    leaving: bool = False
+    starting: bool = Field(default=False, description="The newest cycle has started it.")
+    held: bool = Field(default=False, description="It is not there yet: room is held for it.")
+
+
+class Reservation(Model):
+    """Nodes that are kept for it from `start` on; a start that has passed: what frees up there is kept."""
+
+    start: datetime
+    expires: datetime
+    hosts: list[str]
+
+
+class Ahead(Model):
+    """Its place in the line of its queue."""
+
+    gangs: int
+    of: int
+
+
+class Estimate(Model):
+    """A range of starts; null: later than was looked at. `hitRate`: how many of the `n` of the last week held."""
+
+    earliest: datetime = Field(alias="from")
+    likely: datetime | None = None
+    latest: datetime | None = Field(default=None, alias="to")
+    basis: str = ""
+    n: int
+    hit_rate: float | None
+
+
+class Beneficiary(Model):
+    """The job for whose sake it was evicted."""
+
+    queue: str
+    amounts: Amounts
+    uid: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+
+
+class Evicted(Model):
+    """How its last attempt ended: by which right or failure, at which ancestor it was reclaimed, and for whom."""
+
+    at: datetime
+    cause: str = ""
+    note: str = ""
+    reclaim_at: str | None = None
+    beneficiary: Beneficiary | None = Field(default=None, alias="for")
+
+
+class Detail(Model):
+    """Figures behind the reasons. What cannot be said is empty or null."""
+
+    need: list[Need] = Field(default=[])
+    available: list[Available] = Field(default=[])
+    excluded: Excluded | None = None
+    holders: list[Holder] = Field(default=[])
+    reservation: Reservation | None = None
+    ahead: Ahead | None = None
+    estimate: Estimate | None = None
+    evicted: Evicted | None = None
+
+
+class WouldAdmit(Model):
+    """A change that was tried and lets it start. Where a job has to end: whose it is, what it has, and until when."""
+
+    change: str
+    evictions: int
+    namespace: str | None = None
+    name: str | None = None
+    queue: str | None = None
+    resource: str | None = None
+    amount: str | None = None
+    by: datetime | None = None

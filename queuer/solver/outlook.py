@@ -1,0 +1,56 @@
+"""Whether a workload can ever start, asked beside decisions: of jobs that none is asked about yet, or for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from queuer.domain.errors import InvalidInput
+from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.explain.never import Never
+from queuer.solver.explain.place import Places
+from queuer.solver.explain.quota import Quotas
+from queuer.solver.records import NodeState, Pending, Snapshot
+from queuer.solver.shapes import form_of
+from queuer.solver.state import State
+
+MOST = 10_000
+"""Forms that are remembered."""
+
+
+class Outlook:
+    """Of these nodes and queues with nothing in use. What is alike is looked at once."""
+
+    def __init__(
+        self, nodes: Iterable[Node], *, tree: QueueTree, topology: Topology, flavors: tuple[Flavor, ...]
+    ) -> None:
+        states = tuple(NodeState(node=node) for node in nodes)
+        self._empty = Snapshot(nodes=states, tree=tree, topology=topology, flavors=flavors)
+        self._arrays: Arrays | None = None
+        self._known: dict[object, Explanation | None] = {}
+
+    def never(self, workload: Workload) -> Explanation | None:
+        """As the decision would tell it; None: it can start one day, or it is for the decision to say."""
+        key = (workload.queue, workload.preemptible, form_of(workload))
+        if key not in self._known:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[key] = self._find(workload)
+        return self._known[key]
+
+    def _find(self, workload: Workload) -> Explanation | None:
+        asked = replace(self._empty, pending=(Pending(workload=workload),))
+        try:
+            self._arrays = Arrays.of(asked) if self._arrays is None else self._arrays.follow(asked)
+        except InvalidInput:  # what no decision can be made on
+            return None
+        gang = self._arrays.waiting.gangs.get(workload.uid)
+        if gang is None:
+            return None
+        state = State(self._arrays, time=0.0)
+        why = Never(state, Quotas(state), Places(state)).why(gang)
+        return None if why is None else Explanation(primary=why)

@@ -1,0 +1,146 @@
+"""What the command line says when something is wrong: nobody decides, a right is missing, a name is mistyped."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.cli.client import Exit
+from queuer.cli.output import duration
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.store.cycles import NewEviction
+from tests.api.identity import EVERYTHING, Table, local, reads
+from tests.api.rows import NOW, Author, waits
+from tests.api.test_cli_answers import Wire
+from tests.api.test_queue_figures import A, decided
+from tests.cli import Done, queuer
+from tests.store.support import workload
+
+USERS = Table({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
+SILENT = re.compile(
+    r"warning: the controller has not been heard of since .* UTC: nothing starts until it does; "
+    r"what is shown is from then\n"
+)
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with users, a cycle, and one job that waits."""
+    await author.tree()
+    await decided(author, workload("a1", name="llama", queue=A, namespace="team-a", pods=9, gpus=8))
+    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), USERS))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def run(api: httpx2.AsyncClient, *arguments: str, user: str = "root") -> Done:
+    api.headers["user"] = user
+    return await asyncio.to_thread(queuer, Wire(api), *arguments)
+
+
+async def test_every_verb_that_speaks_of_waiting_or_room_says_that_nobody_decides(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """In one line on stderr, in any format; what is printed for a program is the answer alone."""
+    await author.beat(silent=60)
+    for arguments in (
+        ["ahead", "llama"], ["jobs"], ["queue", "ls"], ["queue", "pending", A], ["queue", "tree"], ["share"],
+        ["sim", "shape", "1xgpu:8", "-n", "team-a", "-q", A], ["topo"], ["topo", "--slots", "1xgpu:8"],
+        ["why", "--all"], ["why", "llama"],
+    ):  # fmt: skip
+        for form in ("table", "json"):
+            done = await run(shared, *arguments, "-o", form)
+            assert (done.code, len(SILENT.findall(done.err))) == (0, 1), (arguments, done.err)
+            assert "warning: " not in done.out
+    assert "has not been heard of since" in (await run(shared, "status")).out
+    assert "has not been heard of since" in (await run(shared, "top")).out
+    await author.beat(silent=0)
+    assert not SILENT.search((await run(shared, "jobs")).err)
+
+
+async def test_a_namespace_of_which_nothing_is_seen_is_told_with_the_right_that_may_be_missing(
+    shared: httpx2.AsyncClient,
+) -> None:
+    """The same words whether or not there is such a namespace; who sees everything is told that there is none."""
+    for arguments in (["jobs"], ["why", "llama"], ["events", "llama"]):
+        foreign, absent = [
+            await run(shared, *arguments, "-n", name, user="alice") for name in ("team-b", "nowhere")
+        ]
+        assert (foreign.code, foreign.out) == (Exit.FORBIDDEN, ""), arguments
+        assert "you may not get workloads.queuer.dev there" in foreign.err
+        assert "kubectl create rolebinding queuer-viewer -n team-b" in foreign.err
+        assert absent.err == foreign.err.replace("team-b", "nowhere")
+    own = await run(shared, "jobs", "-n", "team-a", "--state", "Running", user="alice")
+    assert (own.code, own.err) == (0, "no job matches\n")
+    assert (await run(shared, "jobs", "-n", "team-b")).code == 0
+    none = await run(shared, "jobs", "-n", "nowhere")
+    assert (none.code, "no queue names namespace nowhere" in none.err) == (Exit.NOT_FOUND, True)
+
+
+async def test_a_refusal_is_in_the_audit_with_what_was_asked_and_which_right_was_missing(
+    shared: httpx2.AsyncClient,
+) -> None:
+    refused = await run(shared, "cycles", user="alice")
+    assert refused.code == Exit.FORBIDDEN
+    row = next(line for line in (await run(shared, "audit")).out.splitlines() if "denied" in line)
+    told = ["alice", "denied", "GET /api/v1/cycles", "-", "alice may not get cycles.queuer.dev"]
+    assert re.split(r"  +", row)[1:] == told
+
+
+async def test_a_job_that_would_go_to_no_queue_is_not_found(shared: httpx2.AsyncClient) -> None:
+    done = await run(shared, "queue", "where", f"{A}x", "-n", "team-a")
+    assert (done.code, done.out) == (Exit.NOT_FOUND, "")
+    assert f"did you mean {A}" in done.err
+
+
+async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: httpx2.AsyncClient) -> None:
+    ask = ["sim", "shape", "-n", "team-a", "-q", A, "--exit-status"]
+    assert [(await run(shared, *ask, shape)).code for shape in ("1xgpu:8", "99xgpu:8")] == [0, 11]
+    assert (await run(shared, *ask[:-1], "99xgpu:8")).code == 0
+
+
+@pytest.mark.parametrize("flags", [["--resource", "nope"], ["--flavor", "nope"]])
+async def test_a_mistyped_amount_is_no_empty_table(shared: httpx2.AsyncClient, flags: list[str]) -> None:
+    done = await run(shared, "queue", "tree", *flags)
+    assert (done.code, done.out, "nvidia.com/gpu" in done.err) == (Exit.USAGE, "", True)
+
+
+async def test_the_reasons_that_why_prints_sum_to_the_time_that_it_waited(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """Over two attempts, with a time in which no cycle had looked at it."""
+    made = workload("b2", name="evicted", queue=A, submitted=NOW - 7)
+    await author.submit(made)
+    await author.cycle(explain={"b2": waits()})
+    await author.cycle(admit=[made])
+    await author.evict(NewEviction(uid="b2", cause="reclaim", patch={}, beneficiary="a1", note="evicted"))
+    await author.step("b2", State.QUEUED, at=NOW + 100)
+    await author.cycle(explain={"b2": waits(Token.WAITING_FOR_QUOTA, "48 of 64 are used")})
+    out = (await run(shared, "why", "evicted")).out
+    timeline = (await shared.get("/api/v1/workloads/b2/timeline")).json()
+    total, _, parts = (
+        next(line for line in out.splitlines() if "  waited " in line).split(maxsplit=1)[1].partition(": ")
+    )
+    told = {token: seconds(length) for length, token in (part.split() for part in parts.split(", "))}
+    assert {row["token"] for row in timeline["reasons"]} == told.keys()
+    assert sum(told.values()) == seconds(total) == pytest.approx(timeline["waitedSeconds"], abs=2)
+
+
+def seconds(text: str) -> int:
+    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+    return sum(int(count) * units[unit] for count, unit in re.findall(r"(\d+)([dhms])", text))
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(0, "0s"), (59, "59s"), (3600, "1h"), (3725, "1h2m5s"), (90061, "1d1h1m1s")]
+)
+def test_a_duration_is_exact(length: int, text: str) -> None:
+    assert (duration(length), seconds(text)) == (text, length)

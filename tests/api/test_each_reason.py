@@ -1,0 +1,173 @@
+"""For each reason token there is a job whose page and `queuer why` show token, verdict, figures and a next step.
+
+What a decision tells is decided, on two racks of two nodes of eight GPUs; the rest is told by whoever tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import httpx2
+import pytest
+
+from queuer.controller.landing.writes import resting
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.quarantine import Quarantine
+from queuer.domain.nodes import Node, SchedulingTerms, Topology
+from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, QuotaRow
+from queuer.domain.reasons import Explanation, Token
+from queuer.domain.workload import State, Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.state import State as Moment
+from queuer.solver.stored import StoredCycle, encode
+from queuer.solver.verified import verified
+from tests.api.rows import GPU, NOW, Author
+from tests.api.test_cli_answers import Wire, run
+from tests.store.support import workload
+
+A, B = "root.research.team-a", "root.research.team-b"
+RACK = "topology.kubernetes.io/rack"
+GREEDY = Budget(deterministic=0.0)
+JOB = workload("u1", queue=A, gpus=8, pods=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the controller has of the job. `why`: None = nothing yet; `cycle`: that it was told in, if any; `silent`:
+    seconds since it was heard.
+    """
+
+    job: Workload = JOB
+    why: Explanation | None = None
+    cycle: StoredCycle | None = None
+    silent: float = 0.0
+
+
+def decided(
+    job: Workload,
+    *others: Workload,
+    a: Queue | None = None,
+    busy: Sequence[int] = (),
+    cordoned: bool = False,
+    broken: bool = False,
+) -> Told:
+    """A decision about these. `busy`: nodes on which team-b runs; `broken`: its plan does not stand."""
+    theirs = {f"n{i}": workload(f"b{i}", queue=B, namespace="team-b", gpus=8) for i in busy}
+    per_node = {GPU: 8, "cpu": 64000, "pods": 9}
+    nodes = (
+        Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, unschedulable=cordoned, allocatable=per_node)
+        for i in range(4)
+    )
+    snapshot = Snapshot(
+        nodes=tuple(
+            NodeState(node=node, used=theirs[node.name].demand if node.name in theirs else {})
+            for node in nodes
+        ),
+        tree=QueueTree.of([Queue(path="root.research"), a or Queue(path=A), Queue(path=B)]),
+        topology=Topology(keys=(RACK,)),
+        admitted=tuple(
+            Admitted(
+                workload=made, counts={"main": 1}, flavors={"main": "default"}, since=NOW - 60,
+                bound={at: made.demand},
+            )
+            for at, made in theirs.items()
+        ),
+        pending=tuple(Pending(workload=made) for made in (job, *others)),
+    )  # fmt: skip
+    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    plan = _broken(plan, snapshot) if broken else plan
+    cycle = StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan)
+    return Told(job=job, why=plan.explanations[job.uid], cycle=cycle)
+
+
+def _broken(plan: Plan, snapshot: Snapshot) -> Plan:
+    """What the verifier leaves of a plan that puts all its pods on one node."""
+    bad = tuple(
+        replace(a, assignments=tuple(replace(row, nodes={"n0": row.count}) for row in a.assignments))
+        for a in plan.admissions
+    )
+    return verified(replace(plan, admissions=bad), Moment(Arrays.of(snapshot), time=NOW))
+
+
+def queue(path: str, *, guaranteed: int | None = None, limit: int | None = None) -> Queue:
+    """With a row of GPUs."""
+    return Queue(path=path, quota=(QuotaRow(resource=GPU, guaranteed=guaranteed, limit=limit),))
+
+
+def failed() -> Told:
+    """Twice in a row."""
+    live = Live(workload=JOB, state=State.QUEUED, failures=2, rest=NOW + 60)
+    return Told(why=resting(live, "0/4 nodes are available: 4 node(s) had no volume"))
+
+
+def many(pods: int, **fields: object) -> Workload:
+    return workload("u1", queue=A, gpus=8, pods=pods, **fields)
+
+
+SSD = SchedulingTerms(node_selector={"disk": "ssd"})
+HEAD = workload("head", queue=A, gpus=8, pods=4, submitted=NOW - 9)
+STRICT = Queue(path=A, policy=Policy(order=Order.STRICT))
+WORLDS: dict[Token, Callable[[], Told]] = {
+    Token.MISCONFIGURED: lambda: decided(many(1, required="zone")),
+    Token.NO_MATCHING_FLAVOR: lambda: decided(
+        replace(JOB, pod_sets=tuple(replace(p, terms=SSD) for p in JOB.pod_sets))
+    ),
+    Token.EXCEEDS_MAX_QUOTA: lambda: decided(many(2), a=queue(A, limit=8)),
+    Token.WAITING_FOR_QUOTA: lambda: decided(many(4), busy=[0]),
+    Token.BORROWING_LIMIT_REACHED: lambda: decided(
+        many(1), workload("head", queue=A, gpus=8, submitted=NOW - 9), a=queue(A, guaranteed=4, limit=12)
+    ),
+    Token.BEHIND_IN_QUEUE: lambda: decided(JOB, HEAD, a=STRICT, busy=[0]),
+    Token.TOPOLOGY_PLACEMENT_FAILED: lambda: decided(many(2, required="rack"), busy=[0, 2]),
+    Token.WAITING_FOR_PREEMPTED_WORKLOADS: lambda: decided(JOB, a=queue(A, guaranteed=8), busy=[0, 1, 2, 3]),
+    Token.PENDING_EVALUATION: Told,
+    Token.SOLVER_DEFERRED: lambda: decided(many(2), broken=True),
+    Token.SUSPENDED: lambda: decided(JOB, a=Queue(path=A, state=QueueState.HELD)),
+    Token.ON_HOLD: lambda: decided(replace(JOB, hold=True)),
+    Token.ADMITTED_NOT_PLACED: failed,
+    Token.NODES_UNAVAILABLE: lambda: decided(JOB, cordoned=True),
+    Token.CONTROLLER_STALE: lambda: Told(silent=3600.0),
+    Token.QUARANTINED: lambda: Told(why=Quarantine().put("u1", ValueError("no such field"), now=NOW)),
+}
+WITHOUT_FIGURES = {
+    Token.MISCONFIGURED,
+    Token.PENDING_EVALUATION,
+    Token.SOLVER_DEFERRED,
+    Token.SUSPENDED,
+    Token.ON_HOLD,
+    Token.BEHIND_IN_QUEUE,
+}
+"""About a word, a person or a turn: their figures are what the job asks, and which cycle told it how long ago."""
+
+
+def test_each_token_has_a_job() -> None:
+    assert WORLDS.keys() == set(Token)
+
+
+@pytest.mark.parametrize("token", Token)
+async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
+    api: httpx2.AsyncClient, author: Author, token: Token
+) -> None:
+    told = WORLDS[token]()
+    await author.tree()
+    await author.submit(told.job, state=State.HELD if told.job.hold else State.QUEUED)
+    await author.cycle(explain={} if told.why is None else {"u1": told.why})
+    if told.cycle is not None:
+        await author.keep(encode(told.cycle))
+    await author.beat(silent=told.silent)
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    primary = found["primary"]
+    assert (primary["token"], found["verdict"]) == (token, token.verdict)
+    assert primary["text"]
+    assert found["next"]
+    assert (re.search(r"\d", primary["text"]) is None) <= (token in WITHOUT_FIGURES)
+    page = (await run(Wire(api), "why", "u1")).out
+    lines = page.splitlines()
+    assert lines[1] == f"{token.verdict}  {token}: {primary['text']}"
+    assert lines[-1].split(maxsplit=1) == ["next", found["next"]]
+    assert re.search(r"cycle 1, \d+\w+ ago", lines[0])
+    assert any(re.match(r" +asks +\d+ x main of \d+ ", line) for line in lines)

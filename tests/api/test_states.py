@@ -1,0 +1,159 @@
+"""A queue is held, drained and opened by one request: atomic, audited, by who administers it, with what is odd."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.identity.rights import Right
+from queuer.domain.queue import ManagedBy
+from tests.api.identity import EVERYTHING, Table, administers, local
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, TREE, Author
+from tests.store.support import workload
+
+A = "root.research.team-a"
+QUEUES = "/api/v1/queues"
+ROOT, LEAD, EVE = ({"user": name} for name in ("root", "lead", "eve"))
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with an admin, one of the queue, and a user."""
+    rights: dict[str, frozenset[Right | str]] = {
+        "root": frozenset({EVERYTHING}),
+        "lead": frozenset({administers(A)}),
+        "eve": frozenset(),
+    }
+    app = create_app(engine, local(database_url), Table(rights))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def test_a_queue_is_held_drained_and_opened(shared: httpx2.AsyncClient, author: Author) -> None:
+    """All else that it says stays as it is; each is a revision with its reason."""
+    await author.tree()
+    before = (await shared.get("/api/v1/queue-tree", headers=ROOT)).json()
+    for number, (verb, state) in enumerate((("hold", "held"), ("drain", "draining"), ("resume", "open")), 2):
+        made = await shared.post(f"{QUEUES}/{A}:{verb}", json={"reason": "new switches"}, headers=LEAD)
+        assert made.status_code == 200, made.text
+        told = made.json()
+        assert (told["state"], told["revision"], told["reason"]) == ("applied", number, "new switches")
+        assert len(told["changes"]) == 1
+        assert (await shared.get(f"{QUEUES}/{A}", headers=EVE)).json()["state"] == state
+    assert (await shared.get("/api/v1/queue-tree", headers=ROOT)).json() == before
+    audit = (await shared.get("/api/v1/audit", headers=ROOT)).json()["items"]
+    assert [(row["actor"], row["reason"]) for row in audit[:3]] == [("lead", "new switches")] * 3
+
+
+async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    told = (await api.post(f"{QUEUES}/{A}:resume")).json()
+    assert (told["id"], told["revision"], told["changes"]) == (None, None, [])
+    dry = (await api.post(f"{QUEUES}/{A}:hold", params={"dryRun": "true"})).json()
+    assert (dry["state"], dry["id"], len(dry["changes"])) == ("planned", None, 1)
+    assert (await api.get(f"{QUEUES}/{A}")).json()["state"] == "open"
+
+
+async def test_who_may_not_and_what_is_another_writers_is_refused(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    eve = await shared.post(f"{QUEUES}/{A}:hold", headers=EVE)
+    assert f"queues.queuer.dev {A}" in problem_of(eve, status=403, code="forbidden")["detail"]
+    problem_of(await shared.post(f"{QUEUES}/root:hold", headers=LEAD), status=403, code="forbidden")
+    gone = await shared.post(f"{QUEUES}/{A}a:hold", headers=ROOT)
+    assert f"did you mean {A}" in problem_of(gone, status=404, code="not_found")["detail"]
+    document = copy.deepcopy(TREE)
+    document["queues"] = {"root.crd": {"namespaces": ["c"]}}
+    await author.tree(document, writer=ManagedBy.CRD)
+    owned = await shared.post(f"{QUEUES}/root.crd:hold", headers=ROOT)
+    assert "crd" in problem_of(owned, status=409, code="conflict")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "queues", 405),
+        ("PUT", f"queues/{A}", 405),
+        ("PATCH", f"queues/{A}", 405),
+        ("DELETE", f"queues/{A}", 405),
+        ("POST", "flavors", 404),
+        ("PUT", "topology-levels/rack", 404),
+    ],
+)
+async def test_all_else_of_a_tree_is_one_document(
+    api: httpx2.AsyncClient, method: str, path: str, status: int
+) -> None:
+    refused = await api.request(method, f"/api/v1/{path}")
+    code = "method_not_allowed" if status == 405 else "not_found"
+    detail = problem_of(refused, status=status, code=code)["detail"]
+    assert "PUT /api/v1/queue-tree, or POST /api/v1/changesets" in detail
+
+
+async def test_a_put_warns_as_a_plan_does(api: httpx2.AsyncClient, author: Author) -> None:
+    """With the place of each in the document, and in headers."""
+    await author.tree()
+    runs = workload("u1", queue=A, gpus=8)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    wish: dict[str, Any] = copy.deepcopy(TREE)
+    wish["queues"][A]["quota"] = [{"resource": GPU, "guaranteed": 4, "limit": 4}]
+    wish["queues"]["root.lonely"] = {}
+    planned = (await api.post("/api/v1/changesets", json=wish)).json()["warnings"]
+    made = await api.put(
+        "/api/v1/queue-tree", json=wish, params={"reason": "a smaller team"}, headers={"If-Match": "*"}
+    )
+    assert made.status_code == 200, made.text
+    assert made.json()["warnings"] == planned
+    assert {row["pointer"] for row in planned} == {
+        f"/queues/{A}/quota/0/limit",
+        "/queues/root.lonely/namespaces",
+    }
+    told = made.headers.get_list("Warning")
+    assert len(told) == 2
+    assert all(line.startswith('299 - "queues.root.') for line in told)
+
+
+async def test_a_plan_is_applied_under_a_key_alone(api: httpx2.AsyncClient, author: Author) -> None:
+    """The header is named; nothing was changed."""
+    await author.tree()
+    made = (await api.post("/api/v1/changesets", json={**TREE, "queues": {A: {"weight": 2}}})).json()
+    refused = await api.post(f"/api/v1/changesets/{made['id']}:apply", json={"reason": "they grow"})
+    body = problem_of(refused, status=400, code="idempotency_key_required")
+    assert [(row["field"], "pointer" in row) for row in body["errors"]] == [("Idempotency-Key", False)]
+    assert (await api.get(f"{QUEUES}/{A}")).json()["weight"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field", "pointer"),
+    [
+        ("POST", "workloads:hold", {"uids": "all"}, "uids", "/uids"),
+        ("POST", "workloads:hold", {"uids": ["u"], "reason": 7}, "reason", "/reason"),
+        ("POST", "changesets", {"revert": "7"}, "revert", "/revert"),
+        ("POST", "simulations", {"job": {}}, "job.kind", "/job/kind"),
+        ("GET", "workloads?limit=0", None, "limit", None),
+    ],
+)
+async def test_a_field_of_the_body_has_its_place_there(
+    api: httpx2.AsyncClient,
+    author: Author,
+    method: str,
+    path: str,
+    body: object,
+    field: str,
+    pointer: str | None,
+) -> None:
+    """A parameter has none."""
+    await author.tree()
+    refused = await api.request(method, f"/api/v1/{path}", json=body)
+    errors = problem_of(refused, status=422, code="invalid_input")["errors"]
+    assert (errors[0]["field"], errors[0].get("pointer")) == (field, pointer)
