@@ -111,7 +111,7 @@ def test_what_is_not_there_or_not_right_has_its_exit_code(server: str, tmp_path:
     queuer(server, "apply", "-f", str(tmp_path / "missing.yaml"), expect=2)
     queuer(server, "queue", "show", "root.nowhere", expect=3)
     queuer(server, "why", "job/nobody", expect=3)
-    queuer(server, "jobs", "--reason", "Lazy", expect=1)
+    queuer(server, "jobs", "--reason", "Lazy", expect=2)
     assert "did you mean" not in queuer(server, "jobs", "-q", "root.nowhere", expect=3)[1]
     queuer("http://127.0.0.1:1", "jobs", expect=7)
     assert "no live jobs" in queuer(server, "jobs")[1]

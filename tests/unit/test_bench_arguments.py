@@ -105,7 +105,7 @@ def test_every_command_is_here() -> None:
 def test_every_option_with_a_value_is_refused_by_name(
     made: Callable[[], ArgumentParser], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = {"--estimates", "--order", "--mix", "--jobs"}  # checked by `choices`, or a file
+    free = {"--estimates", "--order", "--mix", "--jobs", "--pictures"}  # checked by `choices`, or a path
     valued = {a.option_strings[-1] for a in made()._actions if a.nargs != 0}
     assert valued - free <= REFUSED[made].keys()
     for option, values in REFUSED[made].items():

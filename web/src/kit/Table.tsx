@@ -4,7 +4,7 @@
  */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, memo, useEffect, useRef, useState } from "react";
 
 export interface Column<Row> {
   id: string;
@@ -136,11 +136,7 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
                     />
                   </span>
                 )}
-                {columns.map((column) => (
-                  <span key={column.id} role="gridcell" className={column.number ? "number" : undefined}>
-                    {column.cell(row)}
-                  </span>
-                ))}
+                <Cells columns={columns} row={row} />
               </div>
             );
           })}
@@ -149,6 +145,20 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
     </div>
   );
 }
+
+interface CellsProps<Row> {
+  columns: readonly Column<Row>[];
+  row: Row;
+}
+
+/** Drawn anew only where the row is another: each step of scrolling draws the list, and links are dear. */
+const Cells = memo(function <Row>({ columns, row }: CellsProps<Row>) {
+  return columns.map((column) => (
+    <span key={column.id} role="gridcell" className={column.number ? "number" : undefined}>
+      {column.cell(row)}
+    </span>
+  ));
+}) as <Row>(props: CellsProps<Row>) => ReactNode;
 
 interface TickProps {
   label: string;

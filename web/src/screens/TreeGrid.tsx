@@ -2,7 +2,7 @@
 
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, memo, useMemo, useRef, useState } from "react";
 import type { Account } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
@@ -106,7 +106,8 @@ interface CellsProps {
   toggle: (path: string) => void;
 }
 
-function Cells({ row: { queue, level, open, parts }, account, scale, toggle }: CellsProps) {
+/** Drawn anew only where the row is another: each step of scrolling draws the tree, and links are dear. */
+const Cells = memo(function ({ row: { queue, level, open, parts }, account, scale, toggle }: CellsProps) {
   const over = account && account.limit !== null ? amount(account.used) - amount(account.limit) : 0;
   return (
     <>
@@ -157,7 +158,7 @@ function Cells({ row: { queue, level, open, parts }, account, scale, toggle }: C
       </span>
     </>
   );
-}
+});
 
 function account(queue: Shown, resource: string): Account | undefined {
   return queue.accounts.find((each) => each.resource === resource && each.flavor === null);
