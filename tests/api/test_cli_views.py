@@ -56,8 +56,11 @@ async def test_a_job_is_asked_about_as_its_file_has_it(
     file.write_text(yaml.safe_dump(JOB))
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file), "-o", "json")
     assert json.loads(found.stdout)["answer"] == "starts"
+    assumed = json.loads(json.dumps(JOB))
+    assumed["spec"]["template"]["spec"]["runtimeClassName"] = "gvisor"
+    file.write_text(yaml.safe_dump(assumed))
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
-    assert found.stderr.startswith("warning: ")
+    assert found.stderr.startswith("warning: RuntimeClass gvisor is taken to have no overhead")
     file.write_text("---\na: 1\n---\nb: 2\n")
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
     assert "holds 2 documents, one job is needed" in str(found.exception)

@@ -20,6 +20,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
+from queuer.controller.watch.facts import Facts
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
@@ -51,6 +52,7 @@ class Scene:
             reading=lambda job: (self.asks[job.uid], ()),
             facts=lambda job: NamespaceFacts(),
             resource_quotas=lambda: (),
+            known=Facts,
             with_pods_left=nobody,
             admit=lambda *_, **__: {},
             as_decided=lambda job: True,
