@@ -37,7 +37,10 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
     const next = Math.max(0, Math.min(rows.length - 1, index));
     setActive(next);
     virtual.scrollToIndex(next);
-    requestAnimationFrame(() => body.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+    const drawn = () => body.current?.querySelector<HTMLElement>(`[data-index="${next}"]`);
+    const there = drawn(); // at once, or a key that follows soon would find the row before in focus
+    if (there) there.focus();
+    else requestAnimationFrame(() => drawn()?.focus());
   };
   const keys = (event: KeyboardEvent) => {
     const row = rows[active];
