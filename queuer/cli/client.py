@@ -150,7 +150,7 @@ class Client:
 
     def _wait_out(self, error: CommandFailed) -> None:
         """Pause, longer each time, where it is worth asking again; else raise it."""
-        pause = min(0.5 * 2**self._failures, LONGEST_PAUSE)
+        pause = min(0.5 * 2 ** min(self._failures, 10), LONGEST_PAUSE)
         away = error.exit_code in (Exit.UNREACHABLE, Exit.TIMEOUT)
         if not away or self._until is None or time.monotonic() + pause > self._until:
             raise error

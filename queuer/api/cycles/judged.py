@@ -57,7 +57,8 @@ def judge(cycle: StoredCycle, simulations: Simulations, case: Case) -> Judged:
 
 def _refusal(workload: Workload, rules: Rules, cycle: StoredCycle, case: Case) -> Explanation | None:
     """Why it would be put before no decision."""
-    facts = NamespaceFacts(priorities=cycle.priorities, default_priority=_value("", cycle.priorities))
+    classes = {name: value for name, value in cycle.priorities.items() if name}
+    facts = NamespaceFacts(priorities=classes, default_priority=_value("", cycle.priorities))
     nodes = [state.node for state in cycle.snapshot.nodes]
     fault = check(workload, rules.tree, rules.topology, nodes, facts=facts, groups=case.groups)
     if fault is not None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 LARGE, KEPT = 1000, 1.0
 """Queues and groups of waiting jobs above which the tree is kept for so many seconds, although work has moved."""
 LASTS = 5.0
-"""Seconds for which what was worked out on it is told, although nothing has moved: it may depend on the time."""
+"""Seconds for which it is told, although nothing has moved: it says of what time it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,22 +64,23 @@ class TreeNow:
         asked = self._clock()
         async with self._lock:
             if self._present is None or self._looked < asked:  # else somebody looked after this one asked
-                self._looked = self._clock()
-                self._present = await self._look(self._present)
+                looked = self._clock()
+                self._present = await self._look(self._present, looked)
+                self._looked = looked
             return self._present
 
-    async def _look(self, known: Present | None) -> Present:
+    async def _look(self, known: Present | None, looked: float) -> Present:
         async with one_view(self._engine) as connection:
             now = await marks(connection)
             same = known is not None and known.marks.revision == now.revision
-            if known is not None and same and (known.marks == now or self._lasts(known)):
+            if known is not None and same and looked - known.began < _kept(known, moved=known.marks != now):
                 return known
             config = known.view.config if known is not None and same else None
             return Present(
                 marks=now,
                 view=await tree_view(connection, config),
                 standing=await standing(connection),
-                began=self._looked,
+                began=looked,
             )
 
     async def told(self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]]) -> T:
@@ -94,8 +95,10 @@ class TreeNow:
                 self._told[make] = at, there, found
             return cast(T, found)
 
-    def _lasts(self, known: Present) -> bool:
-        return known.large and self._looked - known.began < KEPT
+
+def _kept(known: Present, *, moved: bool) -> float:
+    """Seconds for which it is told."""
+    return (KEPT if known.large else 0.0) if moved else LASTS
 
 
 def _now(request: Request) -> TreeNow:

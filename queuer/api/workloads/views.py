@@ -23,7 +23,7 @@ from queuer.solver.records import EvictionRule
 from queuer.store import lookup, reads
 from queuer.store.workloads import StoredWorkload
 
-_TIMES = frozenset({"deadline", "until"})
+_TIMES = frozenset({"deadline", "retryAt", "until"})
 """Parameters of reasons that are times."""
 _UNSEEN = {
     State.QUEUED: Explanation(

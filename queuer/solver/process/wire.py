@@ -76,7 +76,7 @@ def _records(snapshot: Snapshot | None) -> tuple[Any, ...]:
     """What is told by its number."""
     if snapshot is None:
         return ()
-    return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending)
+    return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending, *snapshot.barred)
 
 
 def freeze(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
