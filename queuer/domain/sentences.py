@@ -80,8 +80,10 @@ def _unlent(p: Params) -> str:
 
 def _entitlement(p: Params) -> str:
     """Work that nobody may evict does not borrow."""
-    text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)}"
-    if p["held"] != "0":
+    text = f"{p['queue']} is guaranteed {p['guaranteed']} {_account(p)}"
+    if "used" in p:
+        text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)}"
+    if p.get("held", "0") != "0":
         text += f", {p['held']} more {_be(p['held'])} held for {BOUND}"
     return f"Work that is not preemptible does not borrow: {text}; this job {_asks(p)} {p['asks']}."
 

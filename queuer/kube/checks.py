@@ -60,6 +60,11 @@ def check(
     return None if wrong is None else Fault(explanation=wrong, draining=drained is not None)
 
 
+def refused(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> bool:
+    """Whether its queue does not take it, whoever's it is."""
+    return bool(check_queue(workload, tree) or _priority(workload, tree, facts) or _runtime(workload, tree))
+
+
 def together(*found: Explanation) -> Explanation | None:
     """Several faults as one reason: every sentence; parameters of the first, and in `also` those of each other one."""
     faults = [fault.primary for fault in found]

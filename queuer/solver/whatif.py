@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import Flavor, Topology
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
 from queuer.solver.offered import offered
+from queuer.solver.outlook import Outlook
 from queuer.solver.records import Pending, Plan, Snapshot
 
 
@@ -41,9 +42,17 @@ class Difference:
 
 
 def difference(
-    snapshot: Snapshot, plan: Plan, *, now: float, seed: int, before: Rules, after: Rules
+    snapshot: Snapshot,
+    plan: Plan,
+    *,
+    now: float,
+    seed: int,
+    before: Rules,
+    after: Rules,
+    refused: Callable[[Workload, Rules], bool] = lambda workload, rules: False,
 ) -> Difference:
-    """What `after` changes for those who wait once this plan is carried out. Raises UnsoundPlan, InvalidInput.
+    """What `after` changes for those who wait once this plan is carried out. `refused`: whether a queue would take a
+    workload no more, so that no decision were asked. Raises UnsoundPlan, InvalidInput.
 
     CP-SAT is not asked: what a repair could start besides is not told.
     """
@@ -61,10 +70,25 @@ def difference(
     would_be = decided(after)
     known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}
     leave = _evicted(would_be) - _evicted(as_is)
+
+    def never(rules: Rules, made: Plan) -> frozenset[str]:
+        """Whoever they wait for, and whatever state their queue is in."""
+        outlook = Outlook(
+            (state.node for state in left.nodes),
+            tree=QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree),
+            topology=rules.topology, flavors=rules.flavors,
+        )  # fmt: skip
+        found = (uid for uid, own in known.items() if refused(own, rules) or outlook.never(own) is not None)
+        return _never(made) | frozenset(found)
+
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
         evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
-        never=_those(would_be.order, _never(would_be) - _never(as_is), known),
+        never=_those(
+            tuple(dict.fromkeys((*would_be.order, *known))),
+            never(after, would_be) - never(before, as_is),
+            known,
+        ),
     )
 
 

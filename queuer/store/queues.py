@@ -103,10 +103,12 @@ async def plan_state(
     connection: AsyncConnection, path: str, state: QueueState, *, writer: ManagedBy
 ) -> Changeset:
     """That a queue of the tree be open, held or draining, and nothing else, with the configuration locked until the
-    transaction ends: nobody's edit comes between.
+    transaction ends: nobody's edit comes between. Raises NotFound.
     """
     await connection.execute(_LOCK)
     config = await load_config(connection)
+    if path not in config.tree:
+        raise NotFound(f"there is no queue {path}")
     wanted = {(Kind.QUEUE, path): export_queue(replace(config.tree[path], state=state))}
     return await judged(connection, config, wanted, writer=writer)
 

@@ -65,7 +65,7 @@ ADMITS = [
     ("topology=any", "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
     ("topology=block", "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=block"),
     ("preemptible=true", "kubectl annotate job train -n team-a --overwrite queuer.dev/preemptible=true"),
-    ("main.count<=2", "kubectl delete job train -n team-a, then create it again with main.count<=2"),
+    ("main.count<=2", "wait; with main.count<=2 it would start now"),
     ("a job of root.b with 8 gpu ends", "wait until a job of root.b with 8 gpu ends"),
 ]
 

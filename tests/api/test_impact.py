@@ -121,6 +121,34 @@ async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient,
     assert cut["impact"]["starts"]["count"] == 0
 
 
+async def test_whom_a_queue_takes_no_more_could_never_start(api: httpx2.AsyncClient, author: Author) -> None:
+    """For its time limit, its namespaces, or flavors that no node has; also who waits for the own user alone."""
+    beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1, max_runtime=3600.0)
+    owned = tuple(replace(job(uid, A, 8), user="eve", max_runtime=3600.0) for uid in ("a1", "a2"))
+    document = each(tree(a=32), 16)
+    await decided(author, document, *owned, barred=(beside,))
+    own = document["queues"][A]
+    for change in (
+        {"access": {**own["access"], "maxRuntime": "30m"}},
+        {"namespaces": ["team-b"]},
+        {"quota": [{"resource": GPU, "limit": 4}]},
+    ):
+        made = await plan(api, {**document, "queues": {A: {**own, **change}}})
+        assert [row["uid"] for row in made["impact"]["never"]["jobs"]] == ["a3"], change
+
+
+async def test_who_could_never_start_before_is_none_that_could_start_no_more(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """As a queue that drains tells no such reason, opening it would seem to make it so."""
+    drained = tree(a=8)
+    drained["queues"][A]["state"] = "draining"
+    await decided(author, drained, job("a1", A, 9), job("a2", A, 8))
+    made = await plan(api, {**drained, "queues": {A: {**drained["queues"][A], "state": "open"}}})
+    assert [row["uid"] for row in made["impact"]["starts"]["jobs"]] == ["a2"]
+    assert made["impact"]["never"]["count"] == 0
+
+
 async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Author) -> None:
     await author.tree(tree(a=8))
     made = await plan(api, tree(a=9))

@@ -79,6 +79,8 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     told |= {} if preemptible is None else {"preemptible": preemptible}
     told |= {} if priority is None else {"priority": priority}
     told |= {} if runtime is None else {"max_runtime": runtime}
+    if workload.hold:
+        assumed = (*assumed, "it is held: this is what it finds when it is released")
     workload = replace(workload, **told, uid=UID, hold=False)
     return Asked(
         workload=replace(workload, estimate=workload.max_runtime),

@@ -55,12 +55,16 @@ def judge(cycle: StoredCycle, simulations: Simulations, case: Case) -> Judged:
     return Judged(said=said, unseen=cycle.unseen.get(workload.namespace, ()))
 
 
+def facts_of(cycle: StoredCycle) -> NamespaceFacts:
+    """The priorities that classes gave."""
+    classes = {name: value for name, value in cycle.priorities.items() if name}
+    return NamespaceFacts(priorities=classes, default_priority=cycle.priorities.get("", 0))
+
+
 def _refusal(workload: Workload, rules: Rules, cycle: StoredCycle, case: Case) -> Explanation | None:
     """Why it would be put before no decision."""
-    classes = {name: value for name, value in cycle.priorities.items() if name}
-    facts = NamespaceFacts(priorities=classes, default_priority=_value("", cycle.priorities))
     nodes = [state.node for state in cycle.snapshot.nodes]
-    fault = check(workload, rules.tree, rules.topology, nodes, facts=facts, groups=case.groups)
+    fault = check(workload, rules.tree, rules.topology, nodes, facts=facts_of(cycle), groups=case.groups)
     if fault is not None:
         return fault.explanation
     most = rules.tree.access(workload.queue).max_pending

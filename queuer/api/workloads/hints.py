@@ -98,7 +98,7 @@ def _again(job: Job, how: str) -> str:
 
 def _smaller(job: Job) -> str:
     """Larger than what there could ever be."""
-    if "asked" in job.params:
+    if "asked" in job.params or "preemptible=true" in job.admits:
         return f"kubectl annotate {job.kubectl} --overwrite queuer.dev/preemptible=true"
     most = job.params.get("left") or job.params.get("limit")
     what = f"at most {most} {job.params['resource']}" if most and "resource" in job.params else "less"
@@ -136,7 +136,8 @@ def _tried(job: Job) -> str:
     if change == "preemptible=true":
         return f"{annotate} --overwrite queuer.dev/preemptible=true"
     if ".count<=" in change:
-        return _again(job, change)
+        # Who waits for others does not give up the job for it.
+        return _again(job, change) if job.params.get("idle") else f"wait; with {change} it would start now"
     if " limit " in change:
         return f"ask who administers these queues for {change}"
     return f"wait until {change}" if change else ""

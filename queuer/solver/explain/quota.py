@@ -133,9 +133,12 @@ class Quotas:
         worst = max(claims, key=lambda a: (charge[a] > book.guaranteed(queue, a), over[a]))
         if over[worst] <= 0:
             return None
-        never = charge[worst] > book.guaranteed(queue, worst)
+        guaranteed = book.guaranteed(queue, worst)
+        if charge[worst] > guaranteed:  # whatever is used, so that nobody tells it otherwise later
+            params = {**named(queue, worst), "guaranteed": guaranteed, "asks": charge[worst]}
+            return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params))
         params = {**self._used(queue, worst), "asks": charge[worst]}
-        return Reason(Token.EXCEEDS_MAX_QUOTA if never else Token.WAITING_FOR_QUOTA, marked(gang, params))
+        return Reason(Token.WAITING_FOR_QUOTA, marked(gang, params))
 
 
 def named(queue: str, account: Account) -> dict[str, Any]:

@@ -94,7 +94,8 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
          Token.WAITING_FOR_QUOTA, f"{OWED} 4 {GPU}; this job asks 3."),
         (cluster(asks(3, preemptible=False), queues=[queue("root.a", row(guaranteed=2))],
                  admitted=[there(2), there(12, "root.b", "n1", "n2", "n3")]), CHANGE,
-         Token.EXCEEDS_MAX_QUOTA, f"{OWED} 2 {GPU}; this job asks 3."),
+         Token.EXCEEDS_MAX_QUOTA,
+         f"Work that is not preemptible does not borrow: root.a is guaranteed 2 {GPU}; this job asks 3."),
         (cluster(asks(3, preemptible=False)), CHANGE, Token.EXCEEDS_MAX_QUOTA,
          f"Work that is not preemptible starts only inside a guarantee: this job asks 3 {GPU}; root.a is guaranteed "
          "none of that."),

@@ -1,0 +1,26 @@
+"""What can never start is told alike by intake, which knows no use, and by a decision: else each corrects the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuer.domain.reasons import Verdict
+from queuer.solver.decide import decide
+from queuer.solver.outlook import Outlook
+from queuer.solver.records import Budget
+from tests.solver.worlds import NOW, world
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_intake_and_the_decision_tell_the_same(seed: int) -> None:
+    snapshot = world(seed)
+    plan = decide(snapshot, now=NOW, seed=0, budget=Budget(deterministic=0.0))
+    outlook = Outlook(
+        (state.node for state in snapshot.nodes),
+        tree=snapshot.tree, topology=snapshot.topology, flavors=snapshot.flavors,
+    )  # fmt: skip
+    for pending in snapshot.pending:
+        never, told = outlook.never(pending.workload), plan.explanations.get(pending.workload.uid)
+        if never is not None:
+            assert told is not None
+            assert (told.primary, told.verdict) == (never.primary, Verdict.CHANGE), pending.workload.uid
