@@ -90,7 +90,7 @@ class Told:
                 event = value
             elif name == "data":
                 data = value
-            elif not line and data:
+            elif not line and data and event != "beat":
                 return event, json.loads(data)
         return "", None
 

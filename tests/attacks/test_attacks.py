@@ -102,7 +102,7 @@ def test_a_stream_tells_nothing_of_anothers_job(unharmed: Field) -> None:
     url = f"{unharmed.cluster.queuer_url}/api/v1/stream"
     with httpx2.stream("GET", url, headers=unharmed.bearer("alice"), timeout=30, trust_env=False) as answer:
         lines = answer.iter_lines()
-        assert next(lines).startswith("id: ")
+        assert next(lines) == "event: beat"
         wish = job_manifest("secret-bait", namespace=unharmed.theirs, queue=CUT, gpus=1)
         made = create(unharmed.cluster, wish, identity="bob")
         unharmed.wait_state("secret-bait", unharmed.theirs, "Running")

@@ -71,6 +71,16 @@ def test_a_server_that_is_away_leaves_what_was_shown_and_comes_back_by_itself(pa
     assert rows.count() == shown
 
 
+def test_a_server_that_hangs_is_not_called_live(page: Page) -> None:
+    """It takes the connection, and says nothing."""
+    page.clock.install()
+    page.route("**/api/v1/stream*", lambda _: None)
+    page.goto("/queues")
+    expect(page.get_by_role("status")).to_contain_text("connecting")
+    page.clock.fast_forward(40_000)
+    expect(page.get_by_role("status")).to_contain_text("reconnecting")
+
+
 def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, demo: Site) -> None:
     page.goto("/jobs")
     grid = page.get_by_role("grid", name="Jobs")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 
 from queuer.api.deps import PREFIX, Asking, asking
@@ -24,7 +24,7 @@ router = APIRouter(prefix=PREFIX, tags=["live"])
 AGAIN = 30.0
 """Seconds between two looks at rights. Identities keep answers for up to as long again."""
 QUIET = 15.0
-"""Seconds without a message after which a comment keeps proxies from closing."""
+"""Seconds without news after which a `beat` keeps proxies from closing, and says that the server is there."""
 ROWS = 100
 """Jobs of one message."""
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # which nginx would do
@@ -102,7 +102,9 @@ async def get_stream(
     topics: Annotated[frozenset[Topic], Depends(_topics)],
     follower: Annotated[Follower, Depends(_follower)],
 ) -> EventStream:
-    """Server-sent events of the topics, from `Last-Event-ID` or `after` on. `reset`: read these topics anew."""
+    """Server-sent events of the topics, from `Last-Event-ID` or `after` on. `reset`: read these topics anew.
+    `beat`: up to its id all is told.
+    """
     return EventStream(_told(follower, topics, Viewer(request, asker)), headers=_HEADERS)
 
 
@@ -118,7 +120,7 @@ async def _told(follower: Follower, topics: frozenset[Topic], viewer: Viewer) ->
             if not viewer.due:
                 await viewer.again()
             if batch is None:
-                yield KEEPALIVE_COMMENT
+                yield message("beat", {})
             else:
                 if told := b"".join(data for topic, data in batch.told.items() if topic in topics):
                     yield told
@@ -148,4 +150,4 @@ def _reset(topics: frozenset[Topic], why: str) -> bytes:
 
 
 def _reached(event: int) -> bytes:
-    return format_sse_event(id=str(event))
+    return format_sse_event(event="beat", data_str="{}", id=str(event))

@@ -17,6 +17,8 @@ interface Told {
 const NAME = "queuer-live";
 const ALL: readonly Topic[] = ["queues", "overview", "workloads", "cycle"];
 const LONGEST_PAUSE_MS = 30_000;
+/** Of a server that lives something comes each 15 s. */
+const SILENT_MS = 35_000;
 
 export interface Listener {
   changed(topics: readonly Topic[]): void;
@@ -97,7 +99,13 @@ function once(
 ): Promise<boolean> {
   return new Promise((resolve) => {
     const source = new EventSource(`/api/v1/stream${after ? `?after=${after}` : ""}`);
+    let silent = setTimeout(() => close(false), SILENT_MS);
+    const heard = () => {
+      clearTimeout(silent);
+      silent = setTimeout(() => close(false), SILENT_MS);
+    };
     const close = (ended: boolean) => {
+      clearTimeout(silent);
       signal.removeEventListener("abort", abort);
       source.close();
       resolve(ended);
@@ -106,19 +114,25 @@ function once(
     signal.addEventListener("abort", abort, { once: true });
     source.onopen = () => {
       opened();
+      heard();
       tell({ link: "live" });
     };
     source.onerror = () => {
       source.close();
       void refused(signal).then(close);
     };
-    source.onmessage = (message) => tell({ id: message.lastEventId });
+    source.addEventListener("beat", (message: MessageEvent<string>) => {
+      heard();
+      tell({ id: message.lastEventId });
+    });
     for (const topic of ALL) {
       source.addEventListener(topic, (message: MessageEvent<string>) => {
+        heard();
         tell({ topics: [topic], id: message.lastEventId });
       });
     }
     source.addEventListener("reset", (message: MessageEvent<string>) => {
+      heard();
       const { topics } = JSON.parse(message.data) as { topics?: Topic[] };
       tell({ topics: topics ?? ALL });
     });
