@@ -198,3 +198,12 @@ def test_what_one_may_not_do_names_the_right_that_is_missing(page: Page, waiting
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Hold").click()
     expect(dialog.get_by_role("status")).to_have_text(f"refused: {detail}")
+
+
+def test_who_administers_a_part_of_the_tree_edits_that_part(page: Page) -> None:
+    def lead(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "administers": ["root.g00"]})
+
+    page.route("**/api/v1/me", lead)
+    page.goto("/edit")
+    expect(page.get_by_text("Quota of root.g00 and below")).to_be_visible()

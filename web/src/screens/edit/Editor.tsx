@@ -16,9 +16,12 @@ import { type Clash, type Document, changed, leftOut, merged, nothing, withAmoun
 const FIELDS = ["guaranteed", "limit", "lend"] as const;
 
 export function Editor() {
-  const { root = "root", as } = useSearch({ from: "/edit" });
+  const { root: asked, as } = useSearch({ from: "/edit" });
   const navigate = useNavigate({ from: "/edit" });
-  const query = useQuery(queries.queueTree(root));
+  const { data: me, isPending } = useQuery(queries.me());
+  // Where nothing else is asked for it is what one may change.
+  const root = asked ?? me?.administers[0] ?? "root";
+  const query = useQuery({ ...queries.queueTree(root), enabled: asked !== undefined || !isPending });
   return (
     <>
       <Title hidden>Edit quotas</Title>
