@@ -16,7 +16,7 @@ import { Job } from "../screens/job/Job";
 import { Audit, Events } from "../screens/Log";
 import { Me } from "../screens/Me";
 import { Overview } from "../screens/Overview";
-import { Queue } from "../screens/Queue";
+import { Queue } from "../screens/queue/Queue";
 import { Queues } from "../screens/Queues";
 import { Topology } from "../screens/topology/Topology";
 import { Shell } from "./Shell";

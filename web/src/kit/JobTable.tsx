@@ -5,6 +5,7 @@ import type { Workload } from "../api/schema";
 import { demand } from "../text/quantity";
 import { Ago } from "./Ago";
 import { Chip } from "./Chip";
+import { Path } from "./Path";
 import { type Column, type Marks, Table } from "./Table";
 
 export const JOB_COLUMNS: readonly Column<Workload>[] = [
@@ -43,8 +44,8 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
     title: "queue",
     width: "minmax(16ch, 2fr)",
     cell: (job) => (
-      <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1} title={job.queue}>
-        {job.queue}
+      <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1}>
+        <Path of={job.queue} />
       </Link>
     ),
   },

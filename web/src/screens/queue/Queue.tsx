@@ -1,0 +1,90 @@
+/** One queue. In ten seconds: how much may still start there, who is ahead, what changed. */
+
+import { type UseQueryResult, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { Failure } from "../../api/client";
+import * as queries from "../../api/queries";
+import type { QueueDetail } from "../../api/schema";
+import { Answer } from "../../kit/Panel";
+import { BarLegend } from "../../kit/QuotaBar";
+import { Tabs } from "../../kit/Tabs";
+import { Title } from "../../kit/Title";
+import { Accounts } from "./Accounts";
+import { Changes } from "./Changes";
+import { Head } from "./Head";
+import { Line } from "./Line";
+import { Past } from "./Past";
+import { Policy } from "./Policy";
+import { Room } from "./Room";
+import { Running } from "./Running";
+
+const TABS = ["Pending", "Running", "History", "Policy", "Changes"] as const;
+type Tab = (typeof TABS)[number];
+
+export function Queue() {
+  const { path } = useParams({ from: "/queues/$path" });
+  const search = useSearch({ from: "/queues/$path" });
+  const navigate = useNavigate({ from: "/queues/$path" });
+  const query = useQuery(queries.queue(path));
+  const tab = TABS.find((each) => each === search.tab) ?? "Pending";
+  if (query.error && !query.data) return <Missing path={path} query={query} />;
+  return (
+    <Answer query={query}>
+      {(queue) => (
+        <>
+          <Head queue={queue} />
+          {queue.leaf && queue.effectiveState === "open" && <Room path={path} />}
+          <section className="panel" aria-label="Quota">
+            <Accounts accounts={queue.accounts} />
+            <BarLegend />
+          </section>
+          <Tabs
+            label="Parts"
+            names={TABS}
+            chosen={tab}
+            choose={(name) => void navigate({ search: (old) => ({ ...old, tab: name }), replace: true })}
+          >
+            <Part tab={tab} queue={queue} />
+          </Tabs>
+        </>
+      )}
+    </Answer>
+  );
+}
+
+/** A queue that cannot be shown. Of one that was deleted the changes are kept. */
+function Missing({ path, query }: { path: string; query: UseQueryResult<QueueDetail> }) {
+  const gone = query.error instanceof Failure && query.error.status === 404;
+  return (
+    <>
+      <Title>{path}</Title>
+      <Answer query={query}>{() => null}</Answer>
+      {gone && (
+        <section className="panel" aria-label="Changes">
+          <header className="panel-head">
+            <h2>What was changed under this name</h2>
+            <div className="panel-tools">
+              <Link to="/queues">All queues</Link>
+            </div>
+          </header>
+          <Changes path={path} />
+        </section>
+      )}
+    </>
+  );
+}
+
+function Part({ tab, queue }: { tab: Tab; queue: QueueDetail }) {
+  switch (tab) {
+    case "Pending":
+      return <Line path={queue.path} />;
+    case "Running":
+      return <Running path={queue.path} />;
+    case "History":
+      return <Past path={queue.path} />;
+    case "Policy":
+      return <Policy queue={queue} />;
+    case "Changes":
+      return <Changes path={queue.path} />;
+  }
+}

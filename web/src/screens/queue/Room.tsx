@@ -1,0 +1,56 @@
+/** How much may still start here, and what keeps it from more. */
+
+import { useQuery } from "@tanstack/react-query";
+import * as queries from "../../api/queries";
+import { CopyAs } from "../../kit/CopyAs";
+import { Panel } from "../../kit/Panel";
+import { short } from "../../text/quantity";
+import { path as at } from "../../text/shell";
+
+export function Room({ path }: { path: string }) {
+  const query = useQuery(queries.headroom(path));
+  return (
+    <Panel title="May start now" query={query} tools={<CopyAs curl={at`/api/v1/queues/${path}/headroom`} />}>
+      {(data) => (
+        <>
+          <p>{data.text}</p>
+          <table className="plain">
+            <thead>
+              <tr>
+                <th scope="col">resource</th>
+                <th scope="col">flavor</th>
+                {["own", "borrowable", "free", "may start now"].map((title) => (
+                  <th key={title} scope="col" className="number">
+                    {title}
+                  </th>
+                ))}
+                <th scope="col">capped by</th>
+                <th scope="col">largest gang in one</th>
+              </tr>
+            </thead>
+            <tbody>
+              {data.rows.map((row) => (
+                <tr key={row.resource + row.flavor}>
+                  <th scope="row">{short(row.resource)}</th>
+                  <td>{row.flavor}</td>
+                  <td className="number">{row.own}</td>
+                  <td className="number">{row.borrowable}</td>
+                  <td className="number">{row.free}</td>
+                  <td className="number">
+                    <b>{row.mayStartNow ?? "–"}</b>
+                  </td>
+                  <td>{row.cappedBy ? `${row.cappedBy}${row.ancestor ? ` of ${row.ancestor}` : ""}` : "–"}</td>
+                  <td>
+                    {Object.entries(row.largestGang)
+                      .map(([level, pods]) => `${short(level)} ${pods}`)
+                      .join(", ")}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </>
+      )}
+    </Panel>
+  );
+}
