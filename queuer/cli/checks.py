@@ -76,6 +76,8 @@ def controller(said: Mapping[str, Any]) -> Finding:
     if said["state"] in ("leading", "idle"):
         return ok("controller", said["text"])
     fix = "start `queuer serve controller`, or look into its log; here: queuer local up"
+    if said["state"] == "away":
+        fix = "start the API server of Kubernetes, or mend the way to it: kubectl get --raw /readyz"
     return wrong("controller", said["text"], fix)
 
 

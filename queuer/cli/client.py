@@ -161,7 +161,7 @@ class Client:
 
     def _heed(self, controller: Mapping[str, Any]) -> None:
         """Say it when nobody decides, and when somebody does again."""
-        silent = controller["state"] in ("stale", "never")
+        silent = controller["state"] not in ("leading", "idle")
         if silent is not self._silent:
             self._silent = silent
             then = "; what is shown is from then" if silent and controller["at"] else ""

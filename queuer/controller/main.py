@@ -106,7 +106,7 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watches.run(metrics), name="watches")
+            group.create_task(watches.run(metrics, health), name="watches")
             health.enter(Phase.LISTING)
             await watches.synced(progress=health.beat)
             while True:

@@ -118,8 +118,8 @@ ROWS: Mapping[Token, Row] = {
         "An operator brings nodes back.",
     ),
     Token.CONTROLLER_STALE: _row(
-        Verdict.ESCALATE, "Nothing was heard of the controller: nobody decides.",
-        "An operator starts the controller, or finds out what keeps it.",
+        Verdict.ESCALATE, "The controller was not heard of, or Kubernetes does not answer it: nothing starts.",
+        "An operator starts what is down, or finds out what keeps it.",
     ),
     Token.QUARANTINED: _row(
         Verdict.ESCALATE, "Handling it failed. The error is named, and it is tried again with back-off.",

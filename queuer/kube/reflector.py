@@ -131,7 +131,6 @@ class Reflector(Generic[T]):
             try:
                 if not self._version or self._clock() >= self._due:
                     await self._list()
-                self.stale_since = None
                 opened = self._clock()
                 await self._watch()
             except GoneError:
@@ -170,6 +169,7 @@ class Reflector(Generic[T]):
             self._drop(uid)
         took = self._clock() - began
         self._version, self._due = version, began + max(self._timing.relist, took / self._timing.share)
+        self.stale_since = None
         self.synced.set()
 
     async def _watch(self) -> None:
@@ -178,6 +178,7 @@ class Reflector(Generic[T]):
         async with self._client.watch(
             self.resource.collection, resource_version=self._version, selector=self._selector, seconds=seconds
         ) as lines:
+            self.stale_since = None
             while True:
                 try:
                     async with asyncio.timeout(self._timing.silence):

@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.store.codec import instant
 from queuer.store.leader import check_epoch
 
-_COLUMNS = "holder, epoch, phase, at, round_at, cycle, cycle_at, cycle_seconds, waiting, status"
+_COLUMNS = "holder, epoch, phase, at, round_at, away_at, cycle, cycle_at, cycle_seconds, waiting, status"
 _WRITE = text(f"""
-    INSERT INTO heartbeat ({_COLUMNS}) VALUES (:holder, :epoch, :phase, :at, :round_at, :cycle, :cycle_at,
-        :cycle_seconds, :waiting, :status)
+    INSERT INTO heartbeat ({_COLUMNS}) VALUES (:holder, :epoch, :phase, :at, :round_at, :away_at, :cycle,
+        :cycle_at, :cycle_seconds, :waiting, :status)
     ON CONFLICT (id) DO UPDATE SET ({_COLUMNS}) = (SELECT {", ".join(f"excluded.{c}" for c in _COLUMNS.split(", "))})
 """)
 _READ = text(f"SELECT {_COLUMNS} FROM heartbeat WHERE id = 1")
@@ -39,8 +39,8 @@ class LastCycle:
 class Heartbeat:
     """Times in seconds. `at`: when it was written; `round_at`: when the controller's loop last went round.
 
-    An old `at` says that nobody leads, an old `round_at` beside it that the leader hangs. `cycle` is None until the
-    leader has concluded its first.
+    An old `at` says that nobody leads, an old `round_at` beside it that the leader hangs. `away_at`: since when the API
+    server has not answered it, None while it does. `cycle` is None until the leader has concluded its first.
     """
 
     holder: str
@@ -48,6 +48,7 @@ class Heartbeat:
     phase: str
     at: float
     round_at: float
+    away_at: float | None = None
     cycle: LastCycle | None = None
 
 
@@ -61,6 +62,7 @@ async def write(connection: AsyncConnection, beat: Heartbeat) -> None:
         "phase": beat.phase,
         "at": instant(beat.at),
         "round_at": instant(beat.round_at),
+        "away_at": None if beat.away_at is None else instant(beat.away_at),
         "cycle": None if cycle is None else cycle.id,
         "cycle_at": None if cycle is None else instant(cycle.at),
         "cycle_seconds": None if cycle is None else cycle.took,
@@ -86,5 +88,6 @@ async def read(connection: AsyncConnection) -> Heartbeat | None:
         )
     return Heartbeat(
         holder=row.holder, epoch=row.epoch, phase=row.phase, at=row.at.timestamp(),
-        round_at=row.round_at.timestamp(), cycle=cycle,
+        round_at=row.round_at.timestamp(),
+        away_at=None if row.away_at is None else row.away_at.timestamp(), cycle=cycle,
     )  # fmt: skip

@@ -76,6 +76,25 @@ async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncCli
     assert found["primary"]["token"] == "TopologyPlacementFailed"
 
 
+@pytest.mark.parametrize(("away", "state"), [(5, "leading"), (60, "away")])
+async def test_a_controller_that_kubernetes_does_not_answer_starts_nothing(
+    api: httpx2.AsyncClient, author: Author, away: float, state: str
+) -> None:
+    """Told wherever it is told that nobody decides; a short pause, as of an API server that starts anew, is none."""
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.cycle(explain={"u1": waits()})
+    await author.beat(away=away, cycle=concluded(ago=1))
+    found, why = await controller(api), (await api.get("/api/v1/workloads/u1")).json()
+    gone = state == "away"
+    assert (found["state"], "Kubernetes has not answered" in found["text"]) == (state, gone)
+    assert (why["reason"]["token"] == "ControllerStale") is gone
+    assert ("API server does not answer" in why["explanation"]["next"]) is gone
+    attention = (await api.get("/api/v1/overview")).json()["attention"]
+    assert [item["text"] for item in attention if item["text"] == found["text"]] == [found["text"]] * gone
+    assert (await api.get("/healthz/controller")).status_code == (503 if gone else 200)
+
+
 async def test_a_loop_that_hangs_beside_a_living_process_is_told(
     api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
 ) -> None:

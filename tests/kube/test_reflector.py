@@ -231,6 +231,10 @@ async def test_staleness_is_told_while_the_server_does_not_answer() -> None:
         stub.failures = [web.Response(status=503) for _ in range(4)]
         stub.cut()
         await until(lambda: copy.reflector.stale_since is not None)
+        since = copy.reflector.stale_since
+        while stub.failures:
+            assert copy.reflector.stale_since == since, "an attempt that failed is no answer"
+            await asyncio.sleep(0)
         assert copy.uids == {"a"}
         await until(lambda: not stub.failures and copy.reflector.stale_since is None)
 

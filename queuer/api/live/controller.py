@@ -19,19 +19,23 @@ from queuer.store.heartbeat import Heartbeat
 
 _LEADING = "leading"
 """The phase in which the loop goes round; before that it reads the cluster."""
+_MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class ControllerState(StrEnum):
-    """`idle`: it is there and has had nothing to decide; `stale`: nothing was heard of it; `never`: nor ever before."""
+    """`idle`: it is there and has had nothing to decide; `away`: it is there, but Kubernetes does not answer it;
+    `stale`: nothing was heard of it; `never`: nor ever before.
+    """
 
     LEADING = "leading"
     IDLE = "idle"
+    AWAY = "away"
     STALE = "stale"
     NEVER = "never"
 
     @property
     def decides(self) -> bool:
-        """Whether somebody would decide if there were something."""
+        """Whether what may start would start."""
         return self in (ControllerState.LEADING, ControllerState.IDLE)
 
 
@@ -81,6 +85,8 @@ def _sign(beat: Heartbeat) -> float:
 def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerState:
     if now - _sign(beat) > stale_after:
         return ControllerState.STALE
+    if beat.away_at is not None and now - beat.away_at > stale_after:
+        return ControllerState.AWAY
     quiet = beat.cycle is None or now - beat.cycle.at > stale_after
     return ControllerState.IDLE if quiet and beat.phase == _LEADING else ControllerState.LEADING
 
@@ -93,7 +99,12 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
             if gone
             else "the loop of the controller has not gone round"
         )
-        return f"{what} since {instant(_sign(beat)):%Y-%m-%d %H:%M:%S} UTC: nothing starts until it does"
+        return f"{what} since {instant(_sign(beat)):{_MOMENT}}: nothing starts until it does"
+    if state is ControllerState.AWAY and beat.away_at is not None:
+        since = f"{instant(beat.away_at):{_MOMENT}}"
+        return (
+            f"Kubernetes has not answered the controller since {since}: nothing starts until it does, what runs goes on"
+        )
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.cycle is None:

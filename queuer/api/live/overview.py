@@ -189,7 +189,8 @@ def _item(
 
 def _controller(found: Controller) -> Iterator[AttentionItem]:
     if not found.state.decides:
-        since = None if found.at is None or found.state is ControllerState.NEVER else found.at.timestamp()
+        # Of the other states the last sign of life says nothing.
+        since = found.at.timestamp() if found.at and found.state is ControllerState.STALE else None
         yield _item(Attention.CONTROLLER_STALE, found.text, since=since)
 
 

@@ -183,7 +183,8 @@ def _nodes(job: Job) -> str:
 
 
 def _stale(job: Job) -> str:
-    return "no decision is made: show it to who operates the cluster, whose controller is down"
+    down = "API server does not answer" if job.params.get("state") == "away" else "controller is down"
+    return f"nothing starts: show it to who operates the cluster, whose {down}"
 
 
 HINTS: Mapping[Token, Callable[[Job], str]] = {

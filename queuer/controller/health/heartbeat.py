@@ -37,6 +37,7 @@ async def follow(
             phase=health.phase,
             at=now,
             round_at=now - health.silent,
+            away_at=None if health.away is None else now - health.away,
             cycle=health.cycle,
         )
         async with begin(engine) as connection:

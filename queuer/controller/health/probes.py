@@ -35,7 +35,8 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Health:
-    """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded.
+    """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
+    by `clock`, since when the API server has not answered. A restart would not mend that: it ends no readiness.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.
@@ -45,6 +46,7 @@ class Health:
     clock: Callable[[], float] = time.monotonic
     phase: Phase = Phase.STARTING
     cycle: LastCycle | None = None
+    away_since: float | None = None
     last: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +65,11 @@ class Health:
     def silent(self) -> float:
         """Seconds since the last beat."""
         return self.clock() - self.last
+
+    @property
+    def away(self) -> float | None:
+        """Seconds since the API server answered; None while it does."""
+        return None if self.away_since is None else self.clock() - self.away_since
 
     @property
     def alive(self) -> bool:
@@ -87,7 +94,8 @@ async def serve(
         return web.Response(text=text, status=200 if health.alive else 503)
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text=f"{health.phase}\n", status=200 if health.ready else 503)
+        away = "" if health.away is None else f", the API server has not answered for {health.away:.0f} s"
+        return web.Response(text=f"{health.phase}{away}\n", status=200 if health.ready else 503)
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
@@ -133,7 +134,14 @@ class Watches:
         self.reflectors.append(reflector)
         return reflector
 
-    async def run(self, metrics: Metrics) -> None:
+    @property
+    def away_since(self) -> float | None:
+        """Monotonic time since when the API server has answered none of them; None while it does."""
+        since = [reflector.stale_since for reflector in self.reflectors]
+        lost = [moment for moment in since if moment is not None]
+        return max(lost) if len(lost) == len(since) else None
+
+    async def run(self, metrics: Metrics, health: Health) -> None:
         """Keep everything up to date until cancelled."""
         metrics.count_undecodable(lambda: [((r.resource.plural,), r.undecodable) for r in self.reflectors])
         async with asyncio.TaskGroup() as group:
@@ -142,6 +150,7 @@ class Watches:
             group.create_task(self._discover(group), name="kinds")
             while True:
                 await asyncio.sleep(_REPORT_EVERY)
+                health.away_since = self.away_since
                 for reflector in self.reflectors:
                     since = reflector.stale_since
                     age = 0.0 if since is None else time.monotonic() - since

@@ -106,6 +106,7 @@ heartbeat = Table(
     Column("phase", Text, nullable=False),
     moment("at"),
     moment("round_at"),
+    moment("away_at", nullable=True),
     Column("cycle", BigInteger),
     moment("cycle_at", nullable=True),
     Column("cycle_seconds", Double),

@@ -14,7 +14,7 @@ export function Banner() {
   const { data, dataUpdatedAt } = useQuery({ ...queries.overview(), refetchInterval: 15_000 });
   const { data: server } = useQuery(queries.meta());
   const lost = between(since, now);
-  const stale = data?.controller.state === "stale" || data?.controller.state === "never";
+  const decides = !data || data.controller.state === "leading" || data.controller.state === "idle";
   return (
     <div aria-live="polite">
       {(link === "ended" || !loggedIn) && (
@@ -28,7 +28,7 @@ export function Banner() {
           retrying.
         </p>
       )}
-      {stale && <p className="banner banner-bad">{data.controller.text}</p>}
+      {!decides && <p className="banner banner-bad">{data.controller.text}</p>}
       {server?.authentication.length === 0 && (
         <p className="banner">No authentication: whoever reaches this server can read all jobs and change quota.</p>
       )}
