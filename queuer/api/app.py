@@ -77,6 +77,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.state.identity = identity
     problems.install(app)
     denied.install(app)
+    dashboard.install(app)
     for module in (
         identity_routes,
         queues,

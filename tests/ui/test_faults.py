@@ -63,10 +63,12 @@ def test_a_server_that_is_away_leaves_what_was_shown_and_comes_back_by_itself(pa
     try:
         expect(page.get_by_role("status")).to_contain_text("reconnecting", timeout=20_000)
         expect(page.get_by_text("Live updates lost")).to_be_visible(timeout=20_000)
+        expect(page.locator("main")).to_have_class("aged")
         assert rows.count() == shown
     finally:
         demo.run(demo.resume())
-    expect(page.get_by_role("status")).to_contain_text("live", timeout=40_000)
+    expect(page.get_by_role("status")).to_contain_text("live", timeout=15_000)
+    expect(page.locator("main")).not_to_have_class("aged")
     assert "find=g00" in page.url
     assert rows.count() == shown
 
@@ -79,6 +81,26 @@ def test_a_server_that_hangs_is_not_called_live(page: Page) -> None:
     expect(page.get_by_role("status")).to_contain_text("connecting")
     page.clock.fast_forward(40_000)
     expect(page.get_by_role("status")).to_contain_text("reconnecting")
+
+
+def test_an_address_that_is_no_screen_says_where_to_go(page: Page) -> None:
+    answer = page.goto("/quues")
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+    expect(page.locator("main").get_by_role("link", name="queues")).to_be_visible()
+
+
+def test_kubernetes_that_is_away_is_said_above_all_screens(page: Page) -> None:
+    text = "Kubernetes has not answered the controller since noon"
+
+    def away(route: Route) -> None:
+        answer = route.fetch().json()
+        route.fulfill(json={**answer, "controller": {**answer["controller"], "state": "away", "text": text}})
+
+    page.route(OVERVIEW, away)
+    page.goto("/jobs")
+    expect(page.locator(".banner", has_text=text)).to_be_visible()
 
 
 def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, demo: Site) -> None:

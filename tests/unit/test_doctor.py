@@ -40,7 +40,8 @@ def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: s
 
 
 @pytest.mark.parametrize(
-    ("state", "health"), [("leading", WELL), ("idle", WELL), ("away", WRONG), ("stale", WRONG), ("never", WRONG)]
+    ("state", "health"),
+    [("leading", WELL), ("idle", WELL), ("away", WRONG), ("stale", WRONG), ("never", WRONG)],
 )
 def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health) -> None:
     found = checks.controller({"state": state, "text": "said"})

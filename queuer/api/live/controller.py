@@ -101,10 +101,8 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
         )
         return f"{what} since {instant(_sign(beat)):{_MOMENT}}: nothing starts until it does"
     if state is ControllerState.AWAY and beat.away_at is not None:
-        since = f"{instant(beat.away_at):{_MOMENT}}"
-        return (
-            f"Kubernetes has not answered the controller since {since}: nothing starts until it does, what runs goes on"
-        )
+        said = f"Kubernetes has not answered the controller since {instant(beat.away_at):{_MOMENT}}"
+        return f"{said}: nothing starts until it does, what runs goes on"
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.cycle is None:

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.facts import OPTED_IN, Facts
 from queuer.controller.watch.views import job_view
@@ -72,7 +73,7 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
         kinds = await served(client)
         assert "PyTorchJob" not in {kind.name for kind in kinds}
         watches = Watches(client, state, Facts(), kinds=kinds, look=0.01)
-        task = asyncio.create_task(watches.run(Metrics()))
+        task = asyncio.create_task(watches.run(Metrics(), Health(stalled=30.0)))
         try:
             await watches.synced()
             await until(lambda: server.asked > 3)

@@ -16,7 +16,7 @@ interface Told {
 
 const NAME = "queuer-live";
 const ALL: readonly Topic[] = ["queues", "overview", "workloads", "cycle"];
-const LONGEST_PAUSE_MS = 30_000;
+const LONGEST_PAUSE_MS = 5_000;
 /** Of a server that lives something comes each 15 s. */
 const SILENT_MS = 35_000;
 

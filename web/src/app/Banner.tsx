@@ -1,19 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import * as queries from "../api/queries";
 import { loginAddress } from "../kit/Panel";
-import { between, clock, span } from "../text/time";
-import { useFreshness } from "./freshness";
+import { clock, span } from "../text/time";
+import { useFreshness, useLost } from "./freshness";
 import { useNow } from "./now";
-
-const LOST_SECONDS = 5;
 
 /** What makes the whole page doubtful: no server, no controller, no login. */
 export function Banner() {
   const { link, loggedIn, since } = useFreshness();
   const now = useNow();
+  const lost = useLost();
   const { data, dataUpdatedAt } = useQuery({ ...queries.overview(), refetchInterval: 15_000 });
   const { data: server } = useQuery(queries.meta());
-  const lost = between(since, now);
   const decides = !data || data.controller.state === "leading" || data.controller.state === "idle";
   return (
     <div aria-live="polite">
@@ -22,7 +20,7 @@ export function Banner() {
           Your login has ended. <a href={loginAddress()}>Log in again</a>; this page keeps what it shows.
         </p>
       )}
-      {loggedIn && link === "lost" && lost > LOST_SECONDS && (
+      {loggedIn && lost && (
         <p className="banner banner-wait">
           Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)};
           retrying.

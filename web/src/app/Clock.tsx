@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import * as queries from "../api/queries";
+import { decided } from "../text/decided";
 import { Ago } from "../kit/Ago";
 import { between, span } from "../text/time";
 import { setPaused, useFreshness } from "./freshness";
@@ -21,12 +22,12 @@ export function Clock() {
     <span className="clock" role="status">
       <span className={`dot dot-${paused ? "paused" : link}`} aria-hidden="true" />
       {paused ? `paused${missed ? " – there is news" : ""}` : words}
-      {data?.cycle && (
+      {data && data.controller.cycle !== null && (
         <>
           {" · cycle "}
-          {data.cycle.id}
+          {data.controller.cycle}
           {" · "}
-          <Ago at={data.cycle.finished} />
+          <Ago at={decided(data)} />
         </>
       )}
       <button type="button" className="quiet" aria-pressed={paused} onClick={() => setPaused(!paused)}>

@@ -4,9 +4,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect } from "react";
 import * as queries from "../api/queries";
+import { Title } from "../kit/Title";
 import { Banner } from "./Banner";
 import { Clock } from "./Clock";
-import { useFollowing } from "./freshness";
+import { useFollowing, useLost } from "./freshness";
 import { Help, useKeys } from "./keys";
 import { setPreferences, usePreferences } from "./preferences";
 
@@ -24,6 +25,7 @@ export const SCREENS = [
 
 export function Shell() {
   useFollowing();
+  const lost = useLost();
   const help = useKeys();
   const path = useRouterState({ select: (state) => state.location.pathname });
   const screen = SCREENS.find((each) => (each.path === "/" ? path === "/" : path.startsWith(each.path)));
@@ -55,10 +57,23 @@ export function Shell() {
         <Who />
       </header>
       <Banner />
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={-1} className={lost ? "aged" : ""}>
         <Outlet />
       </main>
       {help.open && <Help close={help.close} />}
+    </>
+  );
+}
+
+/** An address that is no screen. */
+export function Nowhere() {
+  return (
+    <>
+      <Title>There is no such page</Title>
+      <p>
+        <code>{window.location.pathname}</code> is none of Queuer's screens. <Link to="/">Overview</Link>,{" "}
+        <Link to="/queues">queues</Link> and <Link to="/jobs">jobs</Link> are good places to go on from.
+      </p>
     </>
   );
 }
@@ -85,7 +100,7 @@ function Who() {
   const open = server?.authentication.length === 0;
   return (
     <span className="who">
-      <Link to="/me" title={data.groups.join(", ")}>
+      <Link to="/me" className="who-name" title={[data.name, ...data.groups].join(", ")}>
         {data.name}
       </Link>
       {!open && (

@@ -3,7 +3,8 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useSyncExternalStore } from "react";
 import { type Link, type Topic, follow } from "../api/live";
-import { pauseClock } from "./now";
+import { between } from "../text/time";
+import { pauseClock, useNow } from "./now";
 
 /** Milliseconds between two readings of one topic. */
 const AGAIN: Record<Topic, number> = { overview: 5000, queues: 3000, workloads: 2000, cycle: 3000 };
@@ -95,6 +96,16 @@ const follower = new Follower();
 
 export function useFreshness(): Freshness {
   return useSyncExternalStore(follower.subscribe, () => follower.state);
+}
+
+/** Seconds without the stream after which what is shown may be old. */
+const LOST_SECONDS = 5;
+
+/** For how many seconds nothing has been heard of the server; undefined while it is only a moment, or none. */
+export function useLost(): number | undefined {
+  const { link, since } = useFreshness();
+  const lost = between(since, useNow());
+  return link === "lost" && lost > LOST_SECONDS ? lost : undefined;
 }
 
 export function setPaused(paused: boolean): void {

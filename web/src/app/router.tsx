@@ -19,7 +19,7 @@ import { Overview } from "../screens/Overview";
 import { Queue } from "../screens/queue/Queue";
 import { Queues } from "../screens/Queues";
 import { Topology } from "../screens/topology/Topology";
-import { Shell } from "./Shell";
+import { Nowhere, Shell } from "./Shell";
 
 /** Parameters of an address are plain words. */
 export type Search<Name extends string> = Partial<Record<Name, string>>;
@@ -32,7 +32,7 @@ function only<Name extends string>(...names: Name[]) {
     ) as Search<Name>;
 }
 
-const root = createRootRoute({ component: Shell });
+const root = createRootRoute({ component: Shell, notFoundComponent: Nowhere });
 
 const routes = [
   createRoute({ getParentRoute: () => root, path: "/", component: Overview, validateSearch: only("resource") }),

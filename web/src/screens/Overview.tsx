@@ -14,6 +14,7 @@ import { Empty, Panel } from "../kit/Panel";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
 import { type Line, Series } from "../kit/Series";
 import { Title } from "../kit/Title";
+import { decided } from "../text/decided";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
@@ -68,8 +69,8 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
   return (
     <ul className="strip">
       <li>
-        <b>{data.cycle ? <Ago at={data.cycle.finished} /> : "none yet"}</b>
-        <span>since the last cycle{data.cycle && `, ${data.cycle.status.toLowerCase()}`}</span>
+        <b>{data.controller.cycle === null ? "none yet" : <Ago at={decided(data)} />}</b>
+        <span>since the last cycle</span>
       </li>
       <li>
         <b>{grouped(count("Queued"))}</b>
