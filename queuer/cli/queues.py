@@ -14,7 +14,7 @@ from queuer.cli.arguments import QueuePath
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.history import history
 from queuer.cli.jobs import moment
-from queuer.cli.output import Column, Printer, View, age, printed, say, written
+from queuer.cli.output import Column, Printer, View, age, clean, printed, say, styled, written
 from queuer.cli.pending import pending
 from queuer.cli.placement import settings, where
 from queuer.domain.quantity import parse_quantity
@@ -129,6 +129,7 @@ def show(path: QueuePath, *, out: Printer) -> None:
     """Show one queue: settings, figures, and who may use it."""
     with Client.from_env() as client:
         queue = client.get(f"/queues/{path}")
+        room = client.get(f"/queues/{path}/headroom")["text"] if out.for_people else ""
     if not out.for_people:
         out.answer(queue, names=[queue["path"]])
         return
@@ -143,6 +144,7 @@ def show(path: QueuePath, *, out: Printer) -> None:
     for rule in queue["placement"]:
         out.line(f"  placement   {written(rule)}")
     out.line(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
+    out.line(styled(f"  room        {clean(room)}"))
     rows = [
         [account[key] or ("any" if key == "flavor" else None) for key in _ACCOUNT]
         for account in queue["accounts"]

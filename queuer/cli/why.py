@@ -124,6 +124,8 @@ def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tu
         facts.append(("reserved", _reservation(detail["reservation"], now=now)))
     if detail["estimate"]:
         facts.append(("estimate", _estimate(detail["estimate"], now=now)))
+    elif detail["noEstimate"]:
+        facts.append(("estimate", detail["noEstimate"]))
     if found["wouldAdmit"]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:

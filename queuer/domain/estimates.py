@@ -12,6 +12,8 @@ RUNS = 20
 """Last runs that an estimate is the median of: on traces it errs less than fewer runs or other quantiles do."""
 LEAST = 5
 """Runs without which nobody is told a time that rests on them; a decision takes what there is."""
+FORETOLD = 10
+"""So many at the head of each queue are told when they may start."""
 KEPT = 10_000
 """Kinds of jobs that are remembered; the one that ended longest ago is forgotten first."""
 

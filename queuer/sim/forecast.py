@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from queuer.domain.estimates import StartRange
+from queuer.domain.estimates import FORETOLD, StartRange
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import GRACE
 from queuer.solver.arrays import Arrays
@@ -43,7 +43,7 @@ class Effort:
     horizon: float = 7 * 86_400.0
     rolls: int = 8
     decisions: int = 40
-    per_queue: int = 10
+    per_queue: int = FORETOLD
     gangs: int = 500
     spread: float = 1.0
 

@@ -5,6 +5,7 @@ Nobody is evicted for a probe, and it leaves held room and reservations whole as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,7 @@ from queuer.solver.explain.advice import WITHOUT_SOLVER
 from queuer.solver.offered import shares_of, waiting_in
 from queuer.solver.records import Pending
 from queuer.solver.reserve import Reserver
+from queuer.solver.rights import takes
 from queuer.solver.standing import Standing
 from queuer.solver.state import State
 from queuer.solver.verified import UnsoundPlan
@@ -58,7 +60,8 @@ class Bound:
 class Headroom:
     """In one flavor, by pods that ask for `requests`. `pods`: of the largest job that would start; `levels`: the same
     inside one domain of a level. `ancestor`: whose limit or state binds, where `cap` is one. `shares`: what limits of
-    the user leave. `free`: by resource, on nodes of the flavor that may be used.
+    the user leave. `free`: by resource, on nodes of the flavor that may be used. `reclaimable`: pods that it may have
+    beyond these at most, as its guarantee is taken back from others; `borrowers`: whose they are, most first.
     """
 
     flavor: str
@@ -70,6 +73,8 @@ class Headroom:
     bounds: tuple[Bound, ...]
     shares: tuple[Share, ...]
     free: Resources
+    reclaimable: int
+    borrowers: tuple[str, ...]
 
 
 def headroom(standing: Standing, queue: str, requests: Resources, *, flavor: str, user: str = "") -> Headroom:
@@ -116,18 +121,49 @@ class _Asked:
             cap, ancestor = Cap.LIMIT, tightest.queue
         elif least is not None and pods == of_user:
             cap, ancestor = Cap.PER_USER, least.queue
-        keys = self._state.snapshot.topology.keys if leaf and not closed else ()
+        names = self._state.snapshot.topology.levels if leaf and not closed else ()
+        reclaimable, borrowers = self._reclaimable(pods) if leaf and not closed else (0, ())
         return Headroom(
             flavor=self._flavor,
             requests=self._requests,
             pods=pods,
-            levels={level: self._largest(pods, required=level) for level in keys},
+            levels={level: self._largest(pods, required=level) for level in names},
             cap=cap,
             ancestor=ancestor,
             bounds=bounds,
             shares=shares,
             free=self._free(),
+            reclaimable=reclaimable,
+            borrowers=borrowers,
         )
+
+    def _reclaimable(self, pods: int) -> tuple[int, tuple[str, ...]]:
+        """How much larger it may be by eviction at most, and from which queues. Whether nodes then have room in the
+        right arrangement is not looked at.
+        """
+        asked, book = charge_of({self._flavor: self._requests}), self._state.book
+        claims = [account for account in asked if account in book.claims(self._queue)]
+        limits = [bound.room // self._asks(bound) for bound in self._bounds() if not bound.live]
+        limit = min([*limits, *(self._pods_in(share) for share in self._shares())], default=_ANY)
+        best: tuple[int, tuple[str, ...]] = (0, ())
+        for path in (
+            book.lineage(self._queue)[:-1] if claims else ()
+        ):  # where it is entitled says from whom it may take
+            used = self._state.claimed.used
+            most = min(limit, *((book.guaranteed(path, a) - used(path, a)) // asked[a] for a in claims))
+            if most > pods:
+                best = max(best, self._taken(pods, most, claims[0]), key=lambda found: found[0])
+        return best
+
+    def _taken(self, pods: int, most: int, account: Account) -> tuple[int, tuple[str, ...]]:
+        """Beyond `pods`, up to `most`, by what one of that size may evict of an account."""
+        state = State(self._arrays(self._probe(most, fixed=True)), time=self._standing.now)
+        gang, whose = state.arrays.waiting.gangs[PROBE], Counter[str]()
+        charge = charge_of({self._flavor: {r: n * most for r, n in self._requests.items()}})
+        for uid, amount in takes(state, gang, charge, account).items():
+            whose[state.running[uid].admitted.workload.queue] += amount
+        more = whose.total() // self._requests[account[1]]
+        return min(most - pods, more), tuple(path for path, _ in whose.most_common())
 
     def _shares(self) -> tuple[Share, ...]:
         """What limits of the user leave a job that comes now."""
@@ -148,8 +184,9 @@ class _Asked:
     def _asks(self, bound: Bound) -> int:
         return self._requests[bound.account[1]]
 
-    def _probe(self, pods: int, *, required: str | None = None) -> Pending:
-        least = 1 if pods > 1 else None
+    def _probe(self, pods: int, *, required: str | None = None, fixed: bool = False) -> Pending:
+        """A job of so many pods, or of fewer unless `fixed`."""
+        least = 1 if pods > 1 and not fixed else None
         pod_set = PodSet(name="main", count=pods, min_count=least, requests=self._requests)
         workload = Workload(
             uid=PROBE, kind="Probe", namespace="", name=PROBE, queue=self._queue, pod_sets=(pod_set,),

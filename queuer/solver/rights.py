@@ -210,6 +210,20 @@ class Rights:
         return tuple([tuple([mark(queue, account) for queue in above]) for account in held])
 
 
+def takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
+    """What the gang may evict of an account, one after the other, smallest first, by uid."""
+    rights, remaining = Rights(state), state.remaining.copy()
+    reach = rights.reach(gang, charge)
+    there = [(group, run) for group, _ in rights.permitted(reach) for run in group.runs]
+    found: dict[str, int] = {}
+    for group, run in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
+        uid, amount = run.admitted.workload.uid, run.charge.get(account, 0)
+        if uid not in state.leaving and uid not in reach.spared and amount and group.rule(remaining):
+            found[uid] = amount
+            remaining.add(run.admitted.workload.queue, run.charge, times=-1)
+    return found
+
+
 def _charged(group: VictimGroup, account: Account) -> int:
     """What all of a group use."""
     return sum(run.charge.get(account, 0) for run in group.runs)

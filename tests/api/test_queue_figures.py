@@ -91,13 +91,29 @@ async def test_headroom_says_what_may_start_and_what_is_in_the_way(
     )
     assert (cpu["resource"], cpu["mayStartNow"]) == ("cpu", "48")
     assert (gpus["own"], gpus["borrowable"], gpus["free"], gpus["used"]) == ("32", "0", "26", "0")
-    assert gpus["largestGang"] == {RACK: 4, "kubernetes.io/hostname": 2}
+    assert gpus["largestGang"] == {"rack": 4, "host": 2}
     live = [room for room in gpus["rooms"] if room["queue"] == "root" and room["flavor"] is None]
     assert [(room["limit"], room["room"], room["live"]) for room in live] == [("32", "26", True)]
     assert f"{A} may start 24 {GPU} now" in found["text"]
     assert (found["cycle"], found["controller"]["state"]) == (1, "idle")
     (one,) = (await api.get(f"/api/v1/queues/{A}/headroom")).json()["rows"]
     assert (one["pod"], one["mayStartNow"]) == ({GPU: "1", "pods": "1"}, "26")
+    assert (one["reclaimable"], one["reclaimedFrom"]) == ("0", []), "it borrows nothing"
+
+
+async def test_headroom_says_what_may_be_taken_back_from_borrowers(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Its jobs go while the queue uses more than it is guaranteed, the last one across that line."""
+    small = {**TREE["queues"][B], "quota": [{"resource": GPU, "guaranteed": 8}]}
+    await author.tree({**TREE, "queues": {**TREE["queues"], B: small}})
+    await decided(author, runs=[workload(f"b{i}", queue=B, gpus=6) for i in range(4)])
+    found = (await api.get(f"/api/v1/queues/{A}/headroom")).json()
+    (gpus,) = found["rows"]
+    assert (gpus["mayStartNow"], gpus["reclaimable"], gpus["reclaimedFrom"]) == ("8", "18", [B])
+    assert f"and up to 18 more by taking back what {B} borrows" in found["text"]
+    (gpus,) = (await api.get(f"/api/v1/queues/{B}/headroom")).json()["rows"]
+    assert (gpus["reclaimable"], gpus["reclaimedFrom"]) == ("0", [])
 
 
 async def test_a_limit_and_a_closed_queue_are_named(api: httpx2.AsyncClient, author: Author) -> None:

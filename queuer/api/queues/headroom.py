@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from queuer.api.queues import models
@@ -19,6 +19,8 @@ from queuer.solver.standing import Standing
 
 FLAVORS, RESOURCES = 4, 4
 """Of how many at most is told."""
+NAMED = 3
+"""Of how many queues that borrow the sentence has the names."""
 _NOT_ASKED = ("pods", "ephemeral-storage")
 
 
@@ -107,6 +109,8 @@ def _row(standing: Standing, path: str, resource: str, found: Headroom, *, leaf:
         capped_by=found.cap,
         ancestor=found.ancestor,
         largest_gang=dict(found.levels),
+        reclaimable=text(found.reclaimable * found.requests[resource]),
+        reclaimed_from=list(found.borrowers),
     )
 
 
@@ -145,11 +149,20 @@ _WHY = {
 
 def _sentence(path: str, row: models.HeadroomRow) -> str:
     borrows = f", {row.borrowable} of it borrowed" if row.borrowable != "0" else ""
-    gangs = ", ".join(f"{pods} in one {level.rpartition('/')[2]}" for level, pods in row.largest_gang.items())
+    gangs = ", ".join(f"{pods} in one {level}" for level, pods in row.largest_gang.items())
     inside = f" Largest gang: {gangs}." if gangs and row.pods else ""
     each = ", ".join(f"{amount} {name}" for name, amount in row.pod.items() if name != "pods")
     amount = f"{row.may_start_now} {_what(row)} now{borrows}, in pods of {each}"
+    if row.reclaimable != "0":
+        amount += (
+            f", and up to {row.reclaimable} more by taking back what {_names(row.reclaimed_from)} borrows"
+        )
     return f"{path} may start {amount}; {_WHY[row.capped_by].format(row.ancestor)}.{inside}"
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = len(paths) - NAMED
+    return ", ".join(paths[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sentence_below(_: str, row: models.HeadroomRow) -> str:

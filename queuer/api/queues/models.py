@@ -135,6 +135,10 @@ class HeadroomRow(Model):
     capped_by: Cap
     ancestor: str | None = Field(description="Whose limit or state is the cap.")
     largest_gang: dict[str, int]
+    reclaimable: str = Field(
+        description="What one job may have beyond that at most, as the guarantee is taken back from others by eviction."
+    )
+    reclaimed_from: list[str] = Field(description="Whose it would be, most first.")
 
 
 class Headroom(Model):

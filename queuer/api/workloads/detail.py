@@ -136,6 +136,7 @@ class Detail(Model):
     reservation: Reservation | None = None
     ahead: Ahead | None = None
     estimate: Estimate | None = None
+    no_estimate: str = Field(default="", description="Why a job that waits for others has none.")
     evicted: Evicted | None = None
 
 

@@ -73,6 +73,8 @@ def _mended(job: Job, params: Mapping[str, Any]) -> str:
         return f"kubectl annotate {job.kubectl} " + (f"--overwrite {key}={level}" if level else f"{key}-")
     if near is not None:
         return f"kubectl label {job.kubectl} --overwrite queuer.dev/queue={near}"
+    if "draining" in params:
+        return f"wait until {params['draining']} is open again; who administers it can say when"
     if "user" in params:
         return f"ask who administers {params['queue']} to let {params['user'] or 'its user'} use it"
     if "queue" in params:

@@ -13,10 +13,11 @@ from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.hints import Job, hint
 from queuer.api.workloads.timeline import spans, timeline
+from queuer.domain.estimates import FORETOLD
 from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import EvictionRule
@@ -261,7 +262,20 @@ def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
         commanded=found.override is not None and bool(found.override.hold),
     )
     step = hint(job, found.state, token=told.primary.token if told.primary else None)
-    return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})
+    detail = told.detail.model_copy(update={"no_estimate": _no_estimate(told)})
+    return found.model_copy(update={"explanation": told.model_copy(update={"next": step, "detail": detail})})
+
+
+def _no_estimate(told: models.Explanation) -> str:
+    """Why a job that waits for others is told no time."""
+    detail = told.detail
+    if told.verdict is not Verdict.WAIT or detail.estimate is not None:
+        return ""
+    if any(holder.workload and holder.ends is None and not holder.leaving for holder in detail.holders):
+        return "no estimate: who holds what it lacks declares no end"
+    if detail.ahead is not None and detail.ahead.gangs >= FORETOLD:
+        return f"no estimate: it is worked out for the first {FORETOLD} of a queue"
+    return "no estimate yet" if detail.holders else ""
 
 
 def changes(told: Explanation | None) -> list[WouldAdmit]:

@@ -1,4 +1,4 @@
-"""What would let a waiting gang start now, without an eviction: changes that were tried with the decision itself.
+"""What would let a waiting gang start now, and with how many evictions: changes tried with the decision itself.
 
 Each is searched for on what the plan leaves, beside those alone that something is held for. What is told was tried
 beside all that wait.
@@ -58,11 +58,11 @@ class Aftermath:
         """With all waiting that wait."""
         return self._arrays.follow(replace(self._base, pending=tuple(self.pending.values())))
 
-    def starts(
+    def evictions(
         self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, all_: bool = False
-    ) -> bool:
-        """Whether the gang, as it is given, would start with this tree and this admitted workload gone, and nobody
-        evicted. `all_`: beside all who wait, as what gives others room may change the order of turns, too.
+    ) -> int | None:
+        """How many would be evicted for the gang, as it is given, with this tree and this admitted workload gone; None:
+        it would not start. `all_`: beside all who wait, as what gives others room may change the order of turns, too.
         """
         uid = pending.workload.uid
         others = self.pending.values() if all_ else ()
@@ -76,8 +76,10 @@ class Aftermath:
         try:
             plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
         except UnsoundPlan:  # nothing is promised by a plan that does not stand
-            return False
-        return any(admission.uid == uid for admission in plan.admissions)
+            return None
+        if any(admission.uid == uid for admission in plan.admissions):
+            return 0
+        return sum(eviction.beneficiary == uid for eviction in plan.evictions) or None
 
 
 def left_by(snapshot: Snapshot, plan: Plan, *, now: float) -> Snapshot:
@@ -137,69 +139,76 @@ class Advisor:
     def changes(
         self, short: Sequence[Shortfall], holders: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Single changes after which it starts, each `{"change": …, "evictions": 0}`. `short`: rows of quota in its
-        way; `holders`: who has what it lacks. None where it starts without any.
+        """Single changes after which it starts, each `{"change": …, "evictions": …}`, those without an eviction first.
+        `short`: rows of quota in its way; `holders`: who has what it lacks. None where it starts without any.
         """
-        if self._after.starts(self._gang.pending):
+        if self._after.evictions(self._gang.pending) == 0:
             return []
         found = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
-        told: list[dict[str, Any]] = [{"change": change, "evictions": 0} for change in found]
+        found.sort(key=lambda each: each[1])
+        told: list[dict[str, Any]] = [{"change": change, "evictions": count} for change, count in found]
         for holder in holders:
             runs = "workload" in holder and not holder.keys() & {"held", "leaving"}
-            if runs and self._after.starts(self._gang.pending, gone=holder["workload"], all_=True):
+            if runs and self._after.evictions(self._gang.pending, gone=holder["workload"], all_=True) == 0:
                 row = {"change": f"{holder['namespace']}/{holder['name']} ends", "evictions": 0}
                 row |= {key: holder[key] for key in ("namespace", "name", "queue", "resource", "amount")}
                 told.append({**row, "by": holder["ends"]} if "ends" in holder else row)
         return told
 
-    def _starts(self, *, surely: bool = False, **changed: Any) -> bool:
+    def _evictions(self, *, surely: bool = False, **changed: Any) -> int | None:
         """`surely`: beside all that wait, as some keep a place that is not held for them. It is dear."""
         workload = replace(self._workload, **changed)
-        return self._after.starts(replace(self._gang.pending, workload=workload), all_=surely)
+        return self._after.evictions(replace(self._gang.pending, workload=workload), all_=surely)
 
-    def _wider(self) -> Iterator[str]:
-        """The narrowest wider level."""
+    def _wider(self) -> Iterator[tuple[str, int]]:
+        """The narrowest wider level, and the narrowest that costs nobody his place."""
         topology = self._state.snapshot.topology
         if self._workload.required is not None:
             at = topology.find(self._workload.required) or 0
             for level in (*reversed(topology.levels[:at]), None):
-                if self._starts(required=level):
-                    if self._starts(surely=True, required=level):
-                        yield f"topology={level or 'any'}"
+                if self._evictions(required=level) is None:
+                    continue
+                count = self._evictions(surely=True, required=level)
+                if count is not None:
+                    yield f"topology={level or 'any'}", count
+                if not count:
                     return
 
-    def _fewer(self) -> Iterator[str]:
-        """The most pods of the largest set."""
+    def _fewer(self) -> Iterator[tuple[str, int]]:
+        """The most pods of the largest set that fit beside all that run."""
         sets = {p.name: p for p in self._workload.pod_sets}
         least = {name: p.least for name, p in sets.items()}
         name = max(least, key=lambda key: least[key])
 
         def starts(count: int, *, surely: bool = False) -> bool:
             fewer = replace(sets[name], count=count, min_count=None)
-            return self._starts(surely=surely, pod_sets=tuple({**sets, name: fewer}.values()))
+            return self._evictions(surely=surely, pod_sets=tuple({**sets, name: fewer}.values())) == 0
 
         if least[name] > 1 and starts(1):
             most = _bisect(least[name] - 1, starts)
             if starts(most, surely=True):
-                yield f"{name}.count<={most}"
+                yield f"{name}.count<={most}", 0
 
-    def _borrowing(self) -> Iterator[str]:
+    def _borrowing(self) -> Iterator[tuple[str, int]]:
         """That it may be evicted."""
-        if not self._workload.preemptible and self._starts(surely=True, preemptible=True):
-            yield "preemptible=true"
+        count = None if self._workload.preemptible else self._evictions(surely=True, preemptible=True)
+        if count is not None:
+            yield "preemptible=true", count
 
-    def _raised(self, short: Sequence[Shortfall]) -> Iterator[str]:
+    def _raised(self, short: Sequence[Shortfall]) -> Iterator[tuple[str, int]]:
         """The least limits that have room for it, if the tree may have them."""
         rows: dict[str, dict[Account, int]] = {}
         for row in (row for row in short if not row.live):
             there = rows.setdefault(row.queue, {})
             there[row.account] = max(there.get(row.account, 0), row.held + row.asks)
         tree = _grown(self._state.book.tree, rows) if rows else None
-        if tree is not None and self._after.starts(self._gang.pending, tree=tree, all_=True):
-            yield " and ".join(
+        count = None if tree is None else self._after.evictions(self._gang.pending, tree=tree, all_=True)
+        if count is not None:
+            limits = (
                 f"{queue} limit {', '.join(_said(account, amount) for account, amount in there.items())}"
                 for queue, there in rows.items()
             )
+            yield " and ".join(limits), count
 
 
 def _said(account: Account, amount: int) -> str:

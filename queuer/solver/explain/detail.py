@@ -25,7 +25,7 @@ from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.reserve import Reserver
-from queuer.solver.rights import Rights
+from queuer.solver.rights import takes
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
@@ -156,12 +156,14 @@ class _Asked:
             return []
         params, closest = self._primary.params, self._closest
         if "queue" in params and "resource" in params:
-            return self._holders.in_queue(params["queue"], (params.get("flavor"), params["resource"]))
+            return self._holders.in_queue(
+                params["queue"], (params.get("flavor"), params["resource"]), of=self._gang.queue
+            )
         scarce = None if closest is None else self._places.scarce(closest)
         if closest is None or scarce is None:
             return []
         if closest.at is None:
-            return self._holders.in_queue(ROOT, (None, scarce))
+            return self._holders.in_queue(ROOT, (None, scarce), of=self._gang.queue)
         return self._holders.on_nodes(self._places.nodes(closest).tolist(), scarce)
 
     def _reservation(self, owner: str) -> dict[str, Any]:
@@ -197,13 +199,17 @@ class _Holders:
     def __init__(self, state: State, started: Collection[str]) -> None:
         self._state, self._started = state, started
 
-    def in_queue(self, queue: str, account: Account) -> list[dict[str, Any]]:
-        """Who uses most of an account in a queue: its children, its own workloads, gangs that are bound there."""
+    def in_queue(self, queue: str, account: Account, *, of: str) -> list[dict[str, Any]]:
+        """Who uses most of an account in a queue: its children, its own workloads, gangs bound there. `of`: the
+        queue of who asks; instead of it, and of those above it, is told what is in them.
+        """
         state, resource = self._state, account[1]
         lineage = state.book.lineage
-        uses = {kid: state.used_now.used(kid, account) for kid in state.book.tree.children[queue]}
+        own = [path for path in lineage(of) if queue in lineage(path)]
+        kids = (kid for path in own for kid in state.book.tree.children[path] if kid not in own)
+        uses = {kid: state.used_now.used(kid, account) for kid in kids}
         for uid, run in state.running.items():
-            if lineage(run.admitted.workload.queue)[0] == queue:
+            if lineage(run.admitted.workload.queue)[0] in own:
                 uses[uid] = run.charge.get(account, 0)
         for uid, settled in state.settled.items():
             if queue in lineage(settled.gang.queue):
@@ -257,7 +263,7 @@ class _Holders:
         lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}
         rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
-        now, all_ = (_takes(moment, gang, charge, account) for moment in (state, later))
+        now, all_ = (takes(moment, gang, charge, account) for moment in (state, later))
         young = {uid: amount for uid, amount in all_.items() if uid not in now}
         if not now and not young:
             return None
@@ -281,20 +287,6 @@ class _Holders:
             params["until"] = min(state.running[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)
         return Reason(Token.WAITING_FOR_QUOTA, params, evictable(params))
-
-
-def _takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
-    """What may go one after the other, smallest first, of an account, by uid."""
-    rights, remaining = Rights(state), state.remaining.copy()
-    reach = rights.reach(gang, charge)
-    there = [(group, run) for group, _ in rights.permitted(reach) for run in group.runs]
-    found: dict[str, int] = {}
-    for group, run in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
-        uid, amount = run.admitted.workload.uid, run.charge.get(account, 0)
-        if uid not in state.leaving and uid not in reach.spared and amount and group.rule(remaining):
-            found[uid] = amount
-            remaining.add(run.admitted.workload.queue, run.charge, times=-1)
-    return found
 
 
 def _most(amounts: Mapping[str, int]) -> list[tuple[str, int]]:

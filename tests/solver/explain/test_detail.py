@@ -108,7 +108,7 @@ def test_what_is_free_and_the_room_at_each_level() -> None:
 
 
 def test_who_uses_the_quota_that_is_missing() -> None:
-    """At a parent its children are named, at a leaf its workloads, those that have just started too."""
+    """Other queues by their name, of its own branch the workloads, those that have just started too."""
     used = [
         running(gang("r1", pod_set(1, 2)), {"n1": 1}, expected_end=60.0),
         running(gang("r2", pod_set(1, 3)), {"n1": 1}),
@@ -120,7 +120,11 @@ def test_who_uses_the_quota_that_is_missing() -> None:
     assert holders(found, "workload", "amount", "ends") == [("r2", "3", None), ("r1", "2", 60.0)]
     above = [queue("root", row(limit=7)), *TWO]
     found = told(snapshot(nodes, above, admitted=used, pending=[job]))
-    assert holders(found, "queue", "amount") == [("root.a", "5"), ("root.b", "1")]
+    assert holders(found, "queue", "amount", "workload") == [
+        ("root.a", "3", "r2"),
+        ("root.a", "2", "r1"),
+        ("root.b", "1", None),
+    ]
     first = gang("first", pod_set(1, 1), submitted=-1.0, estimate=60.0)
     found = told(snapshot(nodes, capped, admitted=used, pending=[first, job]))
     assert ("first", "1", 60.0, True) in holders(found, "workload", "amount", "ends", "starting")

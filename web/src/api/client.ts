@@ -1,6 +1,7 @@
 /** Talks to the REST API. Every failure is a `Failure`: the server's problem, or what kept us from asking. */
 
 import createClient from "openapi-fetch";
+import { inert } from "../text/inert";
 import type { paths } from "./schema";
 
 /** RFC 9457, as every failure of the API is told. */
@@ -48,8 +49,8 @@ export async function body<T>(call: Promise<Answered<T>>): Promise<T> {
     throw new Failure("No answer", "The server cannot be reached.", 0, "unreachable", null);
   }
   const { data, error, response } = answered;
-  if (response.ok && data !== undefined) return data;
-  throw failure(error, response);
+  if (response.ok && data !== undefined) return inert(data);
+  throw failure(inert(error), response);
 }
 
 function failure(error: unknown, response: Response): Failure {

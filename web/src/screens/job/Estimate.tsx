@@ -7,7 +7,7 @@ export function Estimate({ detail, waits }: { detail: Detail; waits: boolean }) 
   const now = useNow().getTime();
   if (!waits) return null;
   const { estimate } = detail;
-  if (!estimate) return null;
+  if (!estimate) return detail.noEstimate ? <p className="soft">{detail.noEstimate}</p> : null;
   const until = (time: string) => span((Date.parse(time) - now) / 1000);
   const from = Date.parse(estimate.from) <= now ? "now" : `in ${until(estimate.from)}`;
   const to = estimate.to ? `to ${until(estimate.to)} from now` : "or later";

@@ -19,7 +19,7 @@ export function Room({ path }: { path: string }) {
               <tr>
                 <th scope="col">resource</th>
                 <th scope="col">flavor</th>
-                {["own", "borrowable", "free", "may start now"].map((title) => (
+                {["own", "borrowable", "free", "may start now", "and by eviction"].map((title) => (
                   <th key={title} scope="col" className="number">
                     {title}
                   </th>
@@ -39,10 +39,13 @@ export function Room({ path }: { path: string }) {
                   <td className="number">
                     <b>{row.mayStartNow ?? "–"}</b>
                   </td>
+                  <td className="number" title={row.reclaimedFrom.join(", ")}>
+                    {row.reclaimable === "0" ? "–" : `up to ${row.reclaimable}`}
+                  </td>
                   <td>{row.cappedBy ? `${row.cappedBy}${row.ancestor ? ` of ${row.ancestor}` : ""}` : "–"}</td>
                   <td>
                     {Object.entries(row.largestGang)
-                      .map(([level, pods]) => `${short(level)} ${pods}`)
+                      .map(([level, pods]) => `${level} ${pods}`)
                       .join(", ")}
                   </td>
                 </tr>
