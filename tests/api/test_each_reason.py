@@ -171,3 +171,7 @@ async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
     assert lines[-1].split(maxsplit=1) == ["next", found["next"]]
     assert re.search(r"cycle 1, \d+\w+ ago", lines[0])
     assert any(re.match(r" +asks +\d+ x main of \d+ ", line) for line in lines)
+    detail = found["detail"]
+    if found["verdict"] == "WAIT" and detail["holders"]:
+        assert detail["estimate"] or detail["noEstimate"].startswith("no estimate")
+        assert any(line.split(maxsplit=1) == ["estimate", detail["noEstimate"]] for line in lines)
