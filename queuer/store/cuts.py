@@ -129,6 +129,15 @@ def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]
             )
             message = f"guaranteed {said} {named} is below the {used} in use: {taken} more can be taken back"
             yield FieldProblem(field=f"queues.{path}.quota", message=message)
+        kept = min(amounts.lent, max(0, new - amounts.used))
+        if new < old and kept < amounts.lent:
+            lost, lent = (
+                format_quantity(n, resource=amounts.resource) for n in (amounts.lent - kept, amounts.lent)
+            )
+            message = (
+                f"{lost} of the {lent} {named} that others use of its guarantee can be taken back no more"
+            )
+            yield FieldProblem(field=f"queues.{path}.quota", message=message)
         lend, previous = lends.get(account), _lends(before[path]).get(account)
         if lend is not None and lend < amounts.lent and (previous is None or lend < previous):
             said, lent = (format_quantity(n, resource=amounts.resource) for n in (lend, amounts.lent))

@@ -24,6 +24,7 @@ _PUT = text("""
 """)
 _FIND = "SELECT *, expires < now() AS expired FROM draft WHERE id = :id"
 _READ, _TAKE = text(_FIND), text(f"{_FIND} FOR UPDATE")
+_BEHIND = text("SELECT *, expires < now() AS expired FROM draft WHERE revision = :revision")
 _END = text("UPDATE draft SET state = :state, revision = :revision WHERE id = :id")
 
 
@@ -75,6 +76,12 @@ async def read(connection: AsyncConnection, id: UUID, *, take: bool = False) -> 
     if row is None:
         raise NotFound(f"there is no changeset {id}", hint="a plan is kept for a day")
     return _draft(row)
+
+
+async def behind(connection: AsyncConnection, revision: int) -> Draft | None:
+    """The plan that has made a revision, while it is kept."""
+    row = (await connection.execute(_BEHIND, {"revision": revision})).one_or_none()
+    return None if row is None else _draft(row)
 
 
 async def end(

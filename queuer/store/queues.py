@@ -99,13 +99,15 @@ async def apply(
     return number
 
 
+async def lock(connection: AsyncConnection) -> None:
+    """Until the transaction ends nobody else's edit comes between a plan and its application."""
+    await connection.execute(_LOCK)
+
+
 async def plan_state(
     connection: AsyncConnection, path: str, state: QueueState, *, writer: ManagedBy
 ) -> Changeset:
-    """That a queue of the tree be open, held or draining, and nothing else, with the configuration locked until the
-    transaction ends: nobody's edit comes between. Raises NotFound.
-    """
-    await connection.execute(_LOCK)
+    """That a queue of the tree be open, held or draining, and nothing else. Raises NotFound."""
     config = await load_config(connection)
     if path not in config.tree:
         raise NotFound(f"there is no queue {path}")

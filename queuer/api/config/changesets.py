@@ -142,7 +142,8 @@ async def get_changeset(
     if id.isascii() and id.isdigit():
         made = await history.one(snapshot, int(id))
         await _require_history(asker, root_of(made.changes))
-        return applied(made)
+        draft = await drafts.behind(snapshot, made.revision)
+        return await visible(applied(made, draft), asker)
     draft = await drafts.read(snapshot, _uuid(id))
     if asker.caller.name != draft.actor:
         await asker.require_administers(draft.root)

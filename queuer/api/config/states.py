@@ -5,10 +5,12 @@ Whatever else of a tree changes is one document (`tree`, `changesets`): its rule
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.planning import Seen, drafted
@@ -20,10 +22,14 @@ from queuer.api.queues.views import check_queue
 from queuer.domain.queue import QueueState
 from queuer.store import changesets as history
 from queuer.store import queues as store
+from queuer.store.changeset import Changeset
 from queuer.store.engine import begin
 from queuer.store.tables import DraftState
 
 router = APIRouter(prefix=PREFIX, tags=["queues"], route_class=Idempotent)
+
+
+Planner = Callable[[AsyncConnection], Awaitable[Changeset]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +47,42 @@ class _Desk:
     async def set(self, path: str, state: QueueState, why: models.ReasonGiven | None) -> models.Changeset:
         """The changeset with its report: applied, or planned where nothing was to change or to be kept."""
         await self.asker.require_administers(path)
-        async with one_view(self.engine) as connection:
-            await check_queue(connection, path)
         actor, way = self.asker.caller.name, source(self.request)
-        made = None
-        async with begin(self.engine) as connection:
+
+        async def sound(connection: AsyncConnection) -> Changeset:
             writer = self.settings.writer(actor)
             changeset = await store.plan_state(connection, path, state, writer=writer)
             check(changeset)
-            seen = await Seen.of(connection, changeset, self.newest)
-            if changeset.changes and not self.dry_run:
-                reason = why.reason if why is not None else ""
-                revision = await store.apply(connection, changeset, actor=actor, source=way, reason=reason)
-                made = await history.one(connection, revision)
+            return changeset
+
+        async with one_view(self.engine) as connection:
+            await check_queue(connection, path)
+            seen = await Seen.of(connection, await sound(connection), self.newest)
+        # Before anything is applied: it may fail, and takes its time.
         draft = await drafted(seen, self.newest, actor=actor, source=way, root=path)
+        answer = await visible(planned(draft), self.asker)
+        made = None if self.dry_run else await self._apply(sound, actor, way, why)
         if made is not None:
-            draft = replace(draft, state=DraftState.APPLIED, revision=made.revision)
-        answer = await visible(planned(draft, made=made), self.asker)
+            done = planned(replace(draft, state=DraftState.APPLIED, revision=made.revision), made=made)
+            told = {name: getattr(answer, name) for name in models.Report.model_fields}
+            answer = done.model_copy(update={**told, "id": str(made.revision)})
         warn(self.response, answer.warnings)
-        id = None if made is None else str(made.revision)
-        return answer.model_copy(update={"id": id, "planned": None, "expires": None})
+        return answer.model_copy(
+            update={"id": None if made is None else answer.id, "planned": None, "expires": None}
+        )
+
+    async def _apply(
+        self, sound: Planner, actor: str, way: str, why: models.ReasonGiven | None
+    ) -> history.Applied | None:
+        """What was applied; None where it is so already."""
+        async with begin(self.engine) as connection:
+            await store.lock(connection)
+            changeset = await sound(connection)
+            if not changeset.changes:
+                return None
+            reason = why.reason if why is not None else ""
+            revision = await store.apply(connection, changeset, actor=actor, source=way, reason=reason)
+            return await history.one(connection, revision)
 
 
 Desk = Annotated[_Desk, Depends()]

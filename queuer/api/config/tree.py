@@ -28,6 +28,7 @@ from queuer.domain.queue import ROOT
 from queuer.store import queues as store
 from queuer.store.changeset import Changeset
 from queuer.store.config import Kind, load_config
+from queuer.store.cuts import cuts
 from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
@@ -100,21 +101,27 @@ async def put_queue_tree(
     with placed(plain):
         document = parse(plain)
     await asker.require_administers(document.root)
-    async with begin(engine) as connection:
-        changeset = await store.plan(
-            connection, document, writer=settings.writer(asker.caller.name), prune=prune
-        )
+
+    async def sound(connection: AsyncConnection) -> Changeset:
+        writer = settings.writer(asker.caller.name)
+        changeset = await store.plan(connection, document, writer=writer, prune=prune)
         with placed(plain):
             check(changeset)
-            await _check_revision(connection, changeset, if_match)
+        await _check_revision(connection, changeset, if_match)
+        return changeset
+
+    async with one_view(engine) as connection:
+        changeset = await sound(connection)
         seen = await Seen.of(connection, changeset, newest, document=plain)
-        revision = changeset.base
-        if not dry_run:
-            require_reason(seen.cuts, reason)
+    told = await warnings(seen, newest)  # before anything is applied: it may fail, and takes its time
+    revision = changeset.base
+    if not dry_run:
+        async with begin(engine) as connection:
+            changeset = await sound(connection)
+            require_reason(await cuts(connection, changeset), reason)
             revision = await store.apply(
                 connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
             )
-    told = await warnings(seen, newest)
     warn(response, told)
     response.headers["ETag"] = etag(revision)
     return TreePlan(

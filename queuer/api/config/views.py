@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from queuer.api.config import models
 from queuer.api.config.writing import change, root_of
@@ -19,10 +19,9 @@ State = Literal["planned", "expired", "discarded", "applied"]
 
 def planned(draft: Draft, *, made: Applied | None = None) -> models.Changeset:
     """A plan with all of its report. `made`: what it became."""
-    told = models.Report.model_validate(draft.report)
     changeset = draft.changeset
     return models.Changeset(
-        **{name: getattr(told, name) for name in models.Report.model_fields},
+        **_report(draft),
         id=str(draft.id),
         state=_state(draft),
         root=draft.root,
@@ -50,9 +49,18 @@ def _state(draft: Draft) -> State:
     return "expired" if draft.expired else "planned"
 
 
-def applied(made: Applied) -> models.Changeset:
-    """One of the history."""
+def _report(draft: Draft | None) -> dict[str, Any]:
+    """What was told of a plan; of what was applied without one nothing was."""
+    told = models.Report(impact_missing="it is told of plans")
+    if draft is not None:
+        told = models.Report.model_validate(draft.report)
+    return {name: getattr(told, name) for name in models.Report.model_fields}
+
+
+def applied(made: Applied, draft: Draft | None = None) -> models.Changeset:
+    """One of the history; `draft`: the plan behind it, while that is kept."""
     return models.Changeset(
+        **_report(draft),
         id=str(made.revision),
         state="applied",
         root=root_of(made.changes),
@@ -65,7 +73,6 @@ def applied(made: Applied) -> models.Changeset:
         reason=made.reason,
         applied=instant(made.at),
         changes=[change(each) for each in made.changes],
-        impact_missing="it is told of plans",
     )
 
 

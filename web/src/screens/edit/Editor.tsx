@@ -8,12 +8,25 @@ import { api, body } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { Changeset } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
+import { Filter } from "../../kit/Filter";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
 import { short } from "../../text/quantity";
-import { type Clash, type Document, changed, leftOut, merged, nothing, withAmount } from "./document";
+import {
+  AMOUNTS,
+  type Clash,
+  type Document,
+  changed,
+  leftOut,
+  merged,
+  nothing,
+  same,
+  withAmount,
+  withMine,
+} from "./document";
 
-const FIELDS = ["guaranteed", "limit", "lend"] as const;
+/** Rows that are drawn before somebody asks for all. */
+const MOST_ROWS = 60;
 
 export function Editor() {
   const { root: asked, as } = useSearch({ from: "/edit" });
@@ -111,7 +124,17 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
       ) : (
         <Grid base={base} document={mine} edit={edit} />
       )}
-      {clashes.length > 0 && <Clashes clashes={clashes} />}
+      {clashes.length > 0 && (
+        <Clashes
+          clashes={clashes}
+          document={mine}
+          take={(clash) => {
+            edit(withMine(mine, clash));
+            setClashes(clashes.filter((each) => each !== clash));
+            setGeneration(generation + 1);
+          }}
+        />
+      )}
       {plan.error && <Trouble error={plan.error} />}
       {plan.data && !plan.data.id && <p role="status">It is so already: there is nothing to apply.</p>}
       {left.length > 0 && (
@@ -142,25 +165,62 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
   );
 }
 
-function Clashes({ clashes }: { clashes: readonly Clash[] }) {
+interface ClashesProps {
+  clashes: readonly Clash[];
+  document: Document;
+  take: (clash: Clash) => void;
+}
+
+function Clashes({ clashes, document, take }: ClashesProps) {
   return (
     <div className="trouble" role="alert">
       <p>
-        <strong>Somebody has changed the same meanwhile.</strong> Theirs is shown above; write yours again where it
-        should hold.
+        <strong>Somebody has changed the same meanwhile.</strong> Theirs stands above, with all else that you changed.
       </p>
-      <ul>
-        {clashes.map((clash) => (
-          <li key={clash.path + clash.key}>
-            <code>
-              {clash.path} {clash.key}
-            </code>
-            : yours was <code>{JSON.stringify(clash.mine)}</code>, theirs is <code>{JSON.stringify(clash.theirs)}</code>
-          </li>
-        ))}
-      </ul>
+      <table className="plain">
+        <thead>
+          <tr>
+            {["queue", "what", "was", "theirs", "yours"].map((title) => (
+              <th key={title} scope="col">
+                {title}
+              </th>
+            ))}
+            <td />
+          </tr>
+        </thead>
+        <tbody>
+          {clashes.map((clash) => (
+            <tr key={clash.path + clash.key + clash.at?.index + clash.at?.field}>
+              <th scope="row">{clash.path}</th>
+              <td>
+                {clash.at
+                  ? `${clash.at.field} ${short(document.queues[clash.path]?.quota?.[clash.at.index]?.resource ?? "")}`
+                  : clash.key}
+              </td>
+              {[clash.was, clash.theirs, clash.mine].map((value, index) => (
+                <td key={index}>{stated(value)}</td>
+              ))}
+              <td>
+                <button type="button" onClick={() => take(clash)}>
+                  Use mine
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </div>
   );
+}
+
+/** A value of the document, as people write it. */
+function stated(value: unknown): string {
+  if (value === undefined) return "none";
+  if (Array.isArray(value)) return value.map(stated).join("; ");
+  if (typeof value !== "object" || value === null) return String(value);
+  return Object.entries(value)
+    .map(([name, each]) => `${name} ${stated(each)}`)
+    .join(", ");
 }
 
 interface FormProps {
@@ -172,50 +232,71 @@ function Grid({ base, document, edit }: FormProps & { base: Document }) {
   const rows = Object.entries(document.queues).flatMap(([path, stated]) =>
     (stated.quota ?? []).map((row, index) => ({ path, row, index })),
   );
+  const [find, setFind] = useState("");
+  const [all, setAll] = useState(false);
   if (rows.length === 0) return <Empty>No queue here states a quota. Write one as text.</Empty>;
+  const edited = (path: string) => !same(document.queues[path]?.quota, base.queues[path]?.quota);
+  const found = rows.filter(({ path }) => path.includes(find));
+  // What was edited stays in sight.
+  const shown = found.filter(({ path }, at) => all || at < MOST_ROWS || edited(path));
   return (
-    <table className="plain">
-      <thead>
-        <tr>
-          <th scope="col">queue</th>
-          <th scope="col">resource</th>
-          {FIELDS.map((field) => (
-            <th key={field} scope="col">
-              {field}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map(({ path, row, index }) => (
-          <tr key={`${path}${index}`}>
-            <th scope="row">{path}</th>
-            <td title={row.resource}>
-              {short(row.resource)} {row.flavor && <small>{row.flavor}</small>}
-            </td>
-            {FIELDS.map((field) => {
-              const was = base.queues[path]?.quota?.[index]?.[field];
-              const is = row[field];
-              return (
-                <td key={field}>
-                  <input
-                    size={10}
-                    aria-label={`${field} ${row.resource} of ${path}`}
-                    value={is === undefined ? "" : String(is)}
-                    placeholder={field === "lend" ? "all" : "none"}
-                    className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
-                    onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
-                  />
-                  {String(was ?? "") !== String(is ?? "") && (
-                    <small> was {was === undefined ? "none" : String(was)}</small>
-                  )}
-                </td>
-              );
-            })}
+    <>
+      {rows.length > MOST_ROWS && (
+        <p className="row">
+          <Filter label="queue" search value={find} set={setFind} />
+          <span className="soft" role="status">
+            {shown.length} of {rows.length} rows
+          </span>
+          {shown.length < found.length && (
+            <button type="button" onClick={() => setAll(true)}>
+              Show all
+            </button>
+          )}
+        </p>
+      )}
+      <table className="plain">
+        <thead>
+          <tr>
+            <th scope="col">queue</th>
+            <th scope="col">resource</th>
+            {AMOUNTS.map((field) => (
+              <th key={field} scope="col">
+                {field}
+              </th>
+            ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {shown.map(({ path, row, index }) => (
+            <tr key={`${path}${index}`}>
+              <th scope="row">{path}</th>
+              <td title={row.resource}>
+                {short(row.resource)} {row.flavor && <small>{row.flavor}</small>}
+              </td>
+              {AMOUNTS.map((field) => {
+                const was = base.queues[path]?.quota?.[index]?.[field];
+                const is = row[field];
+                return (
+                  <td key={field}>
+                    <input
+                      size={10}
+                      aria-label={`${field} ${row.resource} of ${path}`}
+                      value={is === undefined ? "" : String(is)}
+                      placeholder={field === "lend" ? "all" : "none"}
+                      className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
+                      onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
+                    />
+                    {String(was ?? "") !== String(is ?? "") && (
+                      <small> was {was === undefined ? "none" : String(was)}</small>
+                    )}
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
   );
 }
 

@@ -4,7 +4,7 @@ import { newKey } from "../../api/key";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useRef, useState } from "react";
-import { api, body } from "../../api/client";
+import { Failure, api, body } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { Changeset, Jobs } from "../../api/schema";
 import { Ago } from "../../kit/Ago";
@@ -68,7 +68,7 @@ function Shown({ of }: { of: Changeset }) {
           ))}
         </ul>
       </section>
-      {of.state === "planned" && <Consequences of={of} />}
+      {(of.state === "planned" || of.impact !== null) && <Consequences of={of} />}
       {of.state === "planned" ? <Decide of={of} /> : of.state === "applied" && <Revert of={of} />}
     </>
   );
@@ -77,6 +77,7 @@ function Shown({ of }: { of: Changeset }) {
 function Consequences({ of }: { of: Changeset }) {
   const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
   const evicted = impact?.evicted ?? { count: 0 };
+  const title = of.state === "applied" ? "What was expected" : "What it means";
   const quiet =
     !warnings.length &&
     !overLimit.length &&
@@ -85,9 +86,9 @@ function Consequences({ of }: { of: Changeset }) {
     !evicted.count &&
     !impact?.never.count;
   return (
-    <section className="panel" aria-label="What it means">
+    <section className="panel" aria-label={title}>
       <header className="panel-head">
-        <h2>What it means</h2>
+        <h2>{title}</h2>
         {impact && <small>worked out by the decision itself on cycle {impact.cycle}; no promise</small>}
       </header>
       {of.impactMissing && <p className="trouble">{of.impactMissing}</p>}
@@ -152,6 +153,7 @@ function Several({ of, words }: { of: Required<Jobs> | Jobs; words: string }) {
 
 function Decide({ of }: { of: Changeset }) {
   const [reason, setReason] = useState("");
+  const [typed, setTyped] = useState("");
   const key = useRef(newKey());
   const client = useQueryClient();
   const navigate = useNavigate();
@@ -177,7 +179,9 @@ function Decide({ of }: { of: Changeset }) {
       body<Changeset>(api.POST("/api/v1/changesets/{id}:discard", { params: { path: { id } } } as never) as never),
     onSuccess: () => void navigate({ to: "/edit", search: { root: of.root } }),
   });
-  const lacking = cuts.length > 0 && reason.trim().length < LEAST_REASON;
+  const hit = hurt(of);
+  const lacking = (cuts.length > 0 && reason.trim().length < LEAST_REASON) || (hit !== undefined && typed !== hit);
+  const moved = apply.error instanceof Failure && apply.error.status === 412;
   return (
     <section className="panel" aria-label="Apply">
       <form
@@ -205,14 +209,26 @@ function Decide({ of }: { of: Changeset }) {
             <input value={reason} size={60} onChange={(event) => setReason(event.target.value)} />
           </label>
         </p>
+        {hit !== undefined && (
+          <p>
+            <label>
+              Work that runs in <b>{hit}</b> loses its hold. Type the name of this queue to go on
+              <br />
+              <input value={typed} size={40} onChange={(event) => setTyped(event.target.value.trim())} />
+            </label>
+          </p>
+        )}
         {apply.error && <Trouble error={apply.error} />}
+        {moved && <p>Nothing was applied, and your edit is kept: go on with it on what is there now.</p>}
         {discard.error && <Trouble error={discard.error} />}
         <p className="row">
-          <button type="submit" className="main" disabled={lacking || apply.isPending}>
-            {apply.isPending ? "applying" : "Apply"}
-          </button>
+          {!moved && (
+            <button type="submit" className="main" disabled={lacking || apply.isPending}>
+              {apply.isPending ? "applying" : "Apply"}
+            </button>
+          )}
           <Link to="/edit" search={{ root: of.root }}>
-            Edit again
+            {moved ? "Go on with my edit" : "Edit again"}
           </Link>
           <button type="button" onClick={() => discard.mutate()}>
             Give up
@@ -222,6 +238,12 @@ function Decide({ of }: { of: Changeset }) {
       </form>
     </section>
   );
+}
+
+/** The queue whose running work a plan makes reclaimable, evicts or leaves above its limit; undefined: none. */
+function hurt({ overLimit = [], reclaimable = [], effect, victims }: Changeset): string | undefined {
+  const evicted = effect === "evict" ? victims?.jobs?.[0]?.queue : undefined;
+  return evicted ?? overLimit[0]?.queue ?? reclaimable[0]?.queue;
 }
 
 function Revert({ of }: { of: Changeset }) {

@@ -56,15 +56,29 @@ export function leftOut(base: Document, mine: Document): string[] {
   return Object.keys(base.queues).filter((path) => !(path in mine.queues));
 }
 
+type Amount = "guaranteed" | "limit" | "lend";
+export const AMOUNTS: readonly Amount[] = ["guaranteed", "limit", "lend"];
+
+/** What two people have set to different values. `at`: the amount, where it is one of a quota row. */
 export interface Clash {
   path: string;
   key: string;
+  at?: { index: number; field: Amount };
+  was: unknown;
   mine: unknown;
   theirs: unknown;
 }
 
+/** The document with mine where we clash. */
+export function withMine(document: Document, { path, key, at, mine }: Clash): Document {
+  if (at) return withAmount(document, path, at.index, at.field, mine === undefined ? "" : String(mine));
+  if (key === "") return { ...document, [path]: mine };
+  return { ...document, queues: { ...document.queues, [path]: { ...document.queues[path], [key]: mine } } };
+}
+
 /**
- * My edits of `base` on what is there now. Where both changed the same key of a queue, theirs stays and the clash is told.
+ * My edits of `base` on what is there now. Where both changed the same key of a queue, or the same amount of its quota,
+ * theirs stays and the clash is told.
  */
 export function merged(base: Document, mine: Document, theirs: Document): { document: Document; clashes: Clash[] } {
   const clashes: Clash[] = [];
@@ -75,7 +89,9 @@ export function merged(base: Document, mine: Document, theirs: Document): { docu
     for (const key of new Set([...Object.keys(stated), ...Object.keys(was)])) {
       if (same(stated[key], was[key])) continue;
       if (!same(is[key], was[key]) && !same(is[key], stated[key])) {
-        clashes.push({ path, key, mine: stated[key], theirs: is[key] });
+        const rows = key === "quota" ? mergedRows(path, was.quota, stated.quota, is.quota) : undefined;
+        if (rows) both.quota = rows.quota;
+        clashes.push(...(rows?.clashes ?? [{ path, key, was: was[key], mine: stated[key], theirs: is[key] }]));
       } else if (stated[key] === undefined) delete both[key];
       else both[key] = stated[key];
     }
@@ -85,20 +101,38 @@ export function merged(base: Document, mine: Document, theirs: Document): { docu
   for (const part of PARTS) {
     if (same(mine[part], base[part])) continue;
     if (!same(theirs[part], base[part]) && !same(theirs[part], mine[part])) {
-      clashes.push({ path: part, key: "", mine: mine[part], theirs: theirs[part] });
+      clashes.push({ path: part, key: "", was: base[part], mine: mine[part], theirs: theirs[part] });
     } else document[part] = mine[part];
   }
   return { document, clashes };
 }
 
-/** The document with another amount in a quota row; empty: the row says nothing of it. */
-export function withAmount(
-  document: Document,
+/** Amount by amount, where all three have the same rows in the same order. */
+function mergedRows(
   path: string,
-  index: number,
-  field: "guaranteed" | "limit" | "lend",
-  text: string,
-): Document {
+  was: readonly QuotaRow[] = [],
+  mine: readonly QuotaRow[] = [],
+  theirs: readonly QuotaRow[] = [],
+): { quota: QuotaRow[]; clashes: Clash[] } | undefined {
+  const named = (rows: readonly QuotaRow[]) => rows.map((row) => [row.flavor ?? null, row.resource]);
+  if (!same(named(was), named(mine)) || !same(named(was), named(theirs))) return undefined;
+  const clashes: Clash[] = [];
+  const quota = theirs.map((row, index) => {
+    const made = { ...row };
+    for (const field of AMOUNTS) {
+      const [a, b, c] = [was[index]?.[field], mine[index]?.[field], row[field]];
+      if (same(a, b) || same(b, c)) continue;
+      if (!same(a, c)) clashes.push({ path, key: "quota", at: { index, field }, was: a, mine: b, theirs: c });
+      else if (b === undefined) delete made[field];
+      else made[field] = b;
+    }
+    return made;
+  });
+  return { quota, clashes };
+}
+
+/** The document with another amount in a quota row; empty: the row says nothing of it. */
+export function withAmount(document: Document, path: string, index: number, field: Amount, text: string): Document {
   const quota = (document.queues[path]?.quota ?? []).map((row, at) => {
     if (at !== index) return row;
     const { [field]: _, ...rest } = row;

@@ -6,6 +6,7 @@ import { Chip } from "../../kit/Chip";
 import { CopyAs } from "../../kit/CopyAs";
 import { Title } from "../../kit/Title";
 import { grouped } from "../../text/quantity";
+import { States } from "./States";
 import { path as at, sh } from "../../text/shell";
 
 export function Head({ queue }: { queue: QueueDetail }) {
@@ -34,6 +35,7 @@ export function Head({ queue }: { queue: QueueDetail }) {
         {queue.managedBy && `, managed by ${queue.managedBy}`}
       </span>
       <span className="spring" />
+      <States queue={queue} />
       {queue.may.includes("edit") && (
         <Link to="/edit" search={{ root: queue.path }}>
           Edit quota
