@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Document, type Stated, changed, leftOut, merged, nothing, same, withAmount } from "./document";
+import { type Document, type Stated, changed, leftOut, merged, nothing, same, withAmount, withMine } from "./document";
 
 const tree = (queues: Record<string, Stated>): Document => ({
   apiVersion: "queuer.dev/v1",
@@ -43,6 +43,24 @@ describe("two people's edits", () => {
     const { document, clashes } = merged(BASE, mine, theirs);
     expect(clashes.map(({ path, key }) => [path, key])).toEqual([["root.b", "quota"]]);
     expect(document.queues["root.b"]).toEqual(gpu("12"));
+  });
+
+  it("meet amount by amount, and mine is taken where I say so", () => {
+    const mine = tree({ ...BASE.queues, "root.b": { quota: [{ resource: "gpu", guaranteed: "6", limit: "9" }] } });
+    const theirs = tree({ ...BASE.queues, "root.b": { quota: [{ resource: "gpu", guaranteed: "7", lend: "2" }] } });
+    const { document, clashes } = merged(BASE, mine, theirs);
+    expect(document.queues["root.b"]?.quota).toEqual([{ resource: "gpu", guaranteed: "7", limit: "9", lend: "2" }]);
+    expect(clashes.map(({ at, was, mine, theirs }) => [at?.field, was, theirs, mine])).toEqual([
+      ["guaranteed", "8", "7", "6"],
+    ]);
+    expect(withMine(document, clashes[0]!).queues["root.b"]?.quota?.[0]?.guaranteed).toBe("6");
+  });
+
+  it("are not put together where their rows differ", () => {
+    const mine = tree({ ...BASE.queues, "root.b": { quota: [{ resource: "cpu", limit: "9" }] } });
+    const { document, clashes } = merged(BASE, mine, tree({ ...BASE.queues, "root.b": gpu("7") }));
+    expect(document.queues["root.b"]).toEqual(gpu("7"));
+    expect(withMine(document, clashes[0]!).queues["root.b"]).toEqual(mine.queues["root.b"]);
   });
 
   it("agree where both wrote the same", () => {
