@@ -28,6 +28,21 @@ FEW = 32
 LIVE = "state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"
 """As the index of live jobs has it."""
 _TOKEN = "coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' WHEN 'Queued' THEN 'PendingEvaluation' END)"
+ANY = "*"
+"""Stands for any text, none too, in what names and users are compared with. No index serves that, so that it is looked
+for among live jobs, or among all that are no older than the newest so many.
+"""
+RECENT = 20_000
+_RECENT = """submitted >= coalesce(
+    (SELECT submitted FROM workload ORDER BY submitted DESC OFFSET {} LIMIT 1), '-infinity')"""
+
+
+def _matched(column: str, wanted: str | None) -> dict[str, str | None]:
+    """The condition of a column, and its value."""
+    if wanted is None or ANY not in wanted:
+        return {column: wanted}
+    plain = wanted.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return {f"{column}_like": plain.replace(ANY, "%")}
 
 
 def _below(column: str) -> str:
@@ -40,6 +55,8 @@ _CONDITIONS = {
     "queue": _below("queue"),
     "name": "name = :name",
     "user": "user_name = :user",
+    "name_like": "name LIKE :name_like",
+    "user_like": "user_name LIKE :user_like",
     "tokens": f"{_TOKEN} = ANY(:tokens)",
     "since": "submitted >= :since",
     "until": "submitted < :until",
@@ -91,8 +108,8 @@ _GROUP_KEYS = {By.QUEUE: "queue", By.REASON: _TOKEN, By.STATE: "state", By.USER:
 class Wanted:
     """Which workloads. Nothing given: all whose object is there.
 
-    `namespaces`: of these alone; `queue`: with all below it; `deleted`: jobs that are gone, too; `since`, `until`:
-    submit times in seconds, from and before; `tokens`: live jobs with one of these reasons.
+    `namespaces`: of these alone; `queue`: with all below it; `name`, `user`: `*` is any text; `deleted`: jobs that are
+    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these reasons.
     """
 
     namespaces: Collection[str] | None = None
@@ -119,8 +136,8 @@ class Wanted:
             "namespaces": None if self.namespaces is None else sorted(self.namespaces),
             "namespace": self.namespace,
             "queue": self.queue,
-            "name": self.name,
-            "user": self.user,
+            **_matched("name", self.name),
+            **_matched("user", self.user),
             "tokens": list(self.tokens) or None,
             "since": None if self.since is None else instant(self.since),
             "until": None if self.until is None else instant(self.until),
@@ -136,6 +153,8 @@ class Wanted:
             parts.append(LIVE)
         elif not self.deleted:
             parts.append("deleted_at IS NULL")
+        if not self.live and any(ANY in wanted for wanted in (self.name, self.user) if wanted):
+            parts.append(_RECENT.format(RECENT))
         if self.states:
             words = ", ".join(f"'{state}'" for state in self.states)
             parts.append(f"state IN ({words})")
@@ -212,7 +231,7 @@ def _driver(wanted: Wanted) -> _Driver | None:
     if wanted.namespaces is not None and len(wanted.namespaces) <= FEW:
         keys = "SELECT unnest(CAST(:namespaces AS text[])) AS value"
         return _Driver(column="namespace", keys=keys, condition="namespaces")
-    if wanted.name is not None:
+    if wanted.name is not None and ANY not in wanted.name:
         return _Driver(column="namespace", keys=steps("namespace"), condition="")
     if wanted.queue not in (None, ROOT):
         keys = f"SELECT value FROM ({steps('queue')}) AS known WHERE {_below('value')}"

@@ -112,6 +112,11 @@ async def test_what_is_exported_comes_as_lines(
         ({"sort": "name", "state": "Queued,Running"}, ["u0", "u1", "u2", "u3", "u4", "u5"]),
         ({"sort": "-queue", "user": "bob"}, ["u5", "u3", "u1"]),
         ({"name": "sweep-3"}, ["u3"]),
+        ({"name": "*eep-3"}, ["u3"]),
+        ({"name": "sweep_*"}, []),
+        ({"name": "%*"}, []),
+        ({"user": "*LI*"}, []),
+        ({"user": "*li*", "state": "Queued"}, ["u4", "u2", "u0"]),
     ],
 )
 async def test_filters_and_orders_of_workloads(

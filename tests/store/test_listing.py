@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -42,6 +43,8 @@ CASES = {
     "none": Wanted(namespaces=[], deleted=True),
     "a name": Wanted(name="train-7", deleted=True),
     "no such name": Wanted(name="nothing", deleted=True),
+    "a part of a name that few have": Wanted(name="*ain-899*", deleted=True),
+    "a part of a name that nobody has": Wanted(name="*nothing*", deleted=True),
     "a user": Wanted(user="user7", deleted=True),
     "no such user": Wanted(user="nobody", deleted=True),
 }
@@ -66,7 +69,10 @@ def looked_at(plan: dict[str, Any]) -> float:
     return float(own * plan["Actual Loops"]) + sum(map(looked_at, plan.get("Plans", ())))
 
 
-async def test_no_list_looks_at_more_than_an_eighth_of_the_past(filled: AsyncEngine) -> None:
+async def test_no_list_looks_at_more_than_an_eighth_of_the_past(
+    filled: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "RECENT", 800)
     met = {}
     async with begin(filled) as connection:
         for name, wanted in CASES.items():

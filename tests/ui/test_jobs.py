@@ -67,6 +67,16 @@ def test_a_hold_is_asked_for_with_its_reason_and_answered(page: Page, waiting: W
     expect(page.get_by_text("done: released")).to_be_visible(timeout=10_000)
 
 
+def test_a_queue_that_is_not_there_is_a_filter_that_nothing_matches(page: Page, waiting: Waiting) -> None:
+    page.goto(f"/jobs?queue={waiting.queue}x")
+    jobs = page.get_by_role("region", name="Jobs")
+    expect(jobs).to_contain_text(f"did you mean {waiting.queue}")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    jobs.get_by_role("button", name="Leave the queue out").click()
+    expect(jobs.get_by_role("row").nth(1)).to_be_visible()
+    assert page.url.endswith("/jobs")
+
+
 def test_the_address_shows_the_same_elsewhere(
     chromium: Browser, demo: Site, page: Page, waiting: Waiting
 ) -> None:

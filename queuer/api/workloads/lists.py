@@ -49,6 +49,7 @@ _KEYS: dict[Order, Callable[[StoredWorkload], Any]] = {
 }
 _KINDS: dict[Order, type] = {Order.SUBMITTED: float, Order.PRIORITY: int}
 """Of keys; others are texts."""
+_PATTERN = f"`*` stands for any text; it is looked for among live jobs, or the newest {listing.RECENT:,}."
 
 
 @router.get("/workloads", response_model=models.WorkloadList)
@@ -60,8 +61,8 @@ async def list_workloads(
     *,
     queue: QueueAndBelow = None,
     namespace: Annotated[str | None, Query(max_length=253)] = None,
-    name: Annotated[str | None, Query(max_length=253)] = None,
-    user: Annotated[str | None, Query(max_length=1024)] = None,
+    name: Annotated[str | None, Query(max_length=253, description=_PATTERN)] = None,
+    user: Annotated[str | None, Query(max_length=1024, description=_PATTERN)] = None,
     state: Annotated[str | None, Query(description="Comma-separated states.")] = None,
     reason: Annotated[str | None, Query(description="Comma-separated reason tokens.")] = None,
     since: Annotated[Instant | None, Query(description="Submitted then or later.")] = None,

@@ -89,13 +89,21 @@ export const fairShare = (root: string) =>
     queryFn: ({ signal }) => body(api.GET("/api/v1/fair-share", { params: { query: { root } }, signal })),
   });
 
+/** What is typed of a name is meant as a part of it, unless it says otherwise with a `*` of its own. */
+const part = (text: string | undefined) => (!text || text.includes("*") ? text : `*${text}*`);
+
+/** The filter as the API takes it. */
+export function wanted({ name, user, ...filter }: JobFilter): JobFilter {
+  return { ...filter, ...(name && { name: part(name) }), ...(user && { user: part(user) }) } as JobFilter;
+}
+
 export const jobs = (filter: JobFilter) =>
   infiniteQueryOptions({
     queryKey: ["workloads", "list", filter],
     queryFn: ({ signal, pageParam }) =>
       body(
         api.GET("/api/v1/workloads", {
-          params: { query: { limit: 200, ...filter, ...(pageParam && { cursor: pageParam }) } as never },
+          params: { query: { limit: 200, ...wanted(filter), ...(pageParam && { cursor: pageParam }) } as never },
           signal,
         }),
       ),
@@ -109,7 +117,10 @@ export const jobGroups = (filter: JobFilter, by: string) =>
     queryKey: ["workloads", "groups", filter, by],
     queryFn: ({ signal }) =>
       body(
-        api.GET("/api/v1/workloads", { params: { query: { limit: 200, ...filter, groupBy: by } as never }, signal }),
+        api.GET("/api/v1/workloads", {
+          params: { query: { limit: 200, ...wanted(filter), groupBy: by } as never },
+          signal,
+        }),
       ),
     placeholderData: keepPreviousData,
   });

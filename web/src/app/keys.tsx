@@ -3,6 +3,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { Fragment, useEffect, useRef, useState } from "react";
 import { Dialog } from "../kit/Dialog";
+import { focusRows } from "../kit/Table";
 import { setPreferences, usePreferences } from "./preferences";
 import { SCREENS } from "./Shell";
 
@@ -19,7 +20,9 @@ export function useKeys() {
       const screen = SCREENS.find((each) => each.key === event.key);
       if (Date.now() - begun.current < CHORD_MS && screen) void navigate({ to: screen.path });
       else if (event.key === "?") setOpen(true);
-      else if (event.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
+      else if (event.key === "j" || event.key === "k") {
+        if (!focusRows()) return;
+      } else if (event.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
       else {
         begun.current = event.key === "g" ? Date.now() : 0;
         return;
@@ -51,9 +54,9 @@ export function Help({ close }: { close: () => void }) {
               <Key key={screen.path} keys={["g", screen.key]} means={screen.title} />
             ))}
             <Key keys={["/"]} means="search on this screen" />
-            <Key keys={["j", "k", "↵"]} means="next and previous row, open it" />
+            <Key keys={["j", "k", "↵"]} means="to the rows; next and previous row, open it" />
             <Key keys={["Space"]} means="mark a job of a list" />
-            <Key keys={["Esc"]} means="close" />
+            <Key keys={["Esc"]} means="close, leave a field, mark none" />
           </dl>
           <p>
             <label>

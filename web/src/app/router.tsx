@@ -81,12 +81,16 @@ const routes = [
   createRoute({ getParentRoute: () => root, path: "/me", component: Me }),
 ] as const;
 
+const stringify = stringifySearchWith(String);
+
 export const router = createRouter({
   routeTree: root.addChildren(routes),
   defaultPreload: false,
   scrollRestoration: true,
   parseSearch: parseSearchWith((text) => text),
-  stringifySearch: stringifySearchWith(String),
+  // A parameter that says nothing is left out.
+  stringifySearch: (search) =>
+    stringify(Object.fromEntries(Object.entries(search).filter(([, value]) => value !== ""))),
 });
 
 declare module "@tanstack/react-router" {

@@ -34,8 +34,8 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
     width: "minmax(24ch, 5fr)",
     cell: (job) =>
       job.reason && (
-        <span title={job.reason.text}>
-          <Chip word={job.reason.verdict} /> {job.reason.text}
+        <span title={`${job.reason.token}: ${job.reason.text}`}>
+          <Chip word={job.reason.verdict} /> <b>{job.reason.token}</b> {job.reason.text}
         </span>
       ),
   },

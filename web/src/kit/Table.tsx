@@ -35,6 +35,19 @@ interface Props<Row> {
 }
 
 const ROW = 30;
+const GAP_PX = 12;
+
+/** Of each address whose row was opened: where one was, for when one comes back. */
+const left = new Map<string, string>();
+
+/** Go to the rows of the screen, if it has any. */
+export function focusRows(): boolean {
+  const row = document.querySelector<HTMLElement>(
+    "[role=grid] [data-index][tabindex='0'], [role=treegrid] [tabindex='0']",
+  );
+  row?.focus();
+  return row !== null;
+}
 
 export function Table<Row>({ label, columns, rows, id, open, more, count, marks }: Props<Row>) {
   const frame = useRef<HTMLDivElement>(null);
@@ -60,6 +73,20 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
     virtual.scrollToIndex(next);
     requestAnimationFrame(() => frame.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
   };
+  // Back at rows that were left by opening one: at that one.
+  useEffect(() => {
+    const key = place(label);
+    const index = shown.findIndex((row) => id(row) === left.get(key));
+    if (index < 0) return;
+    left.delete(key);
+    go(index);
+  }, [shown.length > 0]); // eslint-disable-line react-hooks/exhaustive-deps
+  const enter =
+    open &&
+    ((row: Row) => {
+      left.set(place(label), id(row));
+      open(row);
+    });
   const onRow = (event: KeyboardEvent) =>
     event.target === event.currentTarget.querySelector(`[data-index="${active}"]`) ? shown[active] : undefined;
   const keys = (event: KeyboardEvent) => {
@@ -68,13 +95,15 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
     if (step) go(active + step);
     else if (event.key === "Home") go(0);
     else if (event.key === "End") go(shown.length - 1);
-    else if (event.key === "Enter" && open && row !== undefined) open(row);
+    else if (event.key === "Enter" && enter && row !== undefined) enter(row);
+    else if (event.key === "Escape" && marks?.ids.size) marks.set(new Set());
     else if (event.key === " " && marks && row !== undefined) marks.set(toggled(marks.ids, id(row)));
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
-  const template = [...(marks ? ["24px"] : []), ...columns.map((column) => column.width)].join(" ");
+  const widths = [...(marks ? ["24px"] : []), ...columns.map((column) => column.width)];
+  const layout = { gridTemplateColumns: widths.join(" "), minWidth: narrowest(widths) };
   const allMarked = shown.length > 0 && shown.every((row) => marks?.ids.has(id(row)));
   return (
     <div
@@ -90,7 +119,7 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
         </button>
       )}
       <div ref={frame} className="table-frame" role="grid" aria-label={label} aria-rowcount={count ?? shown.length + 1}>
-        <div className="table-row table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+        <div className="table-row table-head" role="row" aria-rowindex={1} style={layout}>
           {marks && (
             <span role="columnheader">
               <Tick
@@ -118,10 +147,13 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
                 aria-rowindex={item.index + 2}
                 tabIndex={item.index === active ? 0 : -1}
                 onFocus={() => setActive(item.index)}
-                onDoubleClick={() => open?.(row)}
+                onDoubleClick={() => enter?.(row)}
+                onClickCapture={(event) =>
+                  (event.target as HTMLElement).closest("a") && left.set(place(label), id(row))
+                }
                 {...(marks && { "aria-selected": marks.ids.has(id(row)) })}
                 style={{
-                  gridTemplateColumns: template,
+                  ...layout,
                   transform: `translateY(${item.start}px)`,
                   position: "absolute",
                 }}
@@ -144,6 +176,14 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
       </div>
     </div>
   );
+}
+
+const place = (label: string) => `${window.location.pathname}${window.location.search} ${label}`;
+
+/** The least width at which no column leaves the row; narrower frames scroll. */
+function narrowest(widths: readonly string[]): string {
+  const least = widths.map((width) => /^(?:minmax\()?(\d+(?:ch|px))/.exec(width)?.[1] ?? "0px");
+  return `calc(${least.join(" + ")} + ${(widths.length - 1) * GAP_PX + GAP_PX}px)`;
 }
 
 interface CellsProps<Row> {

@@ -6,6 +6,7 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
 import { lacking, may, type Verb } from "../api/rights";
+import { Failure } from "../api/client";
 import type { State, Workload } from "../api/schema";
 import type { View } from "../app/preferences";
 import { Columns } from "../kit/Columns";
@@ -31,7 +32,9 @@ const STATES: readonly State[] = [
 ];
 const COLUMNS = [...JOB_COLUMNS, ...MORE_COLUMNS];
 const USUAL = JOB_COLUMNS.map((column) => column.id);
-const NARROWS = ["queue", "namespace", "name", "user", "reason"] as const;
+const NARROWS = ["name", "user", "queue", "namespace", "reason"] as const;
+/** Of these a part is enough. */
+const PARTS = ["name", "user"];
 
 export function Jobs() {
   const search = useSearch({ from: "/jobs" });
@@ -60,12 +63,21 @@ export function Jobs() {
     ["--reason", search.reason],
   ] as const;
   const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, quoted(value)] : []))].join(" ");
+  const { data: queues } = useQuery({ ...queries.queues(), enabled: false });
+  const known: Partial<Record<string, readonly string[]>> = {
+    queue: queues?.items.map((queue) => queue.path) ?? [],
+    namespace: [...new Set(jobs?.map((job) => job.namespace))],
+    reason: [...new Set(jobs?.flatMap((job) => job.reason?.token ?? []))],
+  };
+  // A queue that is not there is a filter that nothing matches.
+  const unknown = query.error instanceof Failure && query.error.status === 404 ? query.error : undefined;
+  const shownQuery = unknown ? { ...query, error: null, data: [] } : { ...query, data: jobs };
   return (
     <>
       <Title hidden>Jobs</Title>
       <Panel
         title="Jobs"
-        query={{ ...query, data: jobs } as never}
+        query={shownQuery as never}
         tools={
           <>
             <Views now={search as View} go={(view) => void navigate({ search: view })} />
@@ -76,7 +88,7 @@ export function Jobs() {
             />
             <CopyAs
               queuer={command}
-              curl={`/api/v1/workloads?${new URLSearchParams(filter as Record<string, string>)}`}
+              curl={`/api/v1/workloads?${new URLSearchParams(queries.wanted(filter) as Record<string, string>)}`}
             />
           </>
         }
@@ -86,10 +98,12 @@ export function Jobs() {
               <Filter
                 key={name}
                 label={name}
+                hint={PARTS.includes(name) ? "a part is enough; * stands for any text" : ""}
                 value={search[name] ?? ""}
                 set={(value) => set({ [name]: value })}
                 search={index === 0}
                 width="18ch"
+                options={known[name] ?? []}
               />
             ))}
             <span className="choice" role="group" aria-label="States">
@@ -120,7 +134,14 @@ export function Jobs() {
         }
       >
         {() =>
-          by ? (
+          unknown ? (
+            <Empty>
+              {unknown.message}.{" "}
+              <button type="button" onClick={() => set({ queue: "" })}>
+                Leave the queue out
+              </button>
+            </Empty>
+          ) : by ? (
             <JobGroups filter={words} by={by} />
           ) : (
             <>
