@@ -143,7 +143,10 @@ def show(path: QueuePath, *, out: Printer) -> None:
     out.line(f"  access      {settings(queue['access'])}")
     for rule in queue["placement"]:
         out.line(f"  placement   {written(rule)}")
-    out.line(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
+    out.line(
+        f"  jobs        {queue['pendingWorkloads']} waiting, {queue['heldWorkloads']} held, "
+        f"{queue['admittedWorkloads']} admitted"
+    )
     out.line(styled(f"  room        {clean(room)}"))
     rows = [
         [account[key] or ("any" if key == "flavor" else None) for key in _ACCOUNT]

@@ -109,7 +109,7 @@ class Wanted:
     """Which workloads. Nothing given: all whose object is there.
 
     `namespaces`: of these alone; `queue`: with all below it; `name`, `user`: `*` is any text; `deleted`: jobs that are
-    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these reasons.
+    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these.
     """
 
     namespaces: Collection[str] | None = None

@@ -24,6 +24,13 @@ _PLACING = text("""
 """)
 
 
+_MOVES = text("""
+    SELECT floor(extract(epoch FROM started_at) / :step) * :step AS at, sum(admitted) AS admitted,
+        sum(evicted) AS evicted
+    FROM cycle WHERE started_at >= :since AND (admitted > 0 OR evicted > 0) GROUP BY 1
+""")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
     """How many jobs, and since when the first of them."""
@@ -35,6 +42,12 @@ class Stuck:
 async def states(connection: AsyncConnection) -> dict[State, int]:
     """Workloads that have not ended, by state."""
     return {State(row.state): row.jobs for row in await connection.execute(_STATES)}
+
+
+async def moves(connection: AsyncConnection, *, since: float, step: int) -> dict[float, tuple[int, int]]:
+    """How many were admitted and evicted, by the start of each step of so many seconds in which somebody was."""
+    rows = await connection.execute(_MOVES, {"since": instant(since), "step": step})
+    return {float(row.at): (int(row.admitted), int(row.evicted)) for row in rows}
 
 
 async def waiting_since(connection: AsyncConnection, before: float) -> Stuck:

@@ -72,14 +72,15 @@ class QueueView:
     """A queue with its amounts; counts are of workloads in its subtree.
 
     `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
-    `impossible`. `admissible`: what those ask for that wait for room alone, by resource; `since`: since when the first
-    of them does.
+    `impossible`, and those on hold, which are `held`. `admissible`: what those ask for that wait for room alone, by
+    resource; `since`: since when the first of them does.
     """
 
     queue: Queue
     amounts: tuple[Amounts, ...]
     waiting: int
     impossible: int
+    held: int
     admitted: int
     oldest: float | None
     admissible: Mapping[str, int]
@@ -116,7 +117,7 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     runs = (await connection.execute(_ADMITTED)).all()
     capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
     used = _used(tree, held)
-    pending = _rolled(tree, _asked(group for group in waits if not group.impossible))
+    pending = _rolled(tree, _asked(group for group in waits if group.demand))
     lacking = _rolled(tree, _asked(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
@@ -133,10 +134,11 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
                 _amounts(book, queue, account, used=used, pending=pending, lent=lent, promised=promised)
                 for account in accounts[queue.path]
             ),
-            waiting=sum(group.jobs for group in below if not group.impossible),
+            waiting=sum(group.jobs for group in below if group.demand),
             impossible=sum(group.jobs for group in below if group.impossible),
+            held=sum(group.jobs for group in below if not (group.demand or group.impossible)),
             admitted=sum(row.admitted for row in admitted[queue.path]),
-            oldest=min((group.oldest for group in below if not group.impossible), default=None),
+            oldest=min((group.oldest for group in below if group.demand), default=None),
             admissible={resource: n for (_, resource), n in lacking[queue.path].items()},
             since=min((group.since for group in below if group.admissible and group.since), default=None),
         )

@@ -62,6 +62,11 @@ class Group:
     oldest: float
     since: float | None
 
+    @property
+    def demand(self) -> bool:
+        """Whether it is demand: neither on hold nor what can never start."""
+        return not self.impossible and self.token is not Token.ON_HOLD
+
 
 async def groups(connection: AsyncConnection) -> list[Group]:
     """All that waits."""

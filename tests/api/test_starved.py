@@ -30,7 +30,7 @@ def because(token: Token, **params: Any) -> Explanation:
         (because(Token.WAITING_FOR_QUOTA, queue=A), False, True),
         (because(Token.EXCEEDS_MAX_QUOTA), False, False),
         (because(Token.MISCONFIGURED), False, False),
-        (because(Token.ON_HOLD), False, True),
+        (because(Token.ON_HOLD), False, False),
         (None, False, True),
     ],
 )
@@ -44,6 +44,8 @@ async def test_only_admissible_work_starves_its_queue(
     gpus = next((a for a in queue["accounts"] if a["resource"] == GPU), None)
     assert gpus is not None
     assert gpus["starved"] is starved
+    held = told is not None and told.primary.token is Token.ON_HOLD
+    assert (queue["heldWorkloads"], queue["oldestPending"] is not None) == (int(held), counted)
     assert (gpus["pending"], queue["pendingWorkloads"]) == (("16", 1) if counted else ("0", 0))
     assert queue["misconfiguredWorkloads"] == (0 if counted else 1)
     assert (queue["oldestPending"] is not None) is counted

@@ -121,8 +121,10 @@ class Overview(Model):
     attention_total: int
     reasons: list[ReasonGroup]
     at: list[datetime] = Field(
-        description="Starts of the steps of five minutes that `series` has values for."
+        description="Starts of the steps of five minutes that `series` has values for; in others nobody led."
     )
+    admitted: list[int] = Field(description="Gangs that were admitted in each of these steps.")
+    evicted: list[int]
     series: list[Series]
 
 
@@ -148,6 +150,7 @@ class _Told:
 async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
     now, cycle = await lookup.now(connection), await lookup.newest_cycle(connection)
     times, series = await _series(connection, now=now)
+    moved = await summary.moves(connection, since=now - DAY - STEP, step=STEP)
     return _Told(
         attention=[
             *_queues(view),
@@ -163,7 +166,9 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             "oldest_admissible": instant_or_none(view.queues[ROOT].since),
             "capacity": _capacity(view, cycle.unplaceable if cycle else {}),
             "reasons": _reasons(view.waiting),
-            "at": times,
+            "at": [instant(at) for at in times],
+            "admitted": [moved.get(at, (0, 0))[0] for at in times],
+            "evicted": [moved.get(at, (0, 0))[1] for at in times],
             "series": series,
         },
     )
@@ -295,7 +300,7 @@ def _reason(token: Token, idle: bool, groups: list[Group]) -> ReasonGroup:
     )
 
 
-async def _series(connection: AsyncConnection, *, now: float) -> tuple[list[datetime], list[Series]]:
+async def _series(connection: AsyncConnection, *, now: float) -> tuple[list[float], list[Series]]:
     """Averages over five minutes of root's accounts over all flavors."""
     rows = await rollup.history(connection, ROOT, period=Period.MINUTE, since=now - DAY, until=now)
     points = {at: averages(group) for at, group in steps(rows, STEP).items()}
@@ -314,4 +319,4 @@ async def _series(connection: AsyncConnection, *, now: float) -> tuple[list[date
         )
         for name in names
     ]
-    return [instant(at) for at in points], series
+    return list(points), series

@@ -47,7 +47,7 @@ class Account(Model):
 class Queue(Model):
     """A queue with its configuration and its live figures, its own subtree included.
 
-    Jobs that can never start as they are count as `misconfigured` alone, not as pending.
+    Jobs that can never start as they are count as `misconfigured` alone, those on hold as `held`; neither is pending.
     """
 
     path: str
@@ -70,6 +70,7 @@ class Queue(Model):
     accounts: list[Account]
     pending_workloads: int
     misconfigured_workloads: int
+    held_workloads: int
     admitted_workloads: int
     oldest_pending: datetime | None
 

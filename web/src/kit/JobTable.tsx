@@ -42,7 +42,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "queue",
     title: "queue",
-    width: "minmax(16ch, 2fr)",
+    width: "minmax(22ch, 2fr)",
     cell: (job) => (
       <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1}>
         <Path of={job.queue} />

@@ -18,6 +18,10 @@ it("lays what is lent at the end of the unused guarantee, and pending demand bey
   ]);
 });
 
+it("calls nothing own of what nobody is guaranteed", () => {
+  expect(pieces({ ...of, used: 9 })).toEqual([{ kind: "plain", from: 0, to: 9 }]);
+});
+
 it("reaches to what is furthest out", () => {
   expect(reach({ ...of, used: 10, pending: 5, guaranteed: 12, limit: 40 })).toBe(40);
 });

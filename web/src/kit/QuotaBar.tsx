@@ -1,6 +1,7 @@
 /**
  * A queue's amounts on one scale. Own use is solid, what is borrowed hatched, what is lent dotted, pending demand
- * outlined beyond; a thick tick marks the guarantee, a thin one the limit. Told apart without colour, too.
+ * outlined beyond; a thick tick marks the guarantee, a thin one the limit. What is used of a resource that nobody is
+ * guaranteed is neither own nor borrowed: pale, with an edge. Told apart without colour, too.
  */
 
 import { useId } from "react";
@@ -42,7 +43,7 @@ export function reach(of: Amounts): number {
 }
 
 export interface Piece {
-  kind: "own" | "borrowed" | "lent" | "pending";
+  kind: "own" | "plain" | "borrowed" | "lent" | "pending";
   from: number;
   to: number;
 }
@@ -52,7 +53,7 @@ export function pieces(of: Amounts): Piece[] {
   const own = of.used - of.borrowed;
   const lentFrom = Math.max(own, of.guaranteed - of.lent);
   const all: Piece[] = [
-    { kind: "own", from: 0, to: own },
+    { kind: of.guaranteed > 0 || of.borrowed > 0 ? "own" : "plain", from: 0, to: own },
     { kind: "borrowed", from: own, to: of.used },
     { kind: "lent", from: lentFrom, to: Math.max(lentFrom, of.guaranteed) },
   ];
@@ -109,9 +110,9 @@ export function QuotaBar({ account, scale }: { account: Account; scale?: number 
 export function BarLegend() {
   return (
     <p className="legend" aria-hidden="true">
-      <i className="key key-own" /> own <i className="key key-borrowed" /> borrowed <i className="key key-lent" /> lent{" "}
-      <i className="key key-pending" /> pending <i className="key key-guaranteed" /> guaranteed{" "}
-      <i className="key key-limit" /> limit
+      <i className="key key-own" /> own <i className="key key-plain" /> used, none guaranteed{" "}
+      <i className="key key-borrowed" /> borrowed <i className="key key-lent" /> lent <i className="key key-pending" />{" "}
+      pending <i className="key key-guaranteed" /> guaranteed <i className="key key-limit" /> limit
     </p>
   );
 }

@@ -5,6 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
+import { HOPELESS } from "../text/reasons";
 import type { AttentionItem, Overview as Answer, ReasonGroup } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
@@ -12,13 +13,15 @@ import { Command, CopyAs } from "../kit/CopyAs";
 import { Icicle, type Measure } from "../kit/Icicle";
 import { Empty, Panel } from "../kit/Panel";
 import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
-import { type Line, Series } from "../kit/Series";
+import { type Line, Series, type Ticks } from "../kit/Series";
 import { Title } from "../kit/Title";
 import { decided } from "../text/decided";
 import { amount, grouped, short, told } from "../text/quantity";
 
 const DAY_SECONDS = 86_400;
 const LEAST_SECONDS = 900;
+/** Of the figures of the last day. */
+const STEP_SECONDS = 300;
 /** As many as leave the rest of the screen in sight. */
 const MOST_NEEDY = 8;
 
@@ -149,14 +152,7 @@ function worse(one: AttentionItem, other: AttentionItem): number {
 function Needy({ item }: { item: AttentionItem }) {
   return (
     <li>
-      <Chip word={item.severity} />{" "}
-      {item.ref ? (
-        <Link to="/queues/$path" params={{ path: item.ref }}>
-          {item.text}
-        </Link>
-      ) : (
-        item.text
-      )}{" "}
+      <Chip word={item.severity} /> <About item={item} />{" "}
       {item.since && (
         <small className="soft">
           <Ago at={item.since} />
@@ -164,6 +160,24 @@ function Needy({ item }: { item: AttentionItem }) {
       )}
     </li>
   );
+}
+
+/** What it says, as a link to the queue, the jobs or the nodes that it is about. */
+function About({ item }: { item: AttentionItem }) {
+  if (item.ref)
+    return (
+      <Link to="/queues/$path" params={{ path: item.ref }}>
+        {item.text}
+      </Link>
+    );
+  if (item.kind === "misconfigured")
+    return (
+      <Link to="/jobs" search={{ reason: HOPELESS }}>
+        {item.text}
+      </Link>
+    );
+  if (item.kind === "nodesOut") return <Link to="/topology">{item.text}</Link>;
+  return item.text;
 }
 
 function FirstSteps({ data }: { data: Answer }) {
@@ -278,6 +292,13 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
         : [],
     [series],
   );
+  const ticks = useMemo<Ticks[]>(
+    () => [
+      { label: "admitted ▲", values: data.admitted, colour: "--good", edge: "bottom" },
+      { label: "evicted ▼", values: data.evicted, colour: "--bad", edge: "top" },
+    ],
+    [data.admitted, data.evicted],
+  );
   if (!series || data.at.length === 0)
     return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
   const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000;
@@ -286,6 +307,8 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
       label={`${short(resource)} used, guaranteed and pending over the last day`}
       at={data.at}
       lines={lines}
+      ticks={ticks}
+      step={STEP_SECONDS}
       seconds={Math.min(DAY_SECONDS, Math.max(LEAST_SECONDS, age))}
     />
   );

@@ -7,6 +7,7 @@ import { CopyAs } from "../../kit/CopyAs";
 import { Title } from "../../kit/Title";
 import { grouped } from "../../text/quantity";
 import { States } from "./States";
+import { HOPELESS } from "../../text/reasons";
 import { path as at, sh } from "../../text/shell";
 
 export function Head({ queue }: { queue: QueueDetail }) {
@@ -31,7 +32,16 @@ export function Head({ queue }: { queue: QueueDetail }) {
       <Chip word={queue.effectiveState} />
       <span className="soft">
         {grouped(queue.admittedWorkloads)} admitted, {grouped(queue.pendingWorkloads)} pending
-        {queue.misconfiguredWorkloads > 0 && `, ${queue.misconfiguredWorkloads} can never start`}; weight {queue.weight}
+        {queue.heldWorkloads > 0 && `, ${grouped(queue.heldWorkloads)} held`}
+        {queue.misconfiguredWorkloads > 0 && (
+          <>
+            ,{" "}
+            <Link to="/jobs" search={{ queue: queue.path, reason: HOPELESS }}>
+              {grouped(queue.misconfiguredWorkloads)} can never start
+            </Link>
+          </>
+        )}
+        ; weight {queue.weight}
         {queue.managedBy && `, managed by ${queue.managedBy}`}
       </span>
       <span className="spring" />

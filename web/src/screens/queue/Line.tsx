@@ -4,7 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../../api/queries";
-import type { InLine, Others } from "../../api/schema";
+import type { InLine, Others, Reason } from "../../api/schema";
 import { Chip } from "../../kit/Chip";
 import { Answer, Empty } from "../../kit/Panel";
 import { demand } from "../../text/quantity";
@@ -18,15 +18,20 @@ export function Line({ path }: { path: string }) {
         items?.length ? (
           <>
             <p className="soft">In the order of the last cycle.</p>
-            <ol className="list">
-              {items.map((item) =>
-                "gangs" in item ? (
-                  <Strangers key={`o${item.first}`} of={item} />
-                ) : (
-                  <Known key={item.workload.uid} of={item} />
-                ),
-              )}
-            </ol>
+            {runs(items).map((run) => (
+              <section key={keyOf(run.items[0]!)}>
+                {run.reason && (
+                  <p className="run">
+                    <Chip word={run.reason.verdict} /> <b>{run.reason.token}</b> {run.reason.text}
+                  </p>
+                )}
+                <ol className="list">
+                  {run.items.map((item) =>
+                    "gangs" in item ? <Strangers key={keyOf(item)} of={item} /> : <Known key={keyOf(item)} of={item} />,
+                  )}
+                </ol>
+              </section>
+            ))}
             {query.hasNextPage && (
               <button type="button" onClick={() => void query.fetchNextPage()}>
                 More
@@ -41,6 +46,27 @@ export function Line({ path }: { path: string }) {
   );
 }
 
+type Item = InLine | Others;
+
+const keyOf = (item: Item) => ("gangs" in item ? `o${item.first}` : item.workload.uid);
+
+interface Run {
+  reason: Reason | null;
+  items: Item[];
+}
+
+/** Neighbours that wait for the same: the sentence is said once, above them. */
+function runs(items: readonly Item[]): Run[] {
+  const found: Run[] = [];
+  for (const item of items) {
+    const reason = "gangs" in item ? null : item.workload.reason;
+    const last = found.at(-1);
+    if (last && last.reason?.text === reason?.text && last.reason?.token === reason?.token) last.items.push(item);
+    else found.push({ reason, items: [item] });
+  }
+  return found;
+}
+
 function Known({ of: { rank, workload } }: { of: InLine }) {
   return (
     <li>
@@ -50,12 +76,7 @@ function Known({ of: { rank, workload } }: { of: InLine }) {
       </Link>{" "}
       <small>
         {workload.namespace} · {demand(workload.demand)}
-      </small>{" "}
-      {workload.reason && (
-        <>
-          <Chip word={workload.reason.verdict} /> {workload.reason.text}
-        </>
-      )}
+      </small>
     </li>
   );
 }

@@ -44,7 +44,7 @@ export function Past({ path }: { path: string }) {
           if (!resource) return <Empty>No cycle of this time has recorded anything here.</Empty>;
           return (
             <>
-              <Graph points={data.points} resource={resource} seconds={seconds} />
+              <Graph points={data.points} resource={resource} seconds={seconds} step={data.stepSeconds} />
               <p className="soft">
                 {grouped(data.waits.started)} jobs started
                 {data.waits.p50Seconds !== null && `; half of them within ${span(data.waits.p50Seconds)}`}
@@ -60,7 +60,17 @@ export function Past({ path }: { path: string }) {
 
 type Points = Awaited<ReturnType<NonNullable<ReturnType<typeof queries.history>["queryFn"]>>>["points"];
 
-function Graph({ points, resource, seconds }: { points: Points; resource: string; seconds: number }) {
+function Graph({
+  points,
+  resource,
+  seconds,
+  step,
+}: {
+  points: Points;
+  resource: string;
+  seconds: number;
+  step: number;
+}) {
   const { at, lines } = useMemo(() => {
     const rows = points.map((point) =>
       point.accounts.find((each) => each.resource === resource && each.flavor === null),
@@ -74,5 +84,13 @@ function Graph({ points, resource, seconds }: { points: Points; resource: string
       ],
     };
   }, [points, resource]);
-  return <Series label={`${short(resource)} used, guaranteed and pending`} at={at} lines={lines} seconds={seconds} />;
+  return (
+    <Series
+      label={`${short(resource)} used, guaranteed and pending`}
+      at={at}
+      lines={lines}
+      seconds={seconds}
+      step={step}
+    />
+  );
 }

@@ -1,0 +1,8 @@
+import { expect, it } from "vitest";
+import { withGaps } from "./gaps";
+
+it("draws nothing where nothing was recorded, and each moment for as long as it lasts", () => {
+  const { times, rows } = withGaps([0, 300, 1200], [[1, 2, 3]], 300);
+  expect(times).toEqual([0, 300, 600, 601, 1200, 1500]);
+  expect(rows).toEqual([[1, 2, 2, null, 3, 3]]);
+});

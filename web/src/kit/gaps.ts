@@ -1,0 +1,23 @@
+type Row = (number | null)[];
+
+/** Each moment lasts its step; between it and a later one of which nothing was recorded there is nothing. */
+export function withGaps(
+  moments: readonly number[],
+  values: readonly (readonly number[])[],
+  step: number,
+): { times: number[]; rows: Row[] } {
+  const times: number[] = [];
+  const rows: Row[] = values.map(() => []);
+  moments.forEach((moment, at) => {
+    times.push(moment);
+    rows.forEach((row, line) => row.push(values[line]?.[at] ?? null));
+    const next = moments[at + 1];
+    if (next !== undefined && next - moment < 1.5 * step) return;
+    times.push(moment + step);
+    rows.forEach((row, line) => row.push(values[line]?.[at] ?? null));
+    if (next === undefined) return;
+    times.push(moment + step + 1);
+    rows.forEach((row) => row.push(null));
+  });
+  return { times, rows };
+}
