@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from queuer.cli.arguments import Namespace
 from queuer.cli.client import Client
-from queuer.cli.jobs import find, reference
+from queuer.cli.jobs import find
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Column, Printer, View, printed, say
 
@@ -42,22 +41,6 @@ def audit(
         say("there are older ones; narrow with --target, --actor, or raise --limit")
 
 
-def _about(entry: Mapping[str, Any]) -> str:
-    """A job as other verbs call it, the queues, or what a request was for."""
-    detail = entry["detail"]
-    if detail.get("kind"):
-        return f"{reference(detail)} -n {detail['namespace']}"
-    if detail.get("path"):
-        return f"{detail['method']} {detail['path']}"
-    return ", ".join(entry["queues"])
-
-
-def _reason(entry: Mapping[str, Any]) -> str:
-    """Of a refusal the right that was missing."""
-    right = entry["detail"].get("right")
-    return f"{entry['actor']} may not {right}" if right else entry["reason"]
-
-
 _VIEW = View(
     name=lambda entry: str(entry["id"]),
     columns=[
@@ -68,10 +51,10 @@ _VIEW = View(
         ),
         Column(title="ACTOR", of=lambda entry: entry["actor"]),
         Column(title="ACTION", of=lambda entry: entry["action"]),
-        Column(title="ABOUT", of=_about),
+        Column(title="WHAT", of=lambda entry: entry["text"]),
         Column(title="REVISION", of=lambda entry: entry["revision"], right=True),
         Column(title="ID", of=lambda entry: entry["id"], right=True, wide=True),
         Column(title="SOURCE", of=lambda entry: entry["source"], wide=True),
-        Column(title="REASON", of=_reason),
+        Column(title="REASON", of=lambda entry: entry["reason"]),
     ],
 )

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client, CommandFailed
-from queuer.cli.jobs import moment
+from queuer.cli.jobs import moment, reference
 from queuer.cli.output import Column, Printer, View, age, printed, say
+from queuer.domain.figures import devices
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
 Number = Annotated[int, typer.Argument(help="Its number.", min=0)]
@@ -43,8 +44,11 @@ def show(number: Number, *, out: Printer) -> None:
         out.answer(found, names=[str(found["id"])])
         return
     for name, value in {**found, **found["stats"]}.items():
-        if name != "stats":
+        if name not in ("stats", "decisions"):
             out.line(f"{name:<14}{value}")
+    if found["decisions"]:
+        out.line("")
+        out.entries(_DECISIONS, found["decisions"])
 
 
 @cycles_app.command("replay")
@@ -76,6 +80,17 @@ def replay(
         )
     if out.for_people:
         say(f"cycle {found['cycle']}: the same plan, in {found['seconds']} s")
+
+
+_DECISIONS = View(
+    name=lambda each: reference(each),
+    columns=[
+        Column(title="JOB", of=lambda each: f"{reference(each)} -n {each['namespace']}"),
+        Column(title="QUEUE", of=lambda each: each["queue"]),
+        Column(title="ASKS", of=lambda each: devices(each["amounts"])),
+        Column(title="WHAT", of=lambda each: each["text"]),
+    ],
+)
 
 
 def _view(now: datetime) -> View:

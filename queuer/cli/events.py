@@ -9,13 +9,10 @@ import typer
 
 from queuer.cli.arguments import InQueue, Namespace, Watch
 from queuer.cli.client import Client
-from queuer.cli.jobs import find
+from queuer.cli.jobs import find, reference
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, printed, written
+from queuer.cli.output import Column, Printer, View, printed
 from queuer.cli.watching import looks, refuse_documents
-
-_TOLD = ("from", "to", "state")
-"""What the column STEP says already."""
 
 
 @printed
@@ -67,16 +64,16 @@ def _news(client: Client, asked: Mapping[str, str | None], after: int, out: Prin
         after = page["next"]
 
 
-def _step(event: Mapping[str, Any]) -> str:
-    data = event["data"]
-    if data.get("to"):
-        return f"{data['from']} -> {data['to']}" if data.get("from") else str(data["to"])
-    return str(data.get("state", ""))
+def _job(event: Mapping[str, Any]) -> str:
+    """As other verbs call it, with its namespace."""
+    job = event["job"]
+    return f"{reference(job)} -n {job['namespace']}" if job else ""
 
 
-def _more(event: Mapping[str, Any]) -> str:
+def _why(event: Mapping[str, Any]) -> str:
+    """Whom or what it comes from."""
     data = event["data"]
-    return ", ".join(f"{key} {written(value)}" for key, value in data.items() if key not in _TOLD and value)
+    return data.get("by") or (f"cycle {data['cycle']}" if data.get("cycle") is not None else "")
 
 
 _VIEW = View(
@@ -89,9 +86,10 @@ _VIEW = View(
         ),
         Column(title="TYPE", of=lambda event: event["type"]),
         Column(title="QUEUE", of=lambda event: event["queue"]),
-        Column(title="STEP", of=_step),
+        Column(title="JOB", of=_job),
+        Column(title="BY", of=_why),
         Column(title="ID", of=lambda event: event["id"], right=True, wide=True),
         Column(title="UID", of=lambda event: event["uid"], wide=True),
-        Column(title="MORE", of=_more),
+        Column(title="WHAT", of=lambda event: event["text"]),
     ],
 )

@@ -10,12 +10,15 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.store.changeset import Change, changes_of
+
 SCAN = 10_000
 """Rows that one page looks at, at most."""
 _LAST = 2**63 - 1
 
 # An entry is about the queues that its changeset changes, or about the one that its detail names. Who administers
-# queues sees the entries about these alone: flavors, repairs and refusals are for who may read the whole audit.
+# queues sees what an entry says of these, of those below them and of those above, by which they are bound; flavors,
+# repairs and refusals are for who may read the whole audit.
 _PAGE = text("""
     WITH seen AS MATERIALIZED (
         SELECT a.*, c.changes FROM audit a LEFT JOIN changeset c USING (revision)
@@ -24,16 +27,18 @@ _PAGE = text("""
             AND a.at < coalesce(CAST(:until AS timestamptz), 'infinity')
         ORDER BY a.id DESC LIMIT :scan
     ), told AS (
-        SELECT id, s.at, s.actor, s.source, s.action, s.reason, s.revision, s.detail, about.queues
+        SELECT id, s.at, s.actor, s.source, s.action, s.reason, s.revision, s.detail, about.queues, about.changes
         FROM seen s CROSS JOIN LATERAL (
             SELECT coalesce(array_agg(name) FILTER (WHERE queue), '{}') AS queues,
-                   bool_and(queue AND EXISTS (SELECT FROM unnest(CAST(:paths AS text[])) AS p
-                       WHERE name = p OR starts_with(name, p || '.'))) AS own
-            FROM (SELECT ch->>'name' AS name, ch->>'kind' = 'queue' AS queue
+                   coalesce(jsonb_agg(change) FILTER (WHERE change IS NOT NULL), '[]') AS changes
+            FROM (SELECT ch->>'name' AS name, ch->>'kind' = 'queue' AS queue, ch AS change
                       FROM jsonb_array_elements(coalesce(s.changes, '[]')) AS ch
-                  UNION ALL SELECT s.detail->>'queue', true WHERE s.detail ? 'queue') AS object
+                  UNION ALL SELECT s.detail->>'queue', true, NULL WHERE s.detail ? 'queue') AS object
+            WHERE CAST(:paths AS text[]) IS NULL OR queue AND EXISTS (
+                SELECT FROM unnest(CAST(:paths AS text[])) AS p
+                WHERE name = p OR starts_with(name, p || '.') OR (change IS NOT NULL AND starts_with(p, name || '.')))
         ) AS about
-        WHERE (CAST(:paths AS text[]) IS NULL OR about.own)
+        WHERE (CAST(:paths AS text[]) IS NULL OR about.queues <> '{}')
           AND (CAST(:target AS text) IS NULL OR s.detail->>'uid' = :target
               OR EXISTS (SELECT FROM unnest(about.queues) AS q WHERE q = :target OR starts_with(q, :target || '.')))
         ORDER BY id DESC LIMIT :count
@@ -44,7 +49,9 @@ _PAGE = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One deed. `queues`: those it is about; `revision`: the configuration that it made; `detail`: JSON values."""
+    """One deed. `queues`: those it is about; `revision`: the configuration that it made, by these `changes`; `detail`:
+    JSON values. What the reader may not see is not among them.
+    """
 
     id: int
     at: float
@@ -54,6 +61,7 @@ class Entry:
     reason: str
     revision: int | None
     queues: tuple[str, ...]
+    changes: tuple[Change, ...]
     detail: Mapping[str, Any]
 
 
@@ -76,8 +84,8 @@ async def page(
     paths: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
-    """`target`: a queue with all below it, or the uid of a job; `paths`: entries about these queues and those below
-    them alone, None = all. A page may be short although `next` says that there is more.
+    """`target`: a queue with all below it, or the uid of a job; `paths`: what is about these queues, those below them,
+    and changes of those above them alone, None = all. A page may be short although `next` says that there is more.
     """
     values = {
         "before": _LAST if before is None else min(before, _LAST),
@@ -100,6 +108,7 @@ async def page(
             reason=row.reason,
             revision=row.revision,
             queues=tuple(sorted(row.queues)),
+            changes=changes_of(row.changes),
             detail=row.detail,
         )
         for row in found

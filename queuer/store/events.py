@@ -73,7 +73,8 @@ def _page(order: str, uid: str) -> TextClause:
               AND s.at < coalesce(CAST(:until AS timestamptz), 'infinity')
             ORDER BY s.id {order} LIMIT :count
         ), looked AS (SELECT count(*) AS rows, {last}(id) AS last FROM seen)
-        SELECT looked.rows, looked.last, told.* FROM looked LEFT JOIN told ON true ORDER BY told.id {order}
+        SELECT looked.rows, looked.last, told.*, w.kind, w.namespace, w.name
+        FROM looked LEFT JOIN told ON true LEFT JOIN workload w USING (uid) ORDER BY told.id {order}
     """)
 
 
@@ -121,10 +122,22 @@ async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a job is called."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events with their ids. `next`: the id to go on from; None = there is nothing more."""
+    """Events with their ids, and the jobs that they are about by uid, while these are kept. `next`: the id to go on
+    from; None = there is nothing more.
+    """
 
     rows: tuple[tuple[int, Event], ...]
+    jobs: Mapping[str, Job]
     next: int | None
 
 
@@ -165,10 +178,11 @@ async def page(
     }
     found = (await connection.execute(_PAGES[after is not None, uid is not None], values)).all()
     rows = [(row.id, _event(row)) for row in found if row.id is not None]
+    jobs = {row.uid: Job(kind=row.kind, namespace=row.namespace, name=row.name) for row in found if row.name}
     if len(rows) > count:
-        return EventPage(rows=tuple(rows[:count]), next=rows[count - 1][0])
+        return EventPage(rows=tuple(rows[:count]), jobs=jobs, next=rows[count - 1][0])
     exhausted = found[0].rows < values["scan"]
-    return EventPage(rows=tuple(rows), next=None if exhausted else found[0].last)
+    return EventPage(rows=tuple(rows), jobs=jobs, next=None if exhausted else found[0].last)
 
 
 def _event(row: Row[Any]) -> Event:

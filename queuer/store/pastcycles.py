@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,31 @@ _PAGE = text(f"""
     ORDER BY id DESC LIMIT :count
 """)
 _ONE = text(f"SELECT {_COLUMNS} FROM cycle WHERE id = :id")
+
+
+# The events of a decision are of the moment in which it was finished, but for rounding.
+_DECISIONS = text("""
+    SELECT e.uid, e.queue, e.data, w.kind, w.namespace, w.name, w.pod_sets
+    FROM cycle c JOIN event e ON e.type = 'workload.state'
+        AND e.at BETWEEN c.finished_at - interval '1 ms' AND c.finished_at + interval '1 ms'
+        AND e.data->>'to' IN ('Admitted', 'Evicting') AND e.data->>'cycle' = CAST(c.id AS text)
+    JOIN workload w USING (uid)
+    WHERE c.id = :id AND (CAST(:namespaces AS text[]) IS NULL OR w.namespace = ANY(:namespaces))
+    ORDER BY e.id LIMIT :count
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A job that a cycle admitted or evicted. `data`: of its event; `pod_sets`: JSON values."""
+
+    uid: str
+    queue: str
+    kind: str
+    namespace: str
+    name: str
+    data: Mapping[str, Any]
+    pod_sets: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +77,15 @@ async def one(connection: AsyncConnection, id: int) -> PastCycle | None:
     """The decision of this number, while it is kept."""
     row = (await connection.execute(_ONE, {"id": id})).one_or_none()
     return None if row is None else _cycle(row)
+
+
+async def decisions(
+    connection: AsyncConnection, id: int, *, namespaces: Collection[str] | None, count: int
+) -> list[Decision]:
+    """Up to `count` of those admitted and evicted, in the order of the decision. `namespaces`: of these alone."""
+    asked = None if namespaces is None else sorted(namespaces)
+    rows = await connection.execute(_DECISIONS, {"id": id, "namespaces": asked, "count": count})
+    return [Decision(**row._mapping) for row in rows]
 
 
 def _cycle(row: Row[Any]) -> PastCycle:

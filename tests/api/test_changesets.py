@@ -70,7 +70,9 @@ async def test_a_plan_is_shown_applied_and_found_again(api: httpx2.AsyncClient, 
     assert (await export(api))["queues"][A]["quota"] == [{"resource": GPU, "guaranteed": "32", "limit": "64"}]
     listed = (await api.get(PATH)).json()
     assert [item["revision"] for item in listed["items"]] == [2, 1]
-    assert (await api.get(f"{PATH}/2")).json() == listed["items"][0]
+    one = (await api.get(f"{PATH}/2")).json()
+    expected = {**listed["items"][0], "impactMissing": done.json()["impactMissing"]}
+    assert one == expected, "with what was told of its plan"
     refused = problem_of(await apply(api, made["id"]), status=409, code="conflict")
     assert "applied as revision 2" in refused["detail"]
 

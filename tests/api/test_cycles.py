@@ -7,13 +7,16 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
+from queuer.api.cycles.routes import READ
 from queuer.solver.stored import encode
-from tests.api.identity import local
+from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
-from tests.api.rows import Author
+from tests.api.rows import GPU, Author
 from tests.api.test_visibility import USERS
 from tests.api.test_why import decided
 from tests.store.support import workload
+
+READERS = Table({"alice": frozenset({reads("team-a"), READ}), "root": frozenset({EVERYTHING})})
 
 
 async def test_decisions_are_paged_newest_first(api: httpx2.AsyncClient, author: Author) -> None:
@@ -25,6 +28,27 @@ async def test_decisions_are_paged_newest_first(api: httpx2.AsyncClient, author:
     assert rest["next"] is None
     assert (await api.get("/api/v1/cycles/2")).json()["id"] == 2
     problem_of(await api.get("/api/v1/cycles/9"), status=404, code="not_found")
+
+
+async def test_a_decision_tells_whom_it_moved_to_who_may_read_of_them(
+    engine: AsyncEngine, database_url: str, author: Author
+) -> None:
+    await author.tree()
+    own = workload("u1", queue="root.research.team-a", namespace="team-a", gpus=2)
+    other = workload("u2", queue="root.research.team-b", namespace="team-b")
+    await author.submit(own, other)
+    await author.cycle(admit=[own, other])
+    await author.cycle()
+    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), READERS))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+
+        async def told(number: int, user: str) -> list[tuple[str, str, str]]:
+            found = (await client.get(f"/api/v1/cycles/{number}", headers={"user": user})).json()
+            return [(each["name"], each["to"], each["amounts"][GPU]) for each in found["decisions"]]
+
+        assert await told(1, "root") == [("u1", "Admitted", "2"), ("u2", "Admitted", "1")]
+        assert await told(1, "alice") == [("u1", "Admitted", "2")]
+        assert await told(2, "root") == []
 
 
 async def test_the_stored_one_is_made_anew(api: httpx2.AsyncClient, author: Author) -> None:

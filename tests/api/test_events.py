@@ -127,7 +127,7 @@ async def test_lines_for_export(shared: httpx2.AsyncClient, path: str) -> None:
 async def test_who_administers_queues_sees_the_audit_of_these(
     shared: httpx2.AsyncClient, author: Author
 ) -> None:
-    """The first changeset touches more than theirs; the second is of team-a alone."""
+    """The first changeset touches more than theirs, and what stands above them; the second is of team-a alone."""
     await author.tree(
         {**TREE, "queues": {"root.research.team-a": {**TREE["queues"]["root.research.team-a"], "weight": 2}}}
     )
@@ -136,8 +136,11 @@ async def test_who_administers_queues_sees_the_audit_of_these(
         return [(item["revision"], len(item["queues"])) for item in body["items"]]
 
     assert seen(await get(shared, "audit", "auditor")) == [(2, 1), (1, 4)]
-    assert seen(await get(shared, "audit", "alice")) == [(2, 1)]
-    assert seen(await get(shared, "audit", "lead")) == [(2, 1)]
+    told = await get(shared, "audit", "alice")
+    assert seen(told) == [(2, 1), (1, 3)]
+    assert told["items"][0]["text"] == "root.research.team-a: weight 1 -> 2"
+    assert "team-b" not in json.dumps(told)
+    assert seen(await get(shared, "audit", "lead")) == [(2, 1), (1, 4)]
     assert seen(await get(shared, "audit?target=root.research.team-b", "auditor")) == [(1, 4)]
     assert seen(await get(shared, "audit?target=root.research.team-b", "alice")) == []
     assert seen(await get(shared, "audit?actor=nobody", "auditor")) == []

@@ -73,7 +73,8 @@ def test_events_go_on_where_the_last_page_ended() -> None:
 
     def event(number: int) -> dict[str, Any]:
         return {"id": number, "at": "2026-11-21T10:00:00Z", "type": "workload.state", "uid": "u1",
-                "queue": "root.a", "data": {"from": "Queued", "to": "Admitted", "cycle": number}}  # fmt: skip
+                "queue": "root.a", "job": {"kind": "Job", "namespace": "a", "name": "train"},
+                "text": f"admitted to r{number}", "data": {"cycle": number}}  # fmt: skip
 
     pages = iter(
         [
@@ -89,8 +90,8 @@ def test_events_go_on_where_the_last_page_ended() -> None:
         return next(pages)
 
     done = run(answer, "events", "-w")
-    assert [line.split()[-1] for line in done.out.splitlines()] == ["MORE", "1", "2", "3", "5"]
-    assert "Queued -> Admitted" in done.out
+    assert [line.split()[-1] for line in done.out.splitlines()] == ["WHAT", "r1", "r2", "r3", "r5"]
+    assert "job/train -n a  cycle 1  admitted to r1" in done.out
     assert asked == [None, "2", "3", "5", "6"]
 
 

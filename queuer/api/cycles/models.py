@@ -13,6 +13,7 @@ from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
+from queuer.domain.workload import State
 
 
 class Answer(StrEnum):
@@ -130,6 +131,25 @@ class Cycle(Model):
     waiting: int
     stats: dict[str, Any] = Field(description="Turns, searches, what the repair was asked, seconds by phase.")
     replayable: bool = Field(description="Whether it is the one that is stored.")
+
+
+class Decision(Model):
+    """A job that a decision admitted or evicted."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    to: State
+    amounts: Amounts
+    text: str
+
+
+class CycleDetail(Cycle):
+    """A decision with the jobs that it moved, of namespaces that the caller may read."""
+
+    decisions: list[Decision] = Field(description="50 at most.")
 
 
 class CycleList(Page):

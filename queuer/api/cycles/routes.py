@@ -8,13 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import Cursor, Fields, Limit, answer, chosen, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
+from queuer.api.live.sentences import of_event
 from queuer.api.words import instant
 from queuer.domain.errors import NotFound
+from queuer.domain.quantity import add, format_resources
 from queuer.solver.stored import StoredCycle, again, difference
 from queuer.store import pastcycles, stored
 from queuer.store.pastcycles import PastCycle
@@ -22,6 +24,8 @@ from queuer.store.pastcycles import PastCycle
 router = APIRouter(prefix=PREFIX, tags=["cycles"])
 READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
 BUNDLE = "application/octet-stream"
+MOST = 50
+"""Jobs of a decision that are told."""
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
@@ -59,13 +63,15 @@ async def list_cycles(
 
 
 @router.get("/cycles/{id}")
-async def get_cycle(snapshot: Snapshot, asker: Asking, id: Number) -> models.Cycle:
-    """One decision."""
+async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: Number) -> models.CycleDetail:
+    """One decision, and whom it admitted and evicted."""
     await asker.require(READ)
     found = await pastcycles.one(snapshot, id)
     if found is None:
         raise NotFound(f"no cycle {id} is kept", hint="queuer cycles lists those that are")
-    return _cycle(found, await stored.newest_number(snapshot))
+    cycle = _cycle(found, await stored.newest_number(snapshot))
+    moved = await pastcycles.decisions(snapshot, id, namespaces=namespaces, count=MOST)
+    return models.CycleDetail(**cycle.model_dump(), decisions=[_decision(each) for each in moved])
 
 
 @router.get("/cycles/{id}/replay")
@@ -109,6 +115,22 @@ def _replayed(number: int, cycle: StoredCycle) -> models.Replay:
     differs = difference(cycle.plan, again(cycle))
     return models.Replay(
         cycle=number, same=not differs, difference=differs, seconds=round(time.perf_counter() - begin, 3)
+    )
+
+
+def _decision(found: pastcycles.Decision) -> models.Decision:
+    amounts: dict[str, int] = {}
+    for pod_set in found.pod_sets:
+        amounts = add(amounts, pod_set["requests"], times=pod_set["count"])
+    return models.Decision(
+        uid=found.uid,
+        kind=found.kind,
+        namespace=found.namespace,
+        name=found.name,
+        queue=found.queue,
+        to=found.data["to"],
+        amounts=format_resources(amounts),
+        text=of_event("workload.state", found.data),
     )
 
 

@@ -1,4 +1,6 @@
-"""Who did what and why. Who may `get audit` sees all of it, who administers queues what is about these alone."""
+"""Who did what and why. Who may `get audit` sees all of it, who administers queues what is about these alone, and
+changes of those above, by which they are bound.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from queuer.api.http.lines import LINES
 from queuer.api.http.lists import Fields, Limit, Page, answer, chosen, queue_of, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
+from queuer.api.live.sentences import of_deed
 from queuer.api.models import Model
 from queuer.api.words import instant
 from queuer.domain.queue import ROOT
@@ -24,13 +27,14 @@ _ALL = Right(verb=Verb.GET, resource=Resource.AUDIT)
 
 
 class AuditEntry(Model):
-    """One deed. `queues`: those it is about; `revision`: of the changeset that it applied."""
+    """One deed. `text`: what was done; `queues`: those it is about; `revision`: of the changeset that it applied."""
 
     id: int
     at: datetime
     actor: str
     source: str
     action: str
+    text: str
     reason: str
     revision: int | None
     queues: list[str]
@@ -92,6 +96,7 @@ async def list_audit(
             actor=row.actor,
             source=row.source,
             action=row.action,
+            text=of_deed(row.action, row.detail, row.changes),
             reason=row.reason,
             revision=row.revision,
             queues=list(row.queues),

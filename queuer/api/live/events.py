@@ -15,6 +15,7 @@ from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lines import LINES
 from queuer.api.http.lists import Fields, Limit, Page, QueueAndBelow, answer, chosen, queue_of, standing
 from queuer.api.http.times import Instant
+from queuer.api.live.sentences import of_event
 from queuer.api.models import Model
 from queuer.api.queues.views import check_queue
 from queuer.api.words import instant
@@ -53,14 +54,26 @@ class EventData(Model):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
 
+class EventJob(Model):
+    """What the job is called."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
 class EventItem(Model):
-    """`type`: `workload.<what>`, `queue.<what>`, …; `uid`: the job it is about."""
+    """`type`: `workload.<what>`, `queue.<what>`, …; `uid`, `job`: the job it is about, its names while it is kept;
+    `text`: what happened.
+    """
 
     id: int
     at: datetime
     type: str
     uid: str | None
+    job: EventJob | None
     queue: str | None
+    text: str
     data: EventData
 
 
@@ -117,10 +130,18 @@ async def list_events(
             at=instant(e.at),
             type=e.type,
             uid=e.uid,
+            job=_job(found.jobs.get(e.uid or "")),
             queue=e.queue,
+            text=of_event(e.type, e.data),
             data=EventData.model_validate(e.data),
         )
         for id, e in found.rows
     ]
     page = EventList(items=items, next=found.next, **await standing(snapshot))
     return answer(request, page, fields=columns, following=page.next, exports=True)
+
+
+def _job(found: events.Job | None) -> EventJob | None:
+    if found is None:
+        return None
+    return EventJob(kind=found.kind, namespace=found.namespace, name=found.name)

@@ -7,7 +7,7 @@ import {
   parseSearchWith,
   stringifySearchWith,
 } from "@tanstack/react-router";
-import { CycleDetail, Cycles } from "../screens/Cycles";
+import { CycleScreen, Cycles } from "../screens/Cycles";
 import { Editor } from "../screens/edit/Editor";
 import { Plan } from "../screens/edit/Plan";
 import { FairShare } from "../screens/FairShare";
@@ -62,7 +62,7 @@ const routes = [
     validateSearch: only("level", "resource", "shape", "find", "job", "fit", "as"),
   }),
   createRoute({ getParentRoute: () => root, path: "/cycles", component: Cycles }),
-  createRoute({ getParentRoute: () => root, path: "/cycles/$id", component: CycleDetail }),
+  createRoute({ getParentRoute: () => root, path: "/cycles/$id", component: CycleScreen }),
   createRoute({ getParentRoute: () => root, path: "/fair-share", component: FairShare, validateSearch: only("root") }),
   createRoute({ getParentRoute: () => root, path: "/edit", component: Editor, validateSearch: only("root", "as") }),
   createRoute({ getParentRoute: () => root, path: "/edit/$id", component: Plan }),

@@ -11,9 +11,27 @@ import { CopyAs } from "../kit/CopyAs";
 import { Answer, Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
-import { grouped } from "../text/quantity";
+import { demand, grouped } from "../text/quantity";
 
 type Cycle = components["schemas"]["Cycle"];
+type CycleDetail = components["schemas"]["CycleDetail"];
+
+/** What CP-SAT did, for who reads the word. */
+const STATUSES: Record<string, string> = {
+  GREEDY: "CP-SAT was not asked: nothing was contested.",
+  OPTIMAL: "CP-SAT was asked, and what it answered is proven best.",
+  FEASIBLE: "CP-SAT was asked; within its time it proved not all of its answer best, or found none.",
+  FAILED: "CP-SAT was late, or its plan was refused: decided again without it.",
+};
+/** Counters of a decision, in words. */
+const FIGURES: Record<string, string> = {
+  turns: "turns that gangs had",
+  searches: "searches for victims",
+  contested: "gangs that the repair was asked to fit in",
+  repaired: "of these fitted in",
+  refused: "gangs that the verifier took out",
+  gap: "distance to the proven best",
+};
 
 const STRIP = 200;
 
@@ -43,7 +61,12 @@ const COLUMNS: readonly Column<Cycle>[] = [
   },
   { id: "age", title: "age", width: "8ch", cell: (cycle) => <Ago at={cycle.finished} /> },
   { id: "trigger", title: "because of", width: "14ch", cell: (cycle) => cycle.trigger },
-  { id: "status", title: "status", width: "12ch", cell: (cycle) => cycle.status },
+  {
+    id: "status",
+    title: "status",
+    width: "12ch",
+    cell: (cycle) => <span title={STATUSES[cycle.status]}>{cycle.status}</span>,
+  },
   { id: "took", title: "took", width: "9ch", number: true, cell: (cycle) => took(seconds(cycle)) },
   { id: "admitted", title: "admitted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.admitted) },
   { id: "evicted", title: "evicted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.evicted) },
@@ -67,6 +90,9 @@ export function Cycles() {
           items?.length ? (
             <>
               <Strip cycles={items} />
+              <p className="soft">
+                A decision that changed nothing is not kept: the numbers have holes, and the newest may be higher.
+              </p>
               <Table
                 label="Cycles"
                 columns={COLUMNS}
@@ -89,28 +115,91 @@ export function Cycles() {
 function Strip({ cycles }: { cycles: readonly Cycle[] }) {
   const shown = cycles.slice(0, STRIP).toReversed();
   const longest = Math.max(...shown.map(seconds), 0.001);
+  const [first, last] = [shown[0], shown.at(-1)];
   return (
-    <div
-      className="strip-plot"
-      role="group"
-      aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}
-    >
-      {shown.map((cycle) => (
-        <Link
-          key={cycle.id}
-          to="/cycles/$id"
-          params={{ id: String(cycle.id) }}
-          tabIndex={-1}
-          className={cycle.evicted ? "evicts" : cycle.admitted ? "admits" : ""}
-          style={{ height: `${Math.max(4, (seconds(cycle) / longest) * 100)}%` }}
-          title={`cycle ${cycle.id}: ${took(seconds(cycle))}, ${cycle.status}, ${cycle.admitted} admitted, ${cycle.evicted} evicted`}
-        />
-      ))}
-    </div>
+    <figure className="series">
+      <figcaption className="legend">
+        up to {took(longest)}; <i className="key key-admits" /> admits <i className="key key-evicts" /> evicts{" "}
+        <i className="key key-neither" /> neither
+      </figcaption>
+      <div
+        className="strip-plot"
+        role="group"
+        aria-label={`Time of the last ${shown.length} cycles, at most ${took(longest)}`}
+      >
+        {shown.map((cycle) => (
+          <Link
+            key={cycle.id}
+            to="/cycles/$id"
+            params={{ id: String(cycle.id) }}
+            tabIndex={-1}
+            className={cycle.evicted ? "evicts" : cycle.admitted ? "admits" : ""}
+            style={{ height: `${Math.max(4, (seconds(cycle) / longest) * 100)}%` }}
+            title={`cycle ${cycle.id}: ${took(seconds(cycle))}, ${cycle.status}, ${cycle.admitted} admitted, ${cycle.evicted} evicted`}
+          />
+        ))}
+      </div>
+      {first && last && (
+        <div className="row strip-ends">
+          <small>
+            <Ago at={first.finished} suffix=" ago" />
+          </small>
+          <span className="spring" />
+          <small>
+            <Ago at={last.finished} suffix=" ago" />
+          </small>
+        </div>
+      )}
+    </figure>
   );
 }
 
-export function CycleDetail() {
+/** Whom it moved, of those that one may read. */
+function Decisions({ of }: { of: CycleDetail }) {
+  if (of.admitted + of.evicted === 0) return <p className="soft">It admitted and evicted nobody.</p>;
+  const left = of.admitted + of.evicted - of.decisions.length;
+  return (
+    <>
+      <table className="plain">
+        <thead>
+          <tr>
+            {["job", "queue", "asks for", "what"].map((title) => (
+              <th key={title} scope="col">
+                {title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {of.decisions.map((each) => (
+            <tr key={each.uid + each.to}>
+              <th scope="row" className="target">
+                <Link to="/jobs/$uid" params={{ uid: each.uid }}>
+                  {each.name}
+                </Link>{" "}
+                <small>{each.namespace}</small>
+              </th>
+              <td className="target">
+                <Link to="/queues/$path" params={{ path: each.queue }}>
+                  {each.queue}
+                </Link>
+              </td>
+              <td>{demand(each.amounts)}</td>
+              <td>{each.text}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {left > 0 && (
+        <p className="soft">
+          {grouped(left)} more: of namespaces that you may not read, no longer kept, or beyond the first 50.
+        </p>
+      )}
+    </>
+  );
+}
+
+export function CycleScreen() {
   const { id } = useParams({ from: "/cycles/$id" });
   const number = Number(id);
   const query = useQuery(queries.cycle(number));
@@ -137,7 +226,7 @@ export function CycleDetail() {
   );
 }
 
-function Shown({ cycle }: { cycle: Cycle }) {
+function Shown({ cycle }: { cycle: CycleDetail }) {
   const { phases = {}, ...rest } = stats(cycle);
   const total = seconds(cycle);
   return (
@@ -153,8 +242,9 @@ function Shown({ cycle }: { cycle: Cycle }) {
       </div>
       <p>
         {grouped(cycle.admitted)} admitted, {grouped(cycle.evicted)} evicted, {grouped(cycle.waiting)} left waiting;
-        begun {new Date(cycle.started).toLocaleString()}.
+        begun {new Date(cycle.started).toLocaleString()}. {STATUSES[cycle.status]}
       </p>
+      <Decisions of={cycle} />
       <div className="phases" aria-hidden="true">
         {Object.entries(phases).map(([name, value]) => (
           <i key={name} style={{ flexGrow: value * 1000 }} title={`${name} ${took(value)}`}>
@@ -178,7 +268,7 @@ function Shown({ cycle }: { cycle: Cycle }) {
             .filter(([, value]) => value !== "" && value !== null && typeof value !== "object")
             .map(([name, value]) => (
               <tr key={name}>
-                <th scope="row">{name}</th>
+                <th scope="row">{FIGURES[name] ?? name}</th>
                 <td className="number">{String(value)}</td>
               </tr>
             ))}

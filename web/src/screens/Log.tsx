@@ -1,6 +1,6 @@
 /** What happened, and who did what and why: kept longer than Kubernetes keeps its Events. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../api/queries";
@@ -8,6 +8,7 @@ import type { AuditEntry, EventItem } from "../api/schema";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
+import { Path } from "../kit/Path";
 import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
 
@@ -15,37 +16,53 @@ const time = (at: string) => <time dateTime={at}>{new Date(at).toLocaleString()}
 
 const EVENTS: readonly Column<EventItem>[] = [
   { id: "at", title: "time", width: "24ch", cell: (event) => time(event.at) },
-  { id: "type", title: "what", width: "22ch", cell: (event) => event.type },
+  { id: "type", title: "type", width: "22ch", cell: (event) => event.type },
   {
     id: "queue",
     title: "queue",
-    width: "minmax(16ch, 2fr)",
+    width: "minmax(20ch, 2fr)",
     cell: (event) =>
       event.queue && (
         <Link to="/queues/$path" params={{ path: event.queue }} tabIndex={-1}>
-          {event.queue}
+          <Path of={event.queue} />
         </Link>
       ),
   },
   {
-    id: "uid",
+    id: "job",
     title: "job",
-    width: "14ch",
+    width: "minmax(18ch, 2fr)",
     cell: (event) =>
       event.uid && (
         <Link to="/jobs/$uid" params={{ uid: event.uid }} tabIndex={-1}>
-          {event.uid.slice(0, 8)}
+          {event.job ? (
+            <>
+              {event.job.name} <small>{event.job.namespace}</small>
+            </>
+          ) : (
+            event.uid.slice(0, 8)
+          )}
         </Link>
       ),
   },
-  { id: "data", title: "", width: "minmax(20ch, 5fr)", cell: (event) => said(event.data) },
+  { id: "by", title: "by", width: "14ch", cell: (event) => <Cause of={event.data} /> },
+  {
+    id: "text",
+    title: "what happened",
+    width: "minmax(24ch, 5fr)",
+    cell: (event) => <span title={event.text}>{event.text}</span>,
+  },
 ];
 
-export function said(data: Record<string, unknown>): string {
-  return Object.entries(data)
-    .filter(([, value]) => value !== null && typeof value !== "object")
-    .map(([name, value]) => `${name} ${String(value)}`)
-    .join(", ");
+/** Who or what it comes from. */
+function Cause({ of: { by, cycle } }: { of: EventItem["data"] }) {
+  if (by) return String(by);
+  if (cycle === undefined || cycle === null) return null;
+  return (
+    <Link to="/cycles/$id" params={{ id: String(cycle) }} tabIndex={-1}>
+      cycle {String(cycle)}
+    </Link>
+  );
 }
 
 export function Events() {
@@ -66,6 +83,7 @@ export function Events() {
             <Filter label="type" search value={search.type ?? ""} set={(type) => set({ type })} />
             <Filter label="queue" value={search.queue ?? ""} set={(queue) => set({ queue })} />
             <Link to="/audit">Audit</Link>
+            <Export path="events" of={search} />
             <CopyAs
               queuer="events -w"
               curl={`/api/v1/events?${new URLSearchParams(search as Record<string, string>)}`}
@@ -91,6 +109,31 @@ export function Events() {
   );
 }
 
+/** The entries as JSON lines, as a file. */
+function Export({ path, of }: { path: "events" | "audit"; of: Record<string, string | undefined> }) {
+  const download = useMutation({
+    mutationFn: async () => {
+      const asked = new URLSearchParams({ ...(of as Record<string, string>), limit: "1000" });
+      const answer = await fetch(`/api/v1/${path}?${asked}`, { headers: { Accept: "application/jsonl" } });
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const file = URL.createObjectURL(await answer.blob());
+      Object.assign(document.createElement("a"), { href: file, download: `${path}.jsonl` }).click();
+      URL.revokeObjectURL(file);
+    },
+  });
+  return (
+    <button
+      type="button"
+      className="quiet"
+      title="the newest 1000 as JSON lines"
+      disabled={download.isPending}
+      onClick={() => download.mutate()}
+    >
+      {download.error ? download.error.message : "download"}
+    </button>
+  );
+}
+
 export function Audit() {
   const search = useSearch({ from: "/audit" });
   const navigate = useNavigate({ from: "/audit" });
@@ -108,6 +151,7 @@ export function Audit() {
             <Filter label="queue or job" search value={search.target ?? ""} set={(target) => set({ target })} />
             <Filter label="who" value={search.actor ?? ""} set={(actor) => set({ actor })} />
             <Link to="/events">Events</Link>
+            <Export path="audit" of={search} />
             <CopyAs queuer="audit" curl="/api/v1/audit" />
           </>
         }
@@ -152,7 +196,7 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
               {entry.actor} <small>{entry.source}</small>
             </th>
             <td>
-              {entry.action}
+              {entry.text} <small>{entry.action}</small>
               {entry.revision !== null && (
                 <>
                   {" "}
@@ -171,7 +215,6 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
                 </div>
               ))}
               {entry.queues.length > MOST_QUEUES && <div>and {entry.queues.length - MOST_QUEUES} more</div>}
-              {said(entry.detail)}
             </td>
             <td>{entry.reason || "–"}</td>
           </tr>

@@ -12,7 +12,6 @@ import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
 import { demand, grouped } from "../../text/quantity";
-import { said } from "../Log";
 import { Commands } from "./Commands";
 import { Estimate } from "./Estimate";
 import { Placement } from "./Placement";
@@ -293,7 +292,7 @@ function History({ uid }: { uid: string }) {
                   <tr key={event.id}>
                     <td>{new Date(event.at).toLocaleString()}</td>
                     <th scope="row">{event.type}</th>
-                    <td>{said(event.data)}</td>
+                    <td>{event.text}</td>
                   </tr>
                 ))}
               </tbody>
