@@ -30,12 +30,12 @@ def of_event(type: str, data: Mapping[str, Any]) -> str:
 
 
 def _step(data: Mapping[str, Any]) -> str:
-    said = _STEPS.get(str(data.get("to")), str(data.get("to")))
+    said = str(data.get("note") or _STEPS.get(str(data.get("to")), data.get("to")))
     where = ", ".join(data.get("domains") or ())
     if where:
         said += f" to {where}"
-    if data.get("note") or data.get("cause"):
-        said += f": {data.get('note') or data['cause']}"
+    if data.get("cause") and not data.get("note"):
+        said += f": {data['cause']}"
     attempt = data.get("attempt")
     return f"{said}, attempt {attempt}" if attempt is not None and attempt > 1 else said
 

@@ -12,7 +12,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "name",
     title: "job",
-    width: "minmax(22ch, 3fr)",
+    width: "minmax(15ch, 3fr)",
     cell: (job) => (
       <>
         <Link
@@ -27,11 +27,11 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
       </>
     ),
   },
-  { id: "state", title: "state", width: "12ch", cell: (job) => <Chip word={job.state} /> },
+  { id: "state", title: "state", width: "11ch", cell: (job) => <Chip word={job.state} /> },
   {
     id: "reason",
     title: "why it waits",
-    width: "minmax(24ch, 5fr)",
+    width: "minmax(14ch, 5fr)",
     cell: (job) =>
       job.reason && (
         <span title={`${job.reason.token}: ${job.reason.text}`}>
@@ -42,7 +42,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "queue",
     title: "queue",
-    width: "minmax(22ch, 2fr)",
+    width: "minmax(15ch, 2fr)",
     cell: (job) => (
       <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1}>
         <Path of={job.queue} />
@@ -52,18 +52,18 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "demand",
     title: "asks for",
-    width: "18ch",
+    width: "minmax(13ch, 1.4fr)",
     cell: (job) => <span title={demand(job.demand)}>{demand(job.demand)}</span>,
   },
-  { id: "user", title: "user", width: "minmax(8ch, 1fr)", cell: (job) => job.user },
+  { id: "user", title: "user", width: "minmax(6ch, 1fr)", cell: (job) => job.user },
   {
     id: "priority",
     title: "priority",
-    width: "8ch",
+    width: "6ch",
     number: true,
     cell: (job) => job.override?.priority ?? job.priority,
   },
-  { id: "age", title: "submitted", width: "10ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
+  { id: "age", title: "submitted", width: "8ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
 ];
 
 /** Columns that are shown only where somebody asks for them. */

@@ -66,11 +66,8 @@ function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Prop
     const grid = { stroke: colour("var(--line)"), width: 1 };
     const axis = { stroke: colour("var(--soft)"), grid, ticks: { show: false } };
     const moments = at.map((moment) => Date.parse(moment) / 1000);
-    const { times, rows } = withGaps(
-      moments,
-      [...lines, ...ticks].map((line) => line.values),
-      step,
-    );
+    const values = (of: readonly { values: readonly number[] }[]) => of.map((each) => each.values);
+    const { times, rows } = withGaps(moments, values(lines), values(ticks), step);
     const [first = 0, last = 0] = [times[0], times.at(-1)];
     const stepped = uPlot.paths.stepped!({ align: 1 });
     const plot = new uPlot(

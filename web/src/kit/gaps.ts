@@ -1,11 +1,16 @@
 type Row = (number | null)[];
 
-/** Each moment lasts its step; between it and a later one of which nothing was recorded there is nothing. */
+/**
+ * Each moment lasts its step; between it and a later one of which nothing was recorded there is nothing. `once`: values
+ * of the moments alone, which do not last.
+ */
 export function withGaps(
   moments: readonly number[],
-  values: readonly (readonly number[])[],
+  lasting: readonly (readonly number[])[],
+  once: readonly (readonly number[])[],
   step: number,
 ): { times: number[]; rows: Row[] } {
+  const values = [...lasting, ...once];
   const times: number[] = [];
   const rows: Row[] = values.map(() => []);
   moments.forEach((moment, at) => {
@@ -14,7 +19,7 @@ export function withGaps(
     const next = moments[at + 1];
     if (next !== undefined && next - moment < 1.5 * step) return;
     times.push(moment + step);
-    rows.forEach((row, line) => row.push(values[line]?.[at] ?? null));
+    rows.forEach((row, line) => row.push(lasting[line]?.[at] ?? null));
     if (next === undefined) return;
     times.push(moment + step + 1);
     rows.forEach((row) => row.push(null));

@@ -24,13 +24,14 @@ const STATUSES: Record<string, string> = {
   FAILED: "CP-SAT was late, or its plan was refused: decided again without it.",
 };
 /** Counters of a decision, in words. */
-const FIGURES: Record<string, string> = {
+const FIGURES: Partial<Record<keyof Stats, string>> = {
   turns: "turns that gangs had",
   searches: "searches for victims",
   contested: "gangs that the repair was asked to fit in",
   repaired: "of these fitted in",
   refused: "gangs that the verifier took out",
   gap: "distance to the proven best",
+  solver_time: "deterministic time of CP-SAT",
 };
 
 const STRIP = 200;
@@ -42,6 +43,10 @@ interface Stats {
   repaired?: number;
   refused?: number;
   gap?: number;
+  turns?: number;
+  searches?: number;
+  contested?: number;
+  solver_time?: number;
 }
 
 const stats = (cycle: Cycle) => cycle.stats as Stats;
@@ -228,6 +233,7 @@ export function CycleScreen() {
 
 function Shown({ cycle }: { cycle: CycleDetail }) {
   const { phases = {}, ...rest } = stats(cycle);
+  const figures = Object.entries(FIGURES).filter(([name]) => name in rest);
   const total = seconds(cycle);
   return (
     <section className="panel">
@@ -264,16 +270,21 @@ function Shown({ cycle }: { cycle: CycleDetail }) {
             <th scope="row">in all</th>
             <td className="number">{took(total)}</td>
           </tr>
-          {Object.entries(rest)
-            .filter(([, value]) => value !== "" && value !== null && typeof value !== "object")
-            .map(([name, value]) => (
-              <tr key={name}>
-                <th scope="row">{FIGURES[name] ?? name}</th>
-                <td className="number">{String(value)}</td>
-              </tr>
-            ))}
         </tbody>
       </table>
+      <details>
+        <summary>figures</summary>
+        <table className="plain facts">
+          <tbody>
+            {figures.map(([name, words]) => (
+              <tr key={name}>
+                <th scope="row">{words}</th>
+                <td className="number">{String(rest[name as keyof typeof rest])}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </details>
     </section>
   );
 }

@@ -12,7 +12,11 @@ import { Path } from "../kit/Path";
 import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
 
-const time = (at: string) => <time dateTime={at}>{new Date(at).toLocaleString()}</time>;
+const time = (at: string) => (
+  <time dateTime={at} className="whole">
+    {new Date(at).toLocaleString()}
+  </time>
+);
 
 const EVENTS: readonly Column<EventItem>[] = [
   { id: "at", title: "time", width: "24ch", cell: (event) => time(event.at) },
@@ -208,7 +212,7 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
             </td>
             <td>
               {entry.queues.slice(0, MOST_QUEUES).map((path) => (
-                <div key={path} className="target">
+                <div key={path} className="target whole">
                   <Link to="/queues/$path" params={{ path }}>
                     {path}
                   </Link>

@@ -301,7 +301,7 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
   );
   if (!series || data.at.length === 0)
     return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
-  const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000;
+  const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000 + STEP_SECONDS;
   return (
     <Series
       label={`${short(resource)} used, guaranteed and pending over the last day`}
