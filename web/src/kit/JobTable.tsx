@@ -27,11 +27,11 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
       </>
     ),
   },
-  { id: "state", title: "state", width: "11ch", cell: (job) => <Chip word={job.state} /> },
+  { id: "state", title: "state", width: "12ch", cell: (job) => <Chip word={job.state} /> },
   {
     id: "reason",
     title: "why it waits",
-    width: "minmax(14ch, 5fr)",
+    width: "minmax(13ch, 5fr)",
     cell: (job) =>
       job.reason && (
         <span title={`${job.reason.token}: ${job.reason.text}`}>
