@@ -164,7 +164,12 @@ def _no_flavor(p: Params) -> str:
         return f"{p['queue']} allows no flavor for all that {p['podSet']} asks for."
     of = "" if list(flavors) == [DEFAULT_FLAVOR] else f" of {', '.join(flavors)}"
     them = f"The only node{of} does not accept" if nodes == 1 else f"None of the {nodes} nodes{of} accepts"
-    return f"{them} the selectors and tolerations of {p['podSet']}."
+    why = ""
+    if "selector" in p:
+        why = f": none has the label {', '.join(p['selector'])}"
+    elif "taints" in p:
+        why = f": it does not tolerate {', '.join(p['taints'])}"
+    return f"{them} the selectors and tolerations of {p['podSet']}{why}."
 
 
 def _no_level(p: Params) -> str:

@@ -63,6 +63,8 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.NODES_UNAVAILABLE, NOWHERE, "The cluster has no node of the flavors that root.a allows: y."),
     (T.NO_MATCHING_FLAVOR, {**NOWHERE, "flavors": ["x", "y"], "nodes": 2},
      "None of the 2 nodes of x, y accepts the selectors and tolerations of main."),
+    (T.NO_MATCHING_FLAVOR, {**NOWHERE, "flavors": ["x"], "nodes": 2, "taints": ["spot"]},
+     "None of the 2 nodes of x accepts the selectors and tolerations of main: it does not tolerate spot."),
     (T.NO_MATCHING_FLAVOR, {**NOWHERE, "flavors": []}, "root.a allows no flavor for all that main asks for."),
     (T.MISCONFIGURED, {"level": "zone", "levels": ["rack", "host"]},
      "There is no topology level zone; levels: rack, host."),

@@ -66,7 +66,7 @@ _EVENTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "workload.command": _command,
     "workload.recharged": _recharged,
     "workload.submitted": lambda _: "submitted",
-    "workload.edited": lambda _: "changed by its owner, or by what applies to it",
+    "workload.edited": lambda _: "the job, or a rule that it is under, was changed",
     "workload.deleted": lambda _: "deleted",
     **{
         f"{kind}.{action}d": _changed

@@ -30,7 +30,7 @@ def _text(moment: Moment) -> str:
         case "workload.submitted":
             return "seen for the first time"
         case "workload.edited":
-            return "the job was edited"
+            return "the job, or a rule that it is under, was changed"
         case "workload.deleted":
             return "the job was deleted"
         case "workload.command":

@@ -29,7 +29,7 @@ _TIMES = frozenset({"deadline", "retryAt", "until"})
 _UNSEEN = {
     State.QUEUED: Explanation(
         primary=Reason(
-            token=Token.PENDING_EVALUATION, text="no cycle has looked at it since it came or was edited"
+            token=Token.PENDING_EVALUATION, text="no cycle has looked at it since it came, or was changed"
         )
     ),
     State.HELD: Explanation(primary=Reason(token=Token.ON_HOLD, text="it is on hold")),

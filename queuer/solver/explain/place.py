@@ -6,6 +6,7 @@ domain amounts to, were every node idle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.flavors import allowed_flavors
-from queuer.domain.nodes import Toleration
+from queuer.domain.nodes import SchedulingTerms, Toleration
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.explain.quota import marked
@@ -24,6 +25,8 @@ from queuer.solver.slots import Room
 from queuer.solver.state import State
 
 ANYTHING = (Toleration(operator="Exists"),)
+TAINTS = 3
+"""Of how many taints that are not tolerated is told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -214,7 +217,21 @@ class Places:
         empty = not nodes.names or (flavors and not there)
         named = list(flavors) if nodes.names else []
         params = {"queue": queue, "podSet": pod_set.name, "flavors": named, "nodes": there}
-        return Reason(Token.NODES_UNAVAILABLE if empty else Token.NO_MATCHING_FLAVOR, params)
+        if empty:
+            return Reason(Token.NODES_UNAVAILABLE, params)
+        return Reason(Token.NO_MATCHING_FLAVOR, {**params, **self._refusing(pod_set.terms, flavors)})
+
+    def _refusing(self, terms: SchedulingTerms, flavors: Iterable[str]) -> dict[str, list[str]]:
+        """Labels that are asked for and that no node of the flavors has; else taints that are not tolerated."""
+        nodes = self._nodes
+        there = [nodes.snapshot.nodes[i].node for f in flavors for i in nodes.in_flavor[f].nonzero()[0]]
+        asked = sorted(terms.node_selector.items())
+        missing = [f"{key}={value}" for key, value in asked if all(n.labels.get(key) != value for n in there)]
+        if missing:
+            return {"selector": missing}
+        anywhere = replace(terms, tolerations=ANYTHING)
+        taints = sorted({taint.key for n in there if well(n).accepts(anywhere) for taint in well(n).taints})
+        return {"taints": taints[:TAINTS]} if taints else {}
 
     # Why nodes do not count
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.nodes import Flavor, SchedulingTerms
+from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.queue import Order, Policy, Queue, QueueState
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
@@ -127,7 +127,9 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
          "r0, 1 would be missing."),
         # a selector is the job's fault; cordons and a cluster without nodes are the operator's
         (cluster(gang("g", pod_set(1, 1, terms=SSD))), CHANGE, Token.NO_MATCHING_FLAVOR,
-         "None of the 4 nodes accepts the selectors and tolerations of main."),
+         "None of the 4 nodes accepts the selectors and tolerations of main: none has the label disk=ssd."),
+        (snapshot([node("n1", taints=(Taint(key="spot"),))], TWO, pending=[ONE]), CHANGE, Token.NO_MATCHING_FLAVOR,
+         "The only node does not accept the selectors and tolerations of main: it does not tolerate spot."),
         (cluster(ONE, cordoned=True), ESCALATE,
          Token.NODES_UNAVAILABLE, "None of the 4 nodes for main can be used: 4 cordoned."),
         (cluster(Pending(workload=ONE, avoid=frozenset({"n0", "n1", "n2", "n3"}))), ESCALATE, Token.NODES_UNAVAILABLE,
