@@ -34,7 +34,9 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
             f"from here use {either(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
         )
         meant = f"; did you mean {either(near)}?" if near else f"; {other}"
-        return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
+        return misconfigured(
+            f"queue {path} does not exist{meant}", queue=path, nearest=list(near) or usable[:3]
+        )
     if not tree.is_leaf(path):
         leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
         who = f"namespace {workload.namespace}" + (f" and user {workload.user}" if workload.user else "")

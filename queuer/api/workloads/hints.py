@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from queuer.domain.queue import ROOT
 from queuer.domain.tokens import Token
 from queuer.domain.workload import State
 from queuer.kube.keys import Where, annotation_names
@@ -78,7 +79,8 @@ def _mended(job: Job, params: Mapping[str, Any]) -> str:
     if "user" in params:
         return f"ask who administers {params['queue']} to let {params['user'] or 'its user'} use it"
     if "queue" in params:
-        return f"ask who administers {params['queue']} to let namespace {job.namespace} use a queue"
+        whose = params["queue"] if "namespace" in params else ROOT  # one that is not there nobody administers
+        return f"ask who administers {whose} to let namespace {job.namespace} use a queue"
     return _again(job, "what the reason names mended")
 
 
