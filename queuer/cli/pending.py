@@ -11,7 +11,7 @@ import typer
 from queuer.cli.arguments import Job, Namespace, QueuePath
 from queuer.cli.client import Client
 from queuer.cli.jobs import find, moment, reference
-from queuer.cli.output import Column, Printer, View, age, printed, say
+from queuer.cli.output import Column, Printer, View, age, clean, printed, say
 from queuer.domain.figures import devices
 from queuer.domain.quantity import add, format_resources, parse_quantity
 
@@ -45,6 +45,10 @@ def ahead(job: Job, *, namespace: Namespace = None, out: Printer) -> None:
         return
     if place is None:
         out.line(f"{reference(found)} is {found['state']}: it waits for nothing")
+        return
+    reason = place["workload"]["reason"]
+    if place["rank"] is None and reason and reason["verdict"] == "CHANGE":
+        out.line(f"{reference(found)} can never start as it is: {clean(reason['text'])}")
         return
     first = page["items"]
     gangs = sum(entry.get("gangs", 1) for entry in first)

@@ -200,6 +200,7 @@ async def test_nobody_asks_all_the_time(api: httpx2.AsyncClient, author: Author)
         ({}, "job"),
         ({"job": {"kind": "Deployment"}}, "job.kind"),
         ({"job": {**JOB, "spec": 3}}, "job"),
+        ({"job": {**JOB, "metadata": {"name": "train"}}}, "queue"),
         ({"shape": "8gpu", "queue": "root", "namespace": "team-a"}, "shape"),
         ({"shape": "8xgpu:8"}, "queue"),
         ({"shape": "8xtpu:8", "queue": "root", "namespace": "team-a"}, "shape"),

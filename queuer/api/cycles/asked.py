@@ -116,6 +116,9 @@ def _job(manifest: Any, *, queue: str | None, namespace: str | None) -> tuple[Wo
         raise InvalidInput(FieldProblem(field="job", message=str(error))) from error
     meta = job.metadata
     labels = meta.labels if queue is None else {**meta.labels, QUEUE: queue}
+    if QUEUE not in labels:
+        hint = "give queue beside the job, or the job this label"
+        raise InvalidInput(FieldProblem(field="queue", message=f"the job has no label {QUEUE}", hint=hint))
     job = msgspec.structs.replace(
         job,
         metadata=msgspec.structs.replace(
