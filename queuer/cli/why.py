@@ -119,6 +119,8 @@ def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tu
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     detail, now = found["detail"], moment(job["asOf"])
+    if ordered := job["eviction"]:
+        facts.append(("to leave", f"evicted in {age(_until(ordered['at'], now))}: {ordered['reason']}"))
     facts += _numbers(detail, now=now)
     if detail["reservation"]:
         facts.append(("reserved", _reservation(detail["reservation"], now=now)))

@@ -73,6 +73,11 @@ _TARGETS = text("""
 """)
 
 
+_ORDERED = "FROM command WHERE verb = 'evict' AND done_at IS NULL AND due > now()"
+_ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
+_ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommand:
     """What is asked. `administers`: the workload's queue, where the actor administers it; `delay`: seconds until it is
@@ -169,6 +174,18 @@ async def some(connection: AsyncConnection, ids: Iterable[int]) -> list[Command]
 async def waiting(connection: AsyncConnection) -> bool:
     """Whether a command is due."""
     return bool((await connection.execute(_ANY)).scalar_one())
+
+
+async def ordered(connection: AsyncConnection, uid: str) -> tuple[float, str] | None:
+    """When a workload is to be evicted by a command that is not due yet, in seconds, and why."""
+    row = (await connection.execute(_ORDERED_OF, {"uid": uid})).one_or_none()
+    return None if row is None else (row.due.timestamp(), row.reason)
+
+
+async def all_ordered(connection: AsyncConnection) -> tuple[int, float | None]:
+    """How many workloads are to be evicted by commands that are not due yet, and when the first of them."""
+    row = (await connection.execute(_ORDERED_ALL)).one()
+    return row.jobs, seconds(row.first)
 
 
 async def undone(connection: AsyncConnection, *, count: int) -> list[Command]:

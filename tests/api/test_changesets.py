@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -310,6 +311,10 @@ async def test_a_cut_may_evict_those_whom_the_plan_showed(
     assert (row.verb, row.uid, row.administers) == ("evict", "a2", A)
     assert (row.arguments, row.reason) == ({"revision": 2}, f"revision 2: {WHY['reason']}")
     assert (row.due - row.at).total_seconds() == 600
+    told, spared = [(await api.get(f"/api/v1/workloads/{uid}")).json()["eviction"] for uid in ("a2", "a1")]
+    assert (datetime.fromisoformat(told["at"]), told["reason"], spared) == (row.due, row.reason, None)
+    attention = (await api.get("/api/v1/overview")).json()["attention"]
+    assert "1 job is to be evicted by order, the first in 10 min" in {item["text"] for item in attention}
 
 
 async def test_a_cut_that_would_evict_others_than_it_showed_is_planned_again(

@@ -29,7 +29,7 @@ from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Reason, Token, Verdict
 from queuer.domain.workload import State
-from queuer.store import lookup, rollup, summary, waits
+from queuer.store import commands, lookup, rollup, summary, waits
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView
@@ -50,6 +50,7 @@ class Attention(StrEnum):
     STARVED = "starved"
     OVER_LIMIT = "overLimit"
     STUCK = "stuck"
+    EVICTIONS = "evictions"
     NODES_OUT = "nodesOut"
     MISCONFIGURED = "misconfigured"
 
@@ -155,6 +156,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
         attention=[
             *_queues(view),
             *await _stuck(connection, now=now),
+            *await _ordered(connection, now=now),
             *_out(cycle),
             *_misconfigured(view),
         ],
@@ -228,10 +230,19 @@ async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionIt
     late = await summary.waiting_since(connection, now - long)
     placing = await summary.placing_since(connection, now - LONG_LANDING)
     told = (
-        (late, f"wait{{s}} for room for more than {_hours(long)}"),
+        (late, f"wait{{s}} for room for more than {_span(long)}"),
         (placing, f"do{{es}} not land since more than {LONG_LANDING / 60:.0f} min"),
     )
     return [_stuck_item(stuck, text) for stuck, text in told if stuck.jobs]
+
+
+async def _ordered(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
+    """Evictions that somebody has ordered for later."""
+    jobs, first = await commands.all_ordered(connection)
+    if first is None:
+        return []
+    said = f"{jobs} job{' is' if jobs == 1 else 's are'} to be evicted by order, the first in {_span(first - now)}"
+    return [_item(Attention.EVICTIONS, said, count=jobs)]
 
 
 def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
@@ -240,7 +251,7 @@ def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
     return _item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
 
 
-def _hours(seconds: float) -> str:
+def _span(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 

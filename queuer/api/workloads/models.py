@@ -141,6 +141,13 @@ class Moment(Model):
     text: str
 
 
+class OrderedEviction(Model):
+    """An eviction that somebody has ordered for later."""
+
+    at: datetime
+    reason: str
+
+
 class WorkloadDetail(Workload):
     """One workload with everything that is known of it."""
 
@@ -151,6 +158,7 @@ class WorkloadDetail(Workload):
     hold: bool
     pod_sets: list[PodSet]
     admission: Admission | None
+    eviction: OrderedEviction | None
     explanation: Explanation
     timeline: list[Moment]
     may: list[CommandVerb] = Field(

@@ -21,7 +21,7 @@ from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import EvictionRule
-from queuer.store import lookup, reads
+from queuer.store import commands, lookup, reads
 from queuer.store.workloads import StoredWorkload
 
 _TIMES = frozenset({"deadline", "retryAt", "until"})
@@ -97,6 +97,7 @@ async def _detail(
             for p in workload.pod_sets
         ],
         admission=None if present is None else _admission(present, held),
+        eviction=_ordered(await commands.ordered(connection, workload.uid)),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
         timeline=timeline(moments),
         as_of=instant(now),
@@ -114,6 +115,10 @@ def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.Worklo
     more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
     explanation = told.model_copy(update=more)
     return found.model_copy(update={"reason": _reason(reason), "explanation": explanation})
+
+
+def _ordered(found: tuple[float, str] | None) -> models.OrderedEviction | None:
+    return None if found is None else models.OrderedEviction(at=instant(found[0]), reason=found[1])
 
 
 async def _evicted(

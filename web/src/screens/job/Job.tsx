@@ -94,6 +94,12 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   const placing = job.state === "Placing" || job.state === "Admitted";
   return (
     <section className={`job-banner banner-${(verdict ?? job.state).toLowerCase()}`} aria-label="Why">
+      {job.eviction && (
+        <p>
+          <Chip word="warning" label="to be evicted" /> at {new Date(job.eviction.at).toLocaleString()}:{" "}
+          {job.eviction.reason}
+        </p>
+      )}
       {job.deleted && <p>This job was deleted; what follows is its history.</p>}
       {primary && verdict ? (
         <p className="job-why">
