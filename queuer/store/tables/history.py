@@ -40,6 +40,12 @@ cycle = Table(
     document("capacity"),
     one_of("status", SOLVE_STATUSES),
     Index("ix_cycle_started_at", "started_at"),
+    Index(
+        "ix_cycle_moved",
+        "started_at",
+        postgresql_include=["admitted", "evicted"],
+        postgresql_where=text("admitted > 0 OR evicted > 0"),
+    ),
     comment="One row per committed decision. `capacity`: {flavor: {resource: allocatable}}, base units.",
 )
 
