@@ -1,7 +1,8 @@
 """ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
 
 Only what admission charges is compared: requests and the number of pods. What is admitted but not created yet
-is reckoned as used, and so is what bound gangs will request beyond their victims. Nobody is evicted for one.
+is reckoned as used, and so is what bound gangs will request beyond their victims. Nobody is evicted for one. Kubernetes
+adds up late, at first not at all: what pods are seen to request counts where that is more.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ class Reckoning:
         coming = add({}, self._sum(namespace))
         coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
         coming = add(coming, self._left_by(victims, namespace), times=-1)
-        quotas = self._quotas.get(namespace, ())
-        found = {(s.quota, s.resource): s for q in quotas for s in shortages(workload, q, coming=coming)}
+        quotas, seen = self._quotas.get(namespace, ()), self._state.pods.asked(namespace)
+        found = {
+            (s.quota, s.resource): s for q in quotas for s in shortages(workload, q, seen=seen, coming=coming)
+        }
         if not found:
             return None
         short = sorted(found.values(), key=lambda s: not s.never)
@@ -178,8 +181,12 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
     return coming
 
 
-def shortages(workload: Workload, quota: ResourceQuota, *, coming: Mapping[str, int]) -> Iterator[Shortage]:
-    """The amounts of the quota that the workload's pods would exceed, at their smallest size."""
+def shortages(
+    workload: Workload, quota: ResourceQuota, *, seen: Mapping[str, int], coming: Mapping[str, int]
+) -> Iterator[Shortage]:
+    """The amounts of the quota that the workload's pods would exceed, at their smallest size. `seen`: what pods of the
+    namespace request; `coming`: what others will.
+    """
     asks = demand_of(workload.pod_sets, {p.name: p.min_count or p.count for p in workload.pod_sets})
     for key, hard in quota.status.hard.items() or quota.spec.hard.items():
         resource = _COUNTED.get(key, key.removeprefix(_REQUESTS))
@@ -187,7 +194,9 @@ def shortages(workload: Workload, quota: ResourceQuota, *, coming: Mapping[str, 
             continue
         try:
             limit = parse_quantity(hard, resource=resource)
-            used = parse_quantity(quota.status.used.get(key, 0), resource=resource)
+            used = max(
+                parse_quantity(quota.status.used.get(key, 0), resource=resource), seen.get(resource, 0)
+            )
         except InvalidInput:
             continue  # keys that name something else, e.g. a scope
         more = coming.get(resource, 0)

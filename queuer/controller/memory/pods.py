@@ -1,5 +1,5 @@
-"""Pods as the controller counts them: by node (what kube-scheduler would count there) and by the job that
-owns them.
+"""Pods as the controller counts them: by node (what kube-scheduler would count there), by namespace (what a
+ResourceQuota would) and by the job that owns them.
 
 Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 """
@@ -58,12 +58,13 @@ _NO_PODS: Mapping[str, PodView] = {}
 
 
 class PodIndex:
-    """All pods of the cluster, with the sum of requests by node."""
+    """All pods of the cluster, with the sums of requests by node and by namespace."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodView] = {}
         self._by_owner: dict[tuple[str, str], dict[str, PodView]] = {}
         self._used: dict[str, dict[str, int]] = {}
+        self._asked: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -106,14 +107,23 @@ class PodIndex:
         """What the pods bound to a node request together."""
         return self._used.get(node, NOTHING)
 
+    def asked(self, namespace: str) -> Resources:
+        """What the pods of a namespace request together, bound or not."""
+        return self._asked.get(namespace, NOTHING)
+
     def _count(self, pod: PodView, *, sign: int) -> None:
-        node = pod.charged_to
-        if node is None:
-            return
-        used = self._used.setdefault(node, {})
-        for resource, amount in pod.requests.items():
-            used[resource] = used.get(resource, 0) + sign * amount
-            if not used[resource]:
-                del used[resource]
-        if not used:
-            del self._used[node]
+        if pod.charged_to is not None:
+            _add(self._used, pod.charged_to, pod.requests, sign=sign)
+        if not pod.ended:
+            _add(self._asked, pod.namespace, pod.requests, sign=sign)
+
+
+def _add(sums: dict[str, dict[str, int]], key: str, amounts: Resources, *, sign: int) -> None:
+    """Count into one of the sums, of which none stays that is nothing."""
+    total = sums.setdefault(key, {})
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + sign * amount
+        if not total[resource]:
+            del total[resource]
+    if not total:
+        del sums[key]

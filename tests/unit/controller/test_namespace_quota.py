@@ -67,6 +67,12 @@ def test_a_full_namespace_says_what_is_used_by_whom_and_what_would_help() -> Non
     assert barred(gang("g", 2), quota(7, gpus=10)) == barred(gang("g", 5), quota(7, gpus=13)) == {}
 
 
+def test_what_pods_request_counts_before_kubernetes_has_added_it_up() -> None:
+    """6 are seen and 1 comes, whatever the quota says of itself."""
+    assert "6 are used, 1 more" in barred(gang("g", 4), quota(0, gpus=10))["g"].primary.text
+    assert barred(gang("g", 3), quota(0, gpus=10)) == {}
+
+
 def test_what_is_too_much_by_itself_comes_first_and_all_others_follow() -> None:
     """No end of others' work would help with the GPUs, however full of pods it is."""
     found = barred(gang("g", 6, min_count=5), quota(7, gpus=4, pods=12))["g"]
