@@ -280,7 +280,7 @@ def _no_estimate(told: models.Explanation) -> str:
         return "no estimate: who holds what it lacks declares no end"
     if detail.ahead is not None and detail.ahead.gangs >= FORETOLD:
         return f"no estimate: it is worked out for the first {FORETOLD} of a queue"
-    return "no estimate yet" if detail.holders else ""
+    return "no estimate: it is not known when room is given back" if detail.holders else ""
 
 
 def changes(told: Explanation | None) -> list[WouldAdmit]:
