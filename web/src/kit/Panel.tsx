@@ -58,7 +58,7 @@ export function Trouble({ error, retry, since }: { error: Error; retry?: () => v
   const now = useNow();
   const failure = error instanceof Failure ? error : undefined;
   return (
-    <div className="trouble" role="alert">
+    <div className={failure?.status === 403 ? "trouble lacking" : "trouble"} role="alert">
       <p>
         <strong>{failure?.title ?? "Something went wrong"}.</strong> {error.message}
         {since ? ` Showing what was so at ${clock(new Date(since), now)}.` : ""}
@@ -74,7 +74,7 @@ export function Trouble({ error, retry, since }: { error: Error; retry?: () => v
         </ul>
       ) : null}
       <p className="row">
-        {retry && (
+        {retry && failure?.status !== 403 && (
           <button type="button" onClick={retry}>
             Retry
           </button>
