@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx2
 import pytest
+from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
+from queuer.api.identity.rights import Caller, Right
+from queuer.api.pages import dashboard
 from queuer.api.pages.page import BAR, bar
 from queuer.api.queues.models import Account
 from queuer.api.settings import ApiSettings, Authentication
+from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from tests.api.identity import Table, reads
+from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author, waits
 from tests.store.support import workload
 
@@ -120,3 +127,28 @@ async def test_who_is_not_known_is_told_how_to_log_in_and_a_tenant_sees_its_own(
     assert "Logged in as alice." in alice.text
     assert "mine" in alice.text
     assert "secret-b" not in alice.text
+
+
+class Away:
+    """Nobody can be asked who sent a request."""
+
+    async def caller(self, request: Request) -> Caller:
+        raise Unavailable("the API server does not answer")
+
+    async def allows(self, caller: Caller, right: Right) -> bool:
+        raise Unavailable("the API server does not answer")
+
+
+async def test_a_browser_has_its_page_while_nobody_can_be_asked_who_it_is(
+    engine: AsyncEngine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells nothing of anybody; what it asks for says what is wrong."""
+    tmp_path.joinpath("index.html").write_text("<title>Queuer</title>")
+    monkeypatch.setattr(dashboard, "BUILT", tmp_path)
+    settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
+    transport = httpx2.ASGITransport(app=create_app(engine, settings, Away()), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        page = await client.get("/jobs")
+        asked = await client.get("/api/v1/workloads")
+    assert (page.status_code, "Queuer" in page.text) == (200, True)
+    assert problem_of(asked, status=503, code="unavailable")["detail"] == "the API server does not answer"

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from queuer.api.pages.html import BUILT
 from queuer.api.pages.login import login_page
 from queuer.api.pages.page import visitor
-from queuer.domain.errors import NotFound
+from queuer.domain.errors import NotFound, Unavailable
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,7 +35,11 @@ _FOREVER = "public, max-age=31536000, immutable"
 async def screen(request: Request) -> Response:
     """The document of every screen. A plain route: the parameters of its address are for the script."""
     address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    if await visitor(request) is None:
+    try:
+        known = await visitor(request) is not None
+    except Unavailable:  # the document tells nothing of anybody; its parts say what cannot be found out
+        known = True
+    if not known:
         return login_page(request.app.state.settings, goes_to=address, status=401)
     document = BUILT.joinpath("index.html")
     if document.is_file():
