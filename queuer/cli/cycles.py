@@ -44,7 +44,7 @@ def show(number: Number, *, out: Printer) -> None:
         out.answer(found, names=[str(found["id"])])
         return
     for name, value in {**found, **found["stats"]}.items():
-        if name not in ("stats", "decisions"):
+        if name not in ("stats", "decisions", "before", "after"):
             out.line(f"{name:<14}{value}")
     if found["decisions"]:
         out.line("")

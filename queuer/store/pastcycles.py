@@ -18,6 +18,9 @@ _PAGE = text(f"""
     ORDER BY id DESC LIMIT :count
 """)
 _ONE = text(f"SELECT {_COLUMNS} FROM cycle WHERE id = :id")
+_BESIDE = text("""
+    SELECT (SELECT max(id) FROM cycle WHERE id < :id) AS before, (SELECT min(id) FROM cycle WHERE id > :id) AS after
+""")
 
 
 # The events of a decision are of the moment in which it was finished, but for rounding.
@@ -77,6 +80,12 @@ async def one(connection: AsyncConnection, id: int) -> PastCycle | None:
     """The decision of this number, while it is kept."""
     row = (await connection.execute(_ONE, {"id": id})).one_or_none()
     return None if row is None else _cycle(row)
+
+
+async def beside(connection: AsyncConnection, id: int) -> tuple[int | None, int | None]:
+    """The numbers of the decisions that are kept before and after this one."""
+    row = (await connection.execute(_BESIDE, {"id": id})).one()
+    return row.before, row.after
 
 
 async def decisions(

@@ -26,7 +26,11 @@ async def test_decisions_are_paged_newest_first(api: httpx2.AsyncClient, author:
     rest = (await api.get("/api/v1/cycles", params={"limit": 3, "cursor": first["next"]})).json()
     assert [item["id"] for page in (first, rest) for item in page["items"]] == [5, 4, 3, 2, 1]
     assert rest["next"] is None
-    assert (await api.get("/api/v1/cycles/2")).json()["id"] == 2
+    one, last = [(await api.get(f"/api/v1/cycles/{number}")).json() for number in (1, 5)]
+    assert [(each["id"], each["before"], each["after"]) for each in (one, last)] == [
+        (1, None, 2),
+        (5, 4, None),
+    ]
     problem_of(await api.get("/api/v1/cycles/9"), status=404, code="not_found")
 
 

@@ -150,6 +150,8 @@ class CycleDetail(Cycle):
     """A decision with the jobs that it moved, of namespaces that the caller may read."""
 
     decisions: list[Decision] = Field(description="50 at most.")
+    before: int | None = Field(description="The decision that is kept before this one.")
+    after: int | None
 
 
 class CycleList(Page):

@@ -71,7 +71,9 @@ async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: 
         raise NotFound(f"no cycle {id} is kept", hint="queuer cycles lists those that are")
     cycle = _cycle(found, await stored.newest_number(snapshot))
     moved = await pastcycles.decisions(snapshot, id, namespaces=namespaces, count=MOST)
-    return models.CycleDetail(**cycle.model_dump(), decisions=[_decision(each) for each in moved])
+    before, after = await pastcycles.beside(snapshot, id)
+    told = [_decision(each) for each in moved]
+    return models.CycleDetail(**cycle.model_dump(), decisions=told, before=before, after=after)
 
 
 @router.get("/cycles/{id}/replay")

@@ -206,25 +206,43 @@ function Decisions({ of }: { of: CycleDetail }) {
 
 export function CycleScreen() {
   const { id } = useParams({ from: "/cycles/$id" });
-  const number = Number(id);
-  const query = useQuery(queries.cycle(number));
+  const query = useQuery(queries.cycle(Number(id)));
+  const { before, after } = query.data ?? {};
   const navigate = useNavigate();
   const { keys } = usePreferences();
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      const step = { "[": -1, "]": 1 }[event.key];
-      if (keys && step && !(event.target instanceof HTMLInputElement)) {
-        void navigate({ to: "/cycles/$id", params: { id: String(number + step) } });
+      const next = { "[": before, "]": after }[event.key];
+      if (keys && next != null && !(event.target instanceof HTMLInputElement)) {
+        void navigate({ to: "/cycles/$id", params: { id: String(next) } });
       }
     };
     window.addEventListener("keydown", press);
     return () => window.removeEventListener("keydown", press);
-  }, [keys, navigate, number]);
+  }, [keys, navigate, before, after]);
   return (
     <>
       <Title>Cycle {id}</Title>
       <p className="soft">
-        <Link to="/cycles">All cycles</Link> · <kbd>[</kbd> <kbd>]</kbd> the ones beside it
+        <Link to="/cycles">All cycles</Link>
+        {before != null && (
+          <>
+            {" · "}
+            <kbd>[</kbd>{" "}
+            <Link to="/cycles/$id" params={{ id: String(before) }}>
+              {before}
+            </Link>
+          </>
+        )}
+        {after != null && (
+          <>
+            {" · "}
+            <kbd>]</kbd>{" "}
+            <Link to="/cycles/$id" params={{ id: String(after) }}>
+              {after}
+            </Link>
+          </>
+        )}
       </p>
       <Answer query={query}>{(cycle) => <Shown cycle={cycle} />}</Answer>
     </>
