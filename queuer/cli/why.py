@@ -119,14 +119,14 @@ def _facts(job: Mapping[str, Any], past: Sequence[Mapping[str, Any]]) -> list[tu
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     detail, now = found["detail"], moment(job["asOf"])
-    if ordered := job["eviction"]:
+    if ordered := job.get("eviction"):
         facts.append(("to leave", f"evicted in {age(_until(ordered['at'], now))}: {ordered['reason']}"))
     facts += _numbers(detail, now=now)
     if detail["reservation"]:
         facts.append(("reserved", _reservation(detail["reservation"], now=now)))
     if detail["estimate"]:
         facts.append(("estimate", _estimate(detail["estimate"], now=now)))
-    elif detail["noEstimate"]:
+    elif detail.get("noEstimate"):
         facts.append(("estimate", detail["noEstimate"]))
     if found["wouldAdmit"]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))

@@ -222,6 +222,12 @@ def test_why_says_what_is_overridden_by_whom_and_why() -> None:
     assert said in [str(line) for line in explain(job)]
 
 
+def test_why_says_that_it_is_to_be_evicted_by_order() -> None:
+    ordered = {"at": "2026-11-21T10:39:00Z", "reason": "revision 3: maintenance"}
+    said = "  to leave      evicted in 30m: revision 3: maintenance"
+    assert said in [str(line) for line in explain(workload(eviction=ordered))]
+
+
 def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     """asOf is 10:09, 1795255740 s."""
     job = workload()
