@@ -6,7 +6,7 @@ Nobody is evicted for a probe, and it leaves held room and reservations whole as
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -143,27 +143,32 @@ class _Asked:
         """
         asked, book = charge_of({self._flavor: self._requests}), self._state.book
         claims = [account for account in asked if account in book.claims(self._queue)]
+        best: tuple[int, tuple[str, ...]] = (0, ())
+        if not claims:
+            return best
         limits = [bound.room // self._asks(bound) for bound in self._bounds() if not bound.live]
         limit = min([*limits, *(self._pods_in(share) for share in self._shares())], default=_ANY)
-        best: tuple[int, tuple[str, ...]] = (0, ())
-        for path in (
-            book.lineage(self._queue)[:-1] if claims else ()
-        ):  # where it is entitled says from whom it may take
-            used = self._state.claimed.used
+        used = self._state.claimed.used
+        for path in book.lineage(self._queue)[:-1]:  # where it is entitled says from whom it may take
             most = min(limit, *((book.guaranteed(path, a) - used(path, a)) // asked[a] for a in claims))
             if most > pods:
-                best = max(best, self._taken(pods, most, claims[0]), key=lambda found: found[0])
+                best = max(best, self._taken(pods, most, claims), key=lambda found: found[0])
         return best
 
-    def _taken(self, pods: int, most: int, account: Account) -> tuple[int, tuple[str, ...]]:
-        """Beyond `pods`, up to `most`, by what one of that size may evict of an account."""
+    def _taken(self, pods: int, most: int, claims: Sequence[Account]) -> tuple[int, tuple[str, ...]]:
+        """Beyond `pods`, up to `most`, by what one of that size may evict, with what is free already."""
         state = State(self._arrays(self._probe(most, fixed=True)), time=self._standing.now)
-        gang, whose = state.arrays.waiting.gangs[PROBE], Counter[str]()
+        gang, whose, free, larger = state.arrays.waiting.gangs[PROBE], Counter[str](), self._free(), most
         charge = charge_of({self._flavor: {r: n * most for r, n in self._requests.items()}})
-        for uid, amount in takes(state, gang, charge, account).items():
-            whose[state.running[uid].admitted.workload.queue] += amount
-        more = whose.total() // self._requests[account[1]]
-        return min(most - pods, more), tuple(path for path, _ in whose.most_common())
+        for account in claims:
+            taken = takes(state, gang, charge, account)
+            for uid, amount in taken.items():
+                whose[state.running[uid].admitted.workload.queue] += amount
+            resource = account[1]
+            have = sum(taken.values()) + free[resource] if taken else 0
+            larger = min(larger, have // self._requests[resource])
+        more = max(0, larger - pods)
+        return more, tuple(path for path, _ in whose.most_common()) if more else ()
 
     def _shares(self) -> tuple[Share, ...]:
         """What limits of the user leave a job that comes now."""

@@ -18,7 +18,7 @@ _LAST = 2**63 - 1
 
 # An entry is about the queues that its changeset changes, or about the one that its detail names. Who administers
 # queues sees what an entry says of these, of those below them and of those above, by which they are bound; flavors,
-# repairs and refusals are for who may read the whole audit.
+# repairs and refusals are for who may read the whole audit, and so is a reason that speaks of other queues, too.
 _PAGE = text("""
     WITH seen AS MATERIALIZED (
         SELECT a.*, c.changes FROM audit a LEFT JOIN changeset c USING (revision)
@@ -27,7 +27,9 @@ _PAGE = text("""
             AND a.at < coalesce(CAST(:until AS timestamptz), 'infinity')
         ORDER BY a.id DESC LIMIT :scan
     ), told AS (
-        SELECT id, s.at, s.actor, s.source, s.action, s.reason, s.revision, s.detail, about.queues, about.changes
+        SELECT id, s.at, s.actor, s.source, s.action, s.revision,
+            CASE WHEN jsonb_array_length(coalesce(s.changes, '[]')) = jsonb_array_length(about.changes) THEN s.reason
+                ELSE '' END AS reason, s.detail, about.queues, about.changes
         FROM seen s CROSS JOIN LATERAL (
             SELECT coalesce(array_agg(name) FILTER (WHERE queue), '{}') AS queues,
                    coalesce(jsonb_agg(change) FILTER (WHERE change IS NOT NULL), '[]') AS changes

@@ -73,7 +73,9 @@ _TARGETS = text("""
 """)
 
 
-_ORDERED = "FROM command WHERE verb = 'evict' AND done_at IS NULL AND due > now()"
+_ORDERED = """FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
+    SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL
+        AND w.state IN ('Admitted', 'Placing', 'Running'))"""
 _ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
 _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
 

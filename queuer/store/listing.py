@@ -30,7 +30,7 @@ LIVE = "state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"
 _TOKEN = "coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' WHEN 'Queued' THEN 'PendingEvaluation' END)"
 ANY = "*"
 """Stands for any text, none too, in what names and users are compared with. No index serves that, so that it is looked
-for among live jobs, or among all that are no older than the newest so many.
+for among live jobs and the newest so many.
 """
 RECENT = 20_000
 _RECENT = """submitted >= coalesce(
@@ -154,7 +154,7 @@ class Wanted:
         elif not self.deleted:
             parts.append("deleted_at IS NULL")
         if not self.live and any(ANY in wanted for wanted in (self.name, self.user) if wanted):
-            parts.append(_RECENT.format(RECENT))
+            parts.append(f"(({LIVE}) OR {_RECENT.format(RECENT)})")
         if self.states:
             words = ", ".join(f"'{state}'" for state in self.states)
             parts.append(f"state IN ({words})")

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from queuer.domain.workload import State
+from queuer.store import listing
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.store.support import workload
@@ -126,6 +127,16 @@ async def test_filters_and_orders_of_workloads(
     body = await get(api, "workloads", count="exact", fields="uid", **params)
     assert [row["uid"] for row in body["items"]] == found
     assert body["total"] == (7 if "limit" in params else len(found))
+
+
+async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
+    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has ended is found among the newest alone: here the last but one."""
+    monkeypatch.setattr(listing, "RECENT", 1)
+    await _filled(author)
+    body = await get(api, "workloads", count="exact", fields="uid", name="*", deleted="true")
+    assert [row["uid"] for row in body["items"]] == ["u5", "u4", "u3", "u2", "u1", "u0"]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,9 @@ async def test_headroom_says_what_may_be_taken_back_from_borrowers(
     (gpus,) = found["rows"]
     assert (gpus["mayStartNow"], gpus["reclaimable"], gpus["reclaimedFrom"]) == ("8", "18", [B])
     assert f"and up to 18 more by taking back what {B} borrows" in found["text"]
+    whole = await api.get(f"/api/v1/queues/{A}/headroom", params={"shape": "gpu:8"})
+    (gpus,) = whole.json()["rows"]
+    assert (gpus["mayStartNow"], gpus["reclaimable"]) == ("0", "24"), "with the 2 that are free on each node"
     (gpus,) = (await api.get(f"/api/v1/queues/{B}/headroom")).json()["rows"]
     assert (gpus["reclaimable"], gpus["reclaimedFrom"]) == ("0", [])
 

@@ -72,7 +72,7 @@ def looked_at(plan: dict[str, Any]) -> float:
 async def test_no_list_looks_at_more_than_an_eighth_of_the_past(
     filled: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "RECENT", 800)
+    monkeypatch.setattr(listing, "RECENT", 600)
     met = {}
     async with begin(filled) as connection:
         for name, wanted in CASES.items():

@@ -49,7 +49,7 @@ _KEYS: dict[Order, Callable[[StoredWorkload], Any]] = {
 }
 _KINDS: dict[Order, type] = {Order.SUBMITTED: float, Order.PRIORITY: int}
 """Of keys; others are texts."""
-_PATTERN = f"`*` stands for any text; it is looked for among live jobs, or the newest {listing.RECENT:,}."
+_PATTERN = f"`*` stands for any text; it is looked for among live jobs and the newest {listing.RECENT:,}."
 
 
 @router.get("/workloads", response_model=models.WorkloadList)

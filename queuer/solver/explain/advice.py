@@ -140,11 +140,14 @@ class Advisor:
         self, short: Sequence[Shortfall], holders: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         """Single changes after which it starts, each `{"change": …, "evictions": …}`, those without an eviction first.
-        `short`: rows of quota in its way; `holders`: who has what it lacks. None where it starts without any.
+        `short`: rows of quota in its way; `holders`: who has what it lacks. What costs no fewer than
+        no change is left out. None where it starts without any.
         """
-        if self._after.evictions(self._gang.pending) == 0:
+        unchanged = self._after.evictions(self._gang.pending)
+        if unchanged == 0:
             return []
         found = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
+        found = [each for each in found if unchanged is None or each[1] < unchanged]
         found.sort(key=lambda each: each[1])
         told: list[dict[str, Any]] = [{"change": change, "evictions": count} for change, count in found]
         for holder in holders:

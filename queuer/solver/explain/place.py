@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.flavors import allowed_flavors
-from queuer.domain.nodes import SchedulingTerms, Toleration
+from queuer.domain.nodes import SchedulingTerms, TaintEffect, Toleration
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.explain.quota import marked
@@ -230,7 +230,14 @@ class Places:
         if missing:
             return {"selector": missing}
         anywhere = replace(terms, tolerations=ANYTHING)
-        taints = sorted({taint.key for n in there if well(n).accepts(anywhere) for taint in well(n).taints})
+        taints = sorted({
+            taint.key
+            for node in map(well, there)
+            if node.accepts(anywhere)
+            for taint in node.taints
+            if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE
+            and not any(toleration.tolerates(taint) for toleration in terms.tolerations)
+        })  # fmt: skip
         return {"taints": taints[:TAINTS]} if taints else {}
 
     # Why nodes do not count

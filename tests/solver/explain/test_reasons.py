@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
+from queuer.domain.nodes import Flavor, SchedulingTerms, Taint, TaintEffect
 from queuer.domain.queue import Order, Policy, Queue, QueueState
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
@@ -20,6 +20,7 @@ from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, run
 
 TWO = (queue("root.a"), queue("root.b"))
 FLAVORS = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+SOFT = Taint(key="soft", effect=TaintEffect.PREFER_NO_SCHEDULE)
 SSD = SchedulingTerms(node_selector={"disk": "ssd"})
 OWED = "Work that is not preemptible does not borrow: root.a uses 2 of its guaranteed"
 ONE = gang("g", pod_set(1, 1), submitted=1.0)
@@ -128,7 +129,7 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
         # a selector is the job's fault; cordons and a cluster without nodes are the operator's
         (cluster(gang("g", pod_set(1, 1, terms=SSD))), CHANGE, Token.NO_MATCHING_FLAVOR,
          "None of the 4 nodes accepts the selectors and tolerations of main: none has the label disk=ssd."),
-        (snapshot([node("n1", taints=(Taint(key="spot"),))], TWO, pending=[ONE]), CHANGE, Token.NO_MATCHING_FLAVOR,
+        (snapshot([node("n1", taints=(Taint(key="spot"), SOFT))], TWO, pending=[ONE]), CHANGE, Token.NO_MATCHING_FLAVOR,
          "The only node does not accept the selectors and tolerations of main: it does not tolerate spot."),
         (cluster(ONE, cordoned=True), ESCALATE,
          Token.NODES_UNAVAILABLE, "None of the 4 nodes for main can be used: 4 cordoned."),

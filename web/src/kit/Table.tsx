@@ -149,7 +149,11 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
                 onFocus={() => setActive(item.index)}
                 onDoubleClick={() => enter?.(row)}
                 onClickCapture={(event) =>
-                  (event.target as HTMLElement).closest("a") && left.set(place(label), id(row))
+                  // Not what opens elsewhere: then one stays here.
+                  !event.ctrlKey &&
+                  !event.metaKey &&
+                  (event.target as HTMLElement).closest("a") &&
+                  left.set(place(label), id(row))
                 }
                 {...(marks && { "aria-selected": marks.ids.has(id(row)) })}
                 style={{
