@@ -258,13 +258,18 @@ def install(app: FastAPI) -> None:
         return _answer(request, "invalid_input", "; ".join(map(str, errors)), errors=errors)
 
     @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        code = _BY_STATUS.get(error.status_code, "bad_request")
-        detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
-        if error.status_code in (404, 405) and _CONFIGURED.match(request.url.path):
-            detail = f"{detail}: {_ONE_WAY}"
-        headers = {**(error.headers or {}), **_allow(app, request, error.status_code)}
-        return _answer(request, code, detail, status=error.status_code, headers=headers)
+    async def answered(request: Request, error: HTTPException) -> JSONResponse:
+        return refused(request, error)
+
+
+def refused(request: Request, error: HTTPException) -> JSONResponse:
+    """The answer to what no route takes, or not so."""
+    code = _BY_STATUS.get(error.status_code, "bad_request")
+    detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
+    if error.status_code in (404, 405) and _CONFIGURED.match(request.url.path):
+        detail = f"{detail}: {_ONE_WAY}"
+    headers = {**(error.headers or {}), **_allow(request.app, request, error.status_code)}
+    return _answer(request, code, detail, status=error.status_code, headers=headers)
 
 
 def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:

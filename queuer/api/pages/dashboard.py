@@ -5,12 +5,11 @@ Every screen is the same document; the script in it reads the address. It may lo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
+from queuer.api.http.problems import refused
 from queuer.api.pages.html import BUILT
 from queuer.api.pages.login import login_page
 from queuer.api.pages.page import visitor
@@ -51,13 +50,12 @@ async def screen(request: Request) -> Response:
 
 def install(app: FastAPI) -> None:
     """Have the dashboard say to a browser that there is no such page; whoever else asks gets the problem."""
-    problem: Callable[[Request, HTTPException], Awaitable[Response]] = app.exception_handlers[HTTPException]  # type: ignore[assignment]
 
     @app.exception_handler(404)
     async def nowhere(request: Request, error: HTTPException) -> Response:
         browses = "text/html" in request.headers.get("accept", "")
         if not browses or request.url.path.startswith("/api/") or not BUILT.joinpath("index.html").is_file():
-            return await problem(request, error)
+            return refused(request, error)
         page = await screen(request)
         if page.status_code == 200:  # not where one has to log in first
             page.status_code = error.status_code
