@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.quantity import Resources, add
-from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
+from queuer.solver.records import Admitted, NodeState, Pending, Plan, Snapshot
 
 CAME, ENDED, STARTED = 100, 30, 30
 """What typically differs between two snapshots: gangs that came, ended and started."""

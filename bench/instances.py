@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.records import Admitted, EvictionRule, NodeState, Pending, Snapshot
+from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000.0

@@ -22,10 +22,11 @@ from bench import arguments, kueue_like
 from bench.course import at_once
 from bench.instances import GPU, NOW, Mix, crowded, most_blocked
 from bench.score import live_capacity
+from queuer.domain.assignments import EvictionRule
 from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, EvictionRule, Snapshot
+from queuer.solver.records import Budget, Snapshot
 from queuer.solver.rights import lost_work
 
 SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16))

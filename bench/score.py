@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from queuer.domain.assignments import Admission, Assignment, Bond, EvictionRule
 from queuer.domain.flavors import allowed_flavors
 from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
@@ -16,16 +17,7 @@ from queuer.domain.queue import QueueState
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.packed import Worth, packed_subtrees
-from queuer.solver.records import (
-    Admission,
-    Admitted,
-    Assignment,
-    Bond,
-    EvictionRule,
-    NodeState,
-    Plan,
-    Snapshot,
-)
+from queuer.solver.records import Admitted, NodeState, Plan, Snapshot
 from queuer.solver.rights import Cost, lost_work, preempted_work
 
 Placements = Mapping[str, Sequence[Assignment]]

@@ -41,7 +41,7 @@ class State(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a workload is evicted or ends, other than by a plan: its rules are `solver.records.EvictionRule`."""
+    """Why a workload is evicted or ends, other than by a plan: its rules are `domain.assignments.EvictionRule`."""
 
     COMMAND = "command"
     DELETED = "deleted"

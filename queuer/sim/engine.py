@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from queuer.domain.assignments import Admission, Bond, Reservation
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
@@ -26,7 +27,7 @@ from queuer.sim.jobs import Job, Stage, admitted_of, hosts_of, interval_of, job_
 from queuer.sim.scenario import Event, Scenario
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Admission, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 
 Record = Callable[[StoredCycle], None]

@@ -16,6 +16,7 @@ from statistics import NormalDist
 
 import msgspec
 
+from queuer.domain.assignments import Admission
 from queuer.domain.estimates import FORETOLD, StartRange
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import GRACE
@@ -23,7 +24,7 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.faults import faults_of_workload
-from queuer.solver.records import Admission, Admitted, Budget, Pending, Plan, Snapshot
+from queuer.solver.records import Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
 
 _NORMAL = NormalDist()

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, nextafter
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.past import Interval
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Scenario, Story
 from queuer.solver.ends import end_of
-from queuer.solver.records import Admitted, Assignment, Unbound
+from queuer.solver.records import Admitted, Unbound
 
 HOUR = 3600.0
 """Seconds within which evictions of a job count as recent."""

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
+from queuer.domain.assignments import Assignment, Bond
 from queuer.domain.quota import charge_for
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, fits
 from queuer.solver.placement import Spread, Variant
-from queuer.solver.records import Assignment, Bond
 from queuer.solver.shapes import Gang
 from queuer.solver.state import Settled, State
 

@@ -10,10 +10,10 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.quota import Account, Charge, Mark
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
-from queuer.solver.records import EvictionRule
 from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View

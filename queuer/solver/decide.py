@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
+from queuer.domain.assignments import Admission, Bond, Reservation, SolveStatus
 from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
 from queuer.solver.explain.reasons import reasons
@@ -15,16 +16,7 @@ from queuer.solver.faults import check_moment
 from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament
 from queuer.solver.packed import packed_subtrees, select
-from queuer.solver.records import (
-    Admission,
-    Bond,
-    Budget,
-    CycleStats,
-    Plan,
-    Reservation,
-    Snapshot,
-    SolveStatus,
-)
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.repair import Repair, after_turns
 from queuer.solver.repair.decode import can_start
 from queuer.solver.reserve import Reserver

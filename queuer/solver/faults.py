@@ -14,11 +14,12 @@ from itertools import chain, islice
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.past import Past
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.records import Admitted, Bond, Budget, NodeState, Reservation, Snapshot
+from queuer.solver.records import Admitted, Budget, NodeState, Snapshot
 
 MOST_AMOUNT = 2**62
 """Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes
 from queuer.solver.placement import Spreads, kin
-from queuer.solver.records import Admitted, Assignment
+from queuer.solver.records import Admitted
 
 
 class Landing:

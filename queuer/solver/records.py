@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
+from queuer.domain.assignments import Admission, Bond, Eviction, Reservation, SolveStatus
 from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.past import Past
 from queuer.domain.quantity import NOTHING, Resources
@@ -25,27 +25,6 @@ class NodeState:
 
     node: Node
     used: Resources = field(default_factory=lambda: NOTHING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Where one pod set goes: one flavor, a number of pods on each host (sum > 0), and the pin that says so
-    to kube-scheduler.
-
-    `selector`: node labels to require (flavor labels and, where safe, the widest domain). `hosts`: node names
-    to require beside the selector, None = any node under the selector.
-    """
-
-    pod_set: str
-    flavor: str
-    nodes: Mapping[str, int]
-    selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    hosts: tuple[str, ...] | None = None
-
-    @property
-    def count(self) -> int:
-        """Pods of this set that are admitted."""
-        return sum(self.nodes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,31 +82,6 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bond:
-    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
-    landed. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
-    """
-
-    uid: str
-    assignments: tuple[Assignment, ...]
-    victims: tuple[str, ...]
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """Capacity held from `start` for a gang that is blocked by capacity alone.
-
-    A `start` that has come: no end is known, and what the place has or gets is kept for the gang from then on.
-    """
-
-    uid: str
-    assignments: tuple[Assignment, ...]
-    start: float
-    expires: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
     pending. `past`: of queues chosen by a policy with `halfLife`.
@@ -165,41 +119,6 @@ class Budget:
     deterministic: float = 2.0
     wall: float = 5.0
     bond: float = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """A gang to unsuspend now."""
-
-    uid: str
-    assignments: tuple[Assignment, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
-    """A gang to evict now for the sake of `beneficiary` (a workload uid), with the rule that permits it."""
-
-    uid: str
-    beneficiary: str
-    rule: EvictionRule
-
-
-class EvictionRule(StrEnum):
-    """Reclaim takes back a guarantee, preempt displaces lower priority."""
-
-    RECLAIM = "reclaim"
-    PREEMPT = "preempt"
-
-
-class SolveStatus(StrEnum):
-    """What CP-SAT did in this cycle."""
-
-    GREEDY = "GREEDY"  # not asked: nothing was contested, or budget 0
-    OPTIMAL = "OPTIMAL"  # asked, and every answer proven best within its window
-    FEASIBLE = "FEASIBLE"  # asked, and some answer not proven best, or none found
-    FAILED = (
-        "FAILED"  # the solver process was late or dead, or its plan refused: decided again without CP-SAT
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

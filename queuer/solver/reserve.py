@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from queuer.domain.assignments import Reservation
 from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.solver.bonds import restored
@@ -22,7 +23,6 @@ from queuer.solver.landing import pinned
 from queuer.solver.nodes import Matrix, Rows, added, fits
 from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
-from queuer.solver.records import Reservation
 from queuer.solver.shapes import Gang, Shape
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State

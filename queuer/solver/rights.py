@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Mark
@@ -19,7 +20,7 @@ from queuer.domain.usage import Usage
 from queuer.domain.workload import demand_of
 from queuer.solver.arrays import Running
 from queuer.solver.nodes import Numbers
-from queuer.solver.records import Admitted, EvictionRule
+from queuer.solver.records import Admitted
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import Workload
@@ -17,7 +18,7 @@ from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
 from queuer.solver.explain.detail import Explainer
 from queuer.solver.offered import offered
-from queuer.solver.records import Assignment, Pending, Plan, Snapshot
+from queuer.solver.records import Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.solver.whatif import Rules, under
 

@@ -13,6 +13,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from queuer.domain.assignments import Eviction, Reservation
 from queuer.domain.quota import Charge, Entry
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
@@ -21,7 +22,6 @@ from queuer.solver.ends import end_of, expected_end, leaves_soon
 from queuer.solver.landing import Landing
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Rows
 from queuer.solver.placement import Spreads, Variant, rows_of
-from queuer.solver.records import Eviction, Reservation
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room, View
 

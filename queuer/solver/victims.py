@@ -12,11 +12,11 @@ from math import inf
 
 import numpy as np
 
+from queuer.domain.assignments import Eviction, EvictionRule
 from queuer.domain.quota import Charge
 from queuer.solver.candidates import Candidates, Footprints
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Part, Spreads, Variant, place
-from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Cost, Rights
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View

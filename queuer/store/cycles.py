@@ -96,7 +96,7 @@ _RESERVATIONS = text("""
         expires = excluded.expires
 """)
 Placement = Mapping[str, Any]
-"""One `queuer.solver.records.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
+"""One `queuer.domain.assignments.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class NewEviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBond:
-    """`queuer.solver.records.Bond` with its assignments as JSON."""
+    """`queuer.domain.assignments.Bond` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]
@@ -166,7 +166,7 @@ class StoredBond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReservation:
-    """`queuer.solver.records.Reservation` with its assignments as JSON."""
+    """`queuer.domain.assignments.Reservation` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]

@@ -17,11 +17,12 @@ import httpx2
 import pytest
 
 from queuer.api.cycles import simulator
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.document import TreeDocument
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow
 from queuer.solver.decide import decide
 from queuer.solver.offered import offered
-from queuer.solver.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.solver.whatif import Rules
 from queuer.store import queues

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from queuer.controller.cycle.snapshot import hosts_in_pin
+from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
@@ -26,7 +27,7 @@ from queuer.kube.patches import Mark, admit_patch
 from queuer.kube.template import Pin
 from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.decide import decide
-from queuer.solver.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot, Unbound
 from tests.kube.merge_patch import merged
 
 NAMESPACE = "landing-cases"

@@ -8,24 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from queuer.domain.assignments import Assignment, Bond, EvictionRule, Reservation
 from queuer.domain.nodes import Node
 from queuer.domain.quantity import add
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import (
-    Admitted,
-    Assignment,
-    Bond,
-    Budget,
-    EvictionRule,
-    NodeState,
-    Pending,
-    Plan,
-    Reservation,
-    Snapshot,
-    Unbound,
-)
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.verify import verify
 from tests.solver.strict import passers
 from tests.solver.worlds import world

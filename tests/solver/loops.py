@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench import arguments
-from queuer.solver.records import Budget, EvictionRule
+from queuer.domain.assignments import EvictionRule
+from queuer.solver.records import Budget
 from tests.solver.cycles import HOUR, Evicted, Life
 
 CYCLES, OFTEN = 50, 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from queuer.domain.assignments import Admission, Bond, Reservation
 from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, Queue, QueueTree, QuotaRow
@@ -12,18 +13,7 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import (
-    Admission,
-    Admitted,
-    Bond,
-    Budget,
-    NodeState,
-    Pending,
-    Plan,
-    Reservation,
-    Snapshot,
-    Unbound,
-)
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.state import State
 from queuer.solver.verify import verify
 

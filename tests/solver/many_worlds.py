@@ -20,12 +20,13 @@ from enum import StrEnum
 from itertools import combinations, product
 
 from bench import arguments
+from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.quantity import add
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
-from queuer.solver.records import Admission, Assignment, Bond, Budget, Eviction, EvictionRule, Plan, Snapshot
+from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.worlds import NOW, world
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from queuer.domain.assignments import Assignment, Bond
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet
-from queuer.solver.records import Admitted, Assignment, Bond, Snapshot
+from queuer.solver.records import Admitted, Snapshot
 from tests.solver.make import (
     GPU,
     decided,

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.score import score
+from queuer.domain.assignments import SolveStatus
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cycles import Life
 from tests.solver.strict import passers

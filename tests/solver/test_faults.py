@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.assignments import Assignment, Bond, Reservation
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.decide import Following, decide
 from queuer.solver.faults import check_moment, faults_of_admitted, faults_of_workload, problems_of
-from queuer.solver.records import Admitted, Assignment, Bond, Budget, Pending, Reservation, Snapshot, Unbound
+from queuer.solver.records import Admitted, Budget, Pending, Snapshot, Unbound
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 
 NAN, FAR = float("nan"), 2**63

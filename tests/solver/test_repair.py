@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Policy, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.records import NodeState, Snapshot, SolveStatus
+from queuer.solver.records import NodeState, Snapshot
 from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, row, running, snapshot, started
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from queuer.domain.assignments import Assignment, Reservation
 from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.records import Assignment, Pending, Reservation, Snapshot
+from queuer.solver.records import Pending, Snapshot
 from tests.solver.make import (
     decided,
     gang,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
-from queuer.solver.records import Admitted, EvictionRule, Pending, Snapshot
+from queuer.solver.records import Admitted, Pending, Snapshot
 from queuer.solver.rights import Reach, Rights
 from queuer.solver.state import State
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of

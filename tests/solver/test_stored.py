@@ -11,20 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.domain.errors import InvalidInput
-from queuer.domain.reasons import Token, simple
-from queuer.solver.decide import decide
-from queuer.solver.records import (
+from queuer.domain.assignments import (
     Admission,
     Assignment,
     Bond,
-    Budget,
     Eviction,
     EvictionRule,
-    Plan,
     Reservation,
     SolveStatus,
 )
+from queuer.domain.errors import InvalidInput
+from queuer.domain.reasons import Token, simple
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, Plan
 from queuer.solver.stored import StoredCycle, again, decode, difference, encode
 from tests.solver.make import gang, landing, node, pod_set, queue, row, running, snapshot
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from queuer.domain.assignments import EvictionRule, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
 from queuer.solver.placement import parts_of, place
-from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
+from queuer.solver.records import Admitted, Pending
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
 from queuer.solver.victims import Search, Victims

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
-from queuer.solver.records import SolveStatus
 from queuer.store import cycles, inherited, ledger, outbox, workloads
 from queuer.store.codec import MOST_BYTES
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation

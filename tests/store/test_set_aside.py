@@ -21,11 +21,12 @@ from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.controller.watch.facts import Facts
+from queuer.domain.assignments import Admission, Assignment, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
-from queuer.solver.records import Admission, Assignment, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.records import CycleStats, Plan, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost

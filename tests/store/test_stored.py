@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.cycle import newest as module
 from queuer.controller.cycle.newest import Keeper
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
-from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
 from queuer.store.engine import begin

@@ -13,9 +13,10 @@ from queuer.controller.cycle.reasons import FEW
 from queuer.controller.ledger.rows import live_of
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
-from queuer.solver.records import CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store import cycles, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, intake_of, workload

@@ -9,10 +9,10 @@ from queuer.controller.landing.settle import Limits, settle
 from queuer.controller.landing.steps import tally
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.domain.assignments import Assignment
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, PodSet, State, Workload
-from queuer.solver.records import Assignment
 
 DEADLINE = 60.0
 LIMITS = Limits(landing_deadline=DEADLINE, avoid=BackOff(first=60.0, longest=600.0), lost_node=300.0)

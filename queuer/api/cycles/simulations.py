@@ -19,6 +19,7 @@ from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.api.workloads.detail import Detail
 from queuer.api.workloads.views import changes, reason_detail
+from queuer.domain.assignments import Assignment
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
@@ -26,7 +27,6 @@ from queuer.domain.reasons import Explanation, Verdict
 from queuer.domain.usable import placed
 from queuer.domain.veil import namespaces, veiled
 from queuer.domain.workload import Workload
-from queuer.solver.records import Assignment
 from queuer.solver.simulate import Question, Simulated
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Rules

@@ -13,6 +13,7 @@ from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.hints import Job, hint
 from queuer.api.workloads.timeline import spans, timeline
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.estimates import FORETOLD
 from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
@@ -20,7 +21,6 @@ from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.waiting import impossible
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import EvictionRule
 from queuer.store import commands, lookup, reads
 from queuer.store.workloads import StoredWorkload
 

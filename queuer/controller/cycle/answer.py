@@ -25,11 +25,12 @@ from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Admission, Bond
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.objects import ResourceQuota
-from queuer.solver.records import Admission, Bond, Plan, Snapshot
+from queuer.solver.records import Plan, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})

@@ -16,12 +16,12 @@ from queuer.controller.cycle.namespace_reason import Shortage, Users, reason
 from queuer.controller.ledger.commit import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Bond
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity, parse_quantity
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload, demand_of
 from queuer.kube.objects import ResourceQuota
-from queuer.solver.records import Bond
 
 HOLDERS = 3
 """How many who use most of an amount are named."""

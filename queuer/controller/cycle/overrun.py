@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Reservation
 from queuer.domain.quantity import NOTHING, add
 from queuer.domain.workload import State
-from queuer.solver.records import Reservation
 
 LATE = 60.0
 """Seconds that work is given beyond its bound, beside the grace of its pods: it may be about to end."""

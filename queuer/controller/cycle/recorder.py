@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from queuer.controller.logs import logger
-from queuer.solver.records import SolveStatus
+from queuer.domain.assignments import SolveStatus
 from queuer.solver.stored import StoredCycle, encode
 
 log = logger("recorder")

@@ -11,11 +11,12 @@ from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
+from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
-from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
+from queuer.solver.records import Admitted, NodeState, Pending, Snapshot, Unbound
 
 SLACK = 30.0
 """Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what

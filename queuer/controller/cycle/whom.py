@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.figures import devices
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.workload import Cause, Workload
-from queuer.solver.records import EvictionRule
 
 
 def for_whom(cause: str, victim: Workload, other: Workload) -> str:

@@ -22,10 +22,10 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
+from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import PodSet, State
-from queuer.solver.records import Assignment
 from queuer.store.cycles import NewAdmission
 
 log = logger("adoption")

@@ -12,8 +12,8 @@ from queuer.controller.ledger.rows import bond_row, reservation_row
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Bond, Reservation, SolveStatus
 from queuer.domain.reasons import Explanation
-from queuer.solver.records import Bond, Reservation, SolveStatus
 from queuer.store import cycles
 from queuer.store.cycles import Committed, CycleRecord, NewAdmission, NewEviction
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
+from queuer.domain.assignments import Assignment, Bond, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.workload import Workload, demand_of
-from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredBond, StoredReservation
 from queuer.store.inherited import StoredAdmission
 from queuer.store.workloads import StoredWorkload

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.override import Override
 from queuer.domain.per_user import hopeless
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import Assignment
 from queuer.store.tables import Barred
 from queuer.store.workloads import Setback
 

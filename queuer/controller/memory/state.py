@@ -17,6 +17,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.controller.memory.turns import Turns
+from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
@@ -25,7 +26,6 @@ from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.outlook import Outlook
-from queuer.solver.records import Bond, Reservation
 from queuer.store.tables import Barred
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from queuer.domain.assignments import Admission
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity
 from queuer.domain.queue import QueueTree
@@ -20,7 +21,7 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of
 from queuer.solver.offered import offered
-from queuer.solver.records import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 from queuer.solver.verified import UnsoundPlan

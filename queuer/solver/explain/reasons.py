@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from queuer.domain.assignments import Bond
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
@@ -14,7 +15,6 @@ from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
 from queuer.solver.placement import Variant, parts_of
-from queuer.solver.records import Bond
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State

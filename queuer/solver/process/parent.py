@@ -19,10 +19,11 @@ from typing import Self
 
 import structlog
 
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.errors import QueuerError
 from queuer.solver.decide import decide
 from queuer.solver.process import wire
-from queuer.solver.records import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 
 log = structlog.get_logger(part="solver")

@@ -8,10 +8,11 @@ from enum import StrEnum
 from functools import cache, cached_property
 from itertools import chain
 
+from queuer.domain.assignments import Assignment, Bond
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.records import Admitted, Assignment, Bond, Plan, Snapshot
+from queuer.solver.records import Admitted, Plan, Snapshot
 from queuer.solver.verify.quota import Book, Part, Use, asks_of
 
 Rows = Sequence[Assignment]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Preempt
-from queuer.solver.records import Admitted, EvictionRule
+from queuer.solver.records import Admitted
 from queuer.solver.verify.case import Case, Rule, Violation, part_of
 from queuer.solver.verify.quota import Use, asks_of
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from queuer.domain.assignments import Reservation
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Workload
-from queuer.solver.records import Reservation
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.quota import Use, asks_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 SOLVE_STATUSES = ("GREEDY", "OPTIMAL", "FEASIBLE", "FAILED")
-"""Words of `queuer.solver.records.SolveStatus`; the store does not import the solver, a test compares them."""
+"""Words of `queuer.domain.assignments.SolveStatus`; the store does not import the solver, a test compares them."""
 
 
 class EntryKind(StrEnum):

@@ -10,8 +10,9 @@ import signal
 from dataclasses import replace
 from typing import Any
 
+from queuer.domain.assignments import Admission, Assignment, SolveStatus
 from queuer.solver.process import wire
-from queuer.solver.records import Admission, Assignment, Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 
 
 def words(snapshot: Snapshot) -> str:

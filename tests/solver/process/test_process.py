@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.errors import InvalidInput
 from queuer.solver.decide import decide
 from queuer.solver.process import parent as solving
 from queuer.solver.process import wire
 from queuer.solver.process.parent import Outcome, SolverProcess
-from queuer.solver.records import Budget, Plan, SolveStatus
+from queuer.solver.records import Budget, Plan
 from queuer.solver.stored import difference
 from tests.solver.make import gang, node, pod_set, queue, snapshot
 from tests.solver.process import targets

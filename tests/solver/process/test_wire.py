@@ -9,13 +9,14 @@ from types import MappingProxyType
 
 import pytest
 
+from queuer.domain.assignments import Reservation
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
 from queuer.solver.process import parent as solving
 from queuer.solver.process import wire
 from queuer.solver.process.parent import Outcome, SolverProcess
-from queuer.solver.records import Budget, Pending, Plan, Reservation, Snapshot
+from queuer.solver.records import Budget, Pending, Plan, Snapshot
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.process.targets import sound, words
 

@@ -6,22 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
-from queuer.solver.records import (
-    Admission,
-    Assignment,
-    Bond,
-    CycleStats,
-    Eviction,
-    EvictionRule,
-    Pending,
-    Plan,
-    Snapshot,
-    SolveStatus,
-)
+from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.solver.verify import Rule, verify
 from tests.solver.make import node, queue, snapshot
 

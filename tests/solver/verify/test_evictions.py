@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Policy, Preempt
-from queuer.solver.records import EvictionRule, Pending, Snapshot
+from queuer.solver.records import Pending, Snapshot
 from queuer.solver.verify import Rule
 from tests.solver.make import gang, node, pod_set, queue, row, running
 from tests.solver.verify.build import NOW, at, bond, broken, evicts, plan, world

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuer.solver.records import Reservation, Snapshot
+from queuer.domain.assignments import Reservation
+from queuer.solver.records import Snapshot
 from queuer.solver.verify import Rule
 from tests.solver.make import gang, node, pod_set, queue, row, running
 from tests.solver.verify.build import NOW, at, broken, plan, world

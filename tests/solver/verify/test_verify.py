@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.assignments import Admission, Reservation
 from queuer.domain.queue import QueueState
-from queuer.solver.records import Admission, Reservation
 from queuer.solver.verify import Rule, Violation
 from tests.solver.make import gang, pod_set, queue, running
 from tests.solver.verify.build import at, bond, broken, evicts, plan, waits, world

@@ -16,21 +16,11 @@ from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule, SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
-from queuer.solver.records import (
-    Admission,
-    Assignment,
-    Bond,
-    CycleStats,
-    Eviction,
-    EvictionRule,
-    Pending,
-    Plan,
-    Snapshot,
-    SolveStatus,
-)
+from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store.tables import Barred
 
 PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})

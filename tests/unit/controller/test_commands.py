@@ -17,12 +17,12 @@ from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
+from queuer.domain.assignments import Assignment
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Meta, PriorityClass
-from queuer.solver.records import Assignment
 from queuer.store.commands import Command
 from queuer.store.tables import CommandOutcome, CommandVerb
 

@@ -20,8 +20,8 @@ from queuer.controller.landing.steps import (
 )
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.domain.assignments import Assignment
 from queuer.domain.workload import Cause, PodSet, State, Workload
-from queuer.solver.records import Assignment
 
 WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,

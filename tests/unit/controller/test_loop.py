@@ -22,13 +22,14 @@ from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.controller.watch.facts import Facts
+from queuer.domain.assignments import Admission, Assignment, Bond, SolveStatus
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.decide import decide
-from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.records import CycleStats, Plan, Snapshot
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import Live
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.process.parent import Outcome, SolverProcess
-from queuer.solver.records import CycleStats, SolveStatus
+from queuer.solver.records import CycleStats
 
 WORKLOAD = Workload(
     uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,

@@ -8,10 +8,10 @@ from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Assignment
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
-from queuer.solver.records import Assignment
 
 GPU = "example.com/gpu"
 

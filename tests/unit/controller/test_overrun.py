@@ -13,20 +13,12 @@ from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
+from queuer.domain.assignments import Assignment, Reservation, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.decide import decide
-from queuer.solver.records import (
-    Assignment,
-    Budget,
-    CycleStats,
-    Pending,
-    Plan,
-    Reservation,
-    Snapshot,
-    SolveStatus,
-)
+from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
 from tests.unit.controller.test_answer import Patches, job
 
 GPU = "nvidia.com/gpu"

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from queuer.controller.cycle.recorder import BETWEEN, Recorder
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
-from queuer.solver.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode
 
 PLAN = Plan(

@@ -18,11 +18,11 @@ from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
+from queuer.domain.assignments import Assignment
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
-from queuer.solver.records import Assignment
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import Barred, EntryKind, Outcome
 from queuer.store.workloads import Setback, StoredWorkload

@@ -10,9 +10,9 @@ from queuer.controller.ledger.rows import charges
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Assignment
 from queuer.domain.backoff import BackOff
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.records import Assignment
 
 LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
 WORKLOAD = Workload(

@@ -11,6 +11,7 @@ from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import MOST_ON_NODE, node_of, pod_of
 from queuer.controller.watch.watches import Watches
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import (
@@ -27,7 +28,7 @@ from queuer.kube.objects import (
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.faults import MOST_AMOUNT
-from queuer.solver.records import Budget, SolveStatus
+from queuer.solver.records import Budget
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}

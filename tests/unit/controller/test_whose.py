@@ -18,6 +18,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches
+from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
@@ -27,7 +28,6 @@ from queuer.kube.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
 from queuer.kube.reflector import Change, ChangeKind
-from queuer.solver.records import Assignment
 
 GPU = {"gpu": 4, "pods": 1}
 ASKS = Workload(

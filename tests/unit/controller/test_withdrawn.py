@@ -10,8 +10,8 @@ from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Assignment
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import Assignment
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
 from tests.unit.landed import LIMITS
