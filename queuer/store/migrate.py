@@ -20,6 +20,9 @@ import queuer
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.store.engine import check_version, normalise_url
 
+_UNRELEASED = frozenset(f"{number:04}" for number in range(2, 17))
+"""Schemas of development versions. No migration leads from them to a release."""
+
 
 class SchemaMismatchError(QueuerError):
     """The database is not at the revision that this program needs."""
@@ -37,7 +40,11 @@ def scripts() -> Path:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait."""
+    """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait.
+
+    Raises SchemaMismatchError where no migration leads from the database's schema to this version's.
+    """
+    _refuse_unknown(current(url), head())
     _run(url, lambda config: command.upgrade(config, revision))
 
 
@@ -71,15 +78,25 @@ def check(url: str) -> None:
     at, needed = current(url), head()
     if at == needed:
         return
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if at is not None and at not in known:
-        raise SchemaMismatchError(
-            f"the database is at schema {at}, which this version does not know; it needs {needed}",
-            hint="use the version of queuer that upgraded it, or a newer one",
-        )
+    _refuse_unknown(at, needed)
     raise SchemaMismatchError(
         f"the database is at schema {at or 'none'}, this version needs {needed}",
         hint="run `queuer db upgrade`",
+    )
+
+
+def _refuse_unknown(at: str | None, needed: str) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if at is None or at in known:
+        return
+    if at in _UNRELEASED:
+        raise SchemaMismatchError(
+            f"the database is at schema {at} of a development version; it cannot be brought to {needed}",
+            hint="start empty: `queuer local reset`, or a new database for QUEUER_DATABASE_URL",
+        )
+    raise SchemaMismatchError(
+        f"the database is at schema {at}, which this version does not know; it needs {needed}",
+        hint="use the version of queuer that upgraded it, or a newer one",
     )
 
 

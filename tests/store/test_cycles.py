@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.domain.assignments import SolveStatus
 from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -20,14 +19,9 @@ from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.outbox import Result
-from queuer.store.tables import SOLVE_STATUSES, Outcome
+from queuer.store.tables import Outcome
 from queuer.store.workloads import Setback, StateChange
 from tests.store.support import GPU, NOW, admission, cycle, intake_of, waits, workload
-
-
-def test_statuses_are_those_of_the_solver() -> None:
-    """The CHECK on cycle.status knows exactly the solver's words."""
-    assert set(SOLVE_STATUSES) == set(SolveStatus)
 
 
 async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Migrations and metadata describe the same schema, every step can be taken back, and the words are enforced."""
+"""Migrations and metadata describe the same schema, every step can be taken back, and words are enforced."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_migrations_build_what_the_metadata_says(database_url: str, empty_url: s
 
 
 def test_stairway(empty_url: str) -> None:
-    """Each migration goes up, down to nothing of its own, and up again to the same schema."""
+    """Each migration goes up, down to the schema before it, and up again to the same schema."""
     steps = [script.revision for script in reversed(list(_scripts().walk_revisions()))]
     below = "base"
     for step in steps:
@@ -95,12 +95,27 @@ def test_behind_and_ahead_are_said(empty_url: str) -> None:
         migrate.check(empty_url)
     migrate.upgrade(empty_url)
     migrate.check(empty_url)
-    engine = create_engine(empty_url)
+    _pretend(empty_url, "9999")
+    for verb in (migrate.check, migrate.upgrade):
+        with pytest.raises(migrate.SchemaMismatchError, match="9999, which this version does not know"):
+            verb(empty_url)
+
+
+def test_a_development_database_is_refused(empty_url: str) -> None:
+    """No migration leads from an unreleased schema to a release: the sentence names the way to start empty."""
+    migrate.upgrade(empty_url)
+    _pretend(empty_url, "0016")
+    for verb in (migrate.check, migrate.upgrade):
+        with pytest.raises(migrate.SchemaMismatchError, match="0016 of a development version") as caught:
+            verb(empty_url)
+        assert "`queuer local reset`" in (caught.value.hint or "")
+
+
+def _pretend(url: str, revision: str) -> None:
+    engine = create_engine(url)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :at"), {"at": revision})
     engine.dispose()
-    with pytest.raises(migrate.SchemaMismatchError, match="9999, which this version does not know"):
-        migrate.check(empty_url)
 
 
 def test_replicas_that_start_together_migrate_once(empty_url: str) -> None:

@@ -8,7 +8,6 @@ are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
 from queuer.store.tables import configuration, history, workloads
 from queuer.store.tables.base import metadata
 from queuer.store.tables.words import (
-    SOLVE_STATUSES,
     Barred,
     CommandOutcome,
     CommandVerb,
@@ -19,7 +18,6 @@ from queuer.store.tables.words import (
 )
 
 __all__ = [
-    "SOLVE_STATUSES",
     "Barred",
     "CommandOutcome",
     "CommandVerb",

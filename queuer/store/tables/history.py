@@ -19,10 +19,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from queuer.domain.assignments import SolveStatus
 from queuer.domain.reasons import Token
 from queuer.store.columns import document, moment, one_of, singleton
 from queuer.store.tables.base import metadata
-from queuer.store.tables.words import SOLVE_STATUSES
 
 cycle = Table(
     "cycle",
@@ -38,7 +38,7 @@ cycle = Table(
     Column("waiting", Integer, nullable=False),
     document("stats"),
     document("capacity"),
-    one_of("status", SOLVE_STATUSES),
+    one_of("status", SolveStatus),
     Index("ix_cycle_started_at", "started_at"),
     Index(
         "ix_cycle_moved",
@@ -118,7 +118,7 @@ heartbeat = Table(
     Column("cycle_seconds", Double),
     Column("waiting", Integer),
     Column("status", Text),
-    one_of("status", SOLVE_STATUSES),
+    one_of("status", SolveStatus),
     comment="That the leader is there, when its loop last went round, and its last cycle.",
 )
 

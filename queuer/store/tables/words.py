@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-SOLVE_STATUSES = ("GREEDY", "OPTIMAL", "FEASIBLE", "FAILED")
-"""Words of `queuer.domain.assignments.SolveStatus`; the store does not import the solver, a test compares them."""
-
 
 class EntryKind(StrEnum):
-    """What an outbox entry does to the job. `withdraw` takes back an admission that never reached it."""
+    """The change that an outbox entry makes to a job. `withdraw` takes back an admission that never reached the job."""
 
     ADMIT = "admit"
     EVICT = "evict"
@@ -17,9 +14,7 @@ class EntryKind(StrEnum):
 
 
 class Barred(StrEnum):
-    """Why a waiting workload is put before no decision: what it asks for is wrong; it came to a queue that drains; it
-    is beyond `maxPending`.
-    """
+    """Why a waiting workload is kept out of decisions: a wrong request, a queue that drains, `maxPending` reached."""
 
     MISCONFIGURED = "misconfigured"
     DRAINING = "draining"
@@ -37,8 +32,9 @@ class Outcome(StrEnum):
 
 
 class Effect(StrEnum):
-    """What becomes of running work where a limit is cut below its use. `drain`: it stays, nothing new starts; `refuse`:
-    the cut is not made; `evict`: it goes until the limit holds.
+    """The fate of running work where a limit is cut below its use.
+
+    `drain`: it stays, nothing new starts; `refuse`: the cut is not made; `evict`: it goes until the limit holds.
     """
 
     DRAIN = "drain"
@@ -47,7 +43,7 @@ class Effect(StrEnum):
 
 
 class DraftState(StrEnum):
-    """What became of a planned changeset."""
+    """The state of a planned changeset."""
 
     PLANNED = "planned"
     APPLIED = "applied"
@@ -55,7 +51,7 @@ class DraftState(StrEnum):
 
 
 class CommandVerb(StrEnum):
-    """What is done to a workload by command."""
+    """The actions on a workload that a user may command."""
 
     HOLD = "hold"
     RELEASE = "release"
@@ -64,7 +60,7 @@ class CommandVerb(StrEnum):
 
 
 class CommandOutcome(StrEnum):
-    """How a command ended: carried out, refused with a sentence, or there was no live workload any more."""
+    """The end of a command: carried out, refused with a sentence, or the workload was gone."""
 
     DONE = "done"
     REFUSED = "refused"
