@@ -36,6 +36,7 @@ from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
 from queuer.store import inherited, ledger, outbox, workloads
+from queuer.store.config import load_config
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Effect, Entry, Result
@@ -166,7 +167,7 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
-        rules=await rules.load(connection),
+        rules=await load_config(connection),
         bonds=tuple(map(bond_of, await inherited.load_bonds(connection))),
         reservations=tuple(map(reservation_of, await inherited.load_reservations(connection))),
     )

@@ -16,6 +16,7 @@ from queuer.domain.past import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 
 
@@ -100,6 +101,11 @@ class Snapshot:
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def rules(self) -> Rules:
+        """The configuration, whose revision a snapshot does not know."""
+        return Rules(tree=self.tree, flavors=self.flavors, topology=self.topology)
 
     def workloads(self) -> dict[str, Workload]:
         """All that waits or runs, by uid."""

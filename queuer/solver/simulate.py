@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from queuer.domain.assignments import Assignment
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
@@ -20,7 +21,7 @@ from queuer.solver.explain.detail import Explainer
 from queuer.solver.offered import offered
 from queuer.solver.records import Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
-from queuer.solver.whatif import Rules, under
+from queuer.solver.whatif import under
 
 UID = "simulated"
 """Of the gang that is asked about; no job's uid is like it."""
@@ -63,8 +64,9 @@ class Simulations:
 
     def ask(self, question: Question) -> Simulated:
         """Raises InvalidInput or UnsoundPlan where it cannot be decided."""
-        same = question.rules in (None, Rules.of(self._left))
-        snapshot = self._left if question.rules is None or same else under(self._left, question.rules)
+        rules, snapshot = question.rules, self._left
+        if rules is not None and not rules.same_as(snapshot.rules):
+            snapshot = under(snapshot, rules)
         asked = replace(question.workload, uid=UID, submitted=self._now)
         snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
         snapshot, beyond = offered(snapshot, self._plan)

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.reasons import Verdict
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
 from queuer.solver.offered import offered
 from queuer.solver.outlook import Outlook
 from queuer.solver.records import Pending, Plan, Snapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """A configuration as a decision takes it."""
-
-    tree: QueueTree
-    flavors: tuple[Flavor, ...]
-    topology: Topology
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Rules:
-        """Those of a snapshot."""
-        return cls(tree=snapshot.tree, flavors=snapshot.flavors, topology=snapshot.topology)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +51,7 @@ def difference(
         return replace(made, explanations={**made.explanations, **beyond}, order=(*made.order, *beyond))
 
     # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
-    settled = before == Rules.of(snapshot) and not plan.stats.more
+    settled = before.same_as(snapshot.rules) and not plan.stats.more
     as_is = decided(before, made=replace(plan, admissions=()) if settled else None)
     would_be = decided(after)
     known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}

@@ -24,6 +24,7 @@ from queuer.domain.document import (
 from queuer.domain.nodes import Flavor, Toleration, Topology
 from queuer.domain.placement import export_placement, read_placement
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
+from queuer.domain.rules import Rules
 from queuer.store.codec import rows_json
 
 CHANNEL = "queuer_config"
@@ -94,13 +95,9 @@ Name = tuple[Kind, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """The whole configuration at one revision. `writers`: who manages what; what is absent has no writer yet."""
+class Config(Rules):
+    """The stored rules with their `writers`: the manager of each object; an absent object has none yet."""
 
-    tree: QueueTree
-    flavors: tuple[Flavor, ...]
-    topology: Topology
-    revision: int
     writers: Mapping[Name, ManagedBy]
 
 

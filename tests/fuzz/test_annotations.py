@@ -24,12 +24,13 @@ from queuer.controller.cycle.snapshot import take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
+from queuer.domain.rules import Rules
 from queuer.kube.keys import KEYS, Sort, Where
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.objects import Meta, PriorityClass

@@ -14,9 +14,10 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.leadership import load
 from queuer.controller.ledger.auditor import AGAIN, Auditor
 from queuer.controller.memory.pods import PodView
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.store import cycles, ledger, workloads
 from queuer.store.engine import begin

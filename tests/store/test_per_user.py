@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.memory.state import Rules
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from tests.store.support import NOW
 from tests.store.test_set_aside import Scene

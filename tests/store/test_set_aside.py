@@ -18,12 +18,13 @@ from queuer.controller.leadership import load
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import BACK_OFF
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.facts import Facts
 from queuer.domain.assignments import Admission, Assignment, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import CycleStats, Plan, Snapshot

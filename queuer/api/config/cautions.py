@@ -12,7 +12,7 @@ from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.quantity import Resources, add, format_quantity
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.quota import charge_of
-from queuer.solver.whatif import Rules
+from queuer.domain.rules import Rules
 from queuer.store.changeset import Change
 from queuer.store.config import Kind
 

@@ -19,11 +19,12 @@ from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.kube.checks import refused
 from queuer.solver.stored import StoredCycle
 from queuer.solver.verified import UnsoundPlan
-from queuer.solver.whatif import Rules, difference
+from queuer.solver.whatif import difference
 from queuer.store import lookup, reads
 from queuer.store.changeset import Changeset, flavors_after, queues_after, topology_after
 from queuer.store.config import Config, load_config
@@ -72,13 +73,12 @@ class Seen:
     def cautions(self) -> Cautions:
         """From the configuration as it is to what it would be."""
         config, changes = self.config, self.changeset.changes
-        before = Rules(tree=config.tree, flavors=config.flavors, topology=config.topology)
         after = Rules(
             tree=QueueTree.of(queues_after(config, changes).values()),
             flavors=flavors_after(config, changes),
             topology=topology_after(config, changes),
         )
-        return Cautions(before=before, after=after, changes=changes)
+        return Cautions(before=config, after=after, changes=changes)
 
     def warnings(self, of_nodes: Iterable[FieldProblem]) -> list[FieldError]:
         """All that is legal and odd, with what was found about nodes."""

@@ -9,6 +9,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.kube.checks import beyond, check
 from queuer.kube.keys import PRIORITY_CLASS
@@ -16,7 +17,6 @@ from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.outlook import Outlook
 from queuer.solver.simulate import Question, Simulated, Simulations
 from queuer.solver.stored import StoredCycle
-from queuer.solver.whatif import Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def judge(cycle: StoredCycle, simulations: Simulations, case: Case) -> Judged:
     workload, values = case.question.workload, cycle.priorities
     if case.priority_class is not None:
         workload = replace(workload, priority=_value(case.priority_class, values))
-    rules = case.question.rules or Rules.of(cycle.snapshot)
+    rules = case.question.rules or cycle.snapshot.rules
     refusal = _refusal(workload, rules, cycle, case)
     said = Simulated(explanation=refusal)
     if refusal is None:

@@ -24,12 +24,12 @@ from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict
+from queuer.domain.rules import Rules
 from queuer.domain.usable import placed
 from queuer.domain.veil import namespaces, veiled
 from queuer.domain.workload import Workload
 from queuer.solver.simulate import Question, Simulated
 from queuer.solver.verified import UnsoundPlan
-from queuer.solver.whatif import Rules
 from queuer.store import lookup, queues, waiting
 from queuer.store.changeset import flavors_after, queues_after, topology_after
 from queuer.store.config import load_config
@@ -98,7 +98,7 @@ async def _rules(connection: AsyncConnection, asked: Asked) -> Rules:
     """The rules in force, after the document's changes. Raises InvalidInput where they would be wrong."""
     config = await load_config(connection)
     if asked.tree is None:
-        return Rules(tree=config.tree, flavors=config.flavors, topology=config.topology)
+        return config
     changeset = await queues.plan(connection, asked.tree, writer=ManagedBy.API)
     if changeset.problems:
         raise InvalidInput(*changeset.problems)

@@ -14,12 +14,12 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.settle import evicting
 from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live
-from queuer.controller.memory.state import Rules
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.override import Override, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.checks import highest_priority
 from queuer.store.commands import Command

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.logs import logger
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
 
@@ -17,12 +17,6 @@ EVERY = 0.5
 """Seconds between looks at the revision, one indexed read."""
 
 
-async def load(connection: AsyncConnection) -> Rules:
-    """The configuration as it is now."""
-    config = await load_config(connection)
-    return Rules(tree=config.tree, flavors=config.flavors, topology=config.topology, revision=config.revision)
-
-
 async def follow(engine: AsyncEngine, state: ClusterState, *, every: float = EVERY) -> None:
     """Take over each new revision. Ends by DatabaseUnavailable, which ends the leadership too."""
     while True:
@@ -30,6 +24,6 @@ async def follow(engine: AsyncEngine, state: ClusterState, *, every: float = EVE
         async with begin(engine) as connection:
             if await revision(connection) == state.rules.revision:
                 continue
-            rules = await load(connection)
+            rules = await load_config(connection)
         state.configure(rules)
         log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))

@@ -9,7 +9,7 @@ listing at each start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 
 from queuer.controller.memory.lines import Lines
@@ -19,30 +19,14 @@ from queuer.controller.memory.quarantine import Quarantine
 from queuer.controller.memory.turns import Turns
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.estimates import Estimates
-from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
+from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.past import Past
 from queuer.domain.quantity import add
-from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State, Workload
 from queuer.solver.outlook import Outlook
 from queuer.store.tables import Barred
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The configuration in force."""
-
-    tree: QueueTree = field(default_factory=lambda: QueueTree.of(()))
-    flavors: tuple[Flavor, ...] = ()
-    topology: Topology = field(default_factory=Topology)
-    revision: int = -1
-
-    def max_pending(self, queue: str) -> int:
-        """How many jobs of a namespace are decided on in a queue."""
-        access = self.tree.access(queue) if queue in self.tree else DEFAULT_ACCESS
-        assert access.max_pending is not None, "it has a default"
-        return access.max_pending
 
 
 class ClusterState:

@@ -14,12 +14,13 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.assignments import Assignment
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Meta, PriorityClass

@@ -12,13 +12,14 @@ from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.reasons import Token, Verdict
+from queuer.domain.rules import Rules
 from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide

@@ -19,7 +19,7 @@ from queuer.controller.ledger.new_cycle import NewCycle
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import BACK_OFF
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.facts import Facts
 from queuer.domain.assignments import Admission, Assignment, Bond, SolveStatus
@@ -27,6 +27,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import CycleStats, Plan, Snapshot

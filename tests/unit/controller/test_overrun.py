@@ -12,10 +12,11 @@ from queuer.controller.cycle.overrun import LATE, overrun
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Reservation, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot

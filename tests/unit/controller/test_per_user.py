@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from queuer.controller.cycle.per_user import beyond
 from queuer.controller.memory.live import Live, Placement
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Bond
 from queuer.domain.queue import Access, PerUser, Queue, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 
 GPU = "nvidia.com/gpu"

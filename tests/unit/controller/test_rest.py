@@ -15,12 +15,13 @@ from queuer.controller.landing.writes import take_results
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.rows import live_of
 from queuer.controller.memory.live import Live, Placement
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.assignments import Assignment
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.store.outbox import Entry, Result

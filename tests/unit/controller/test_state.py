@@ -15,12 +15,13 @@ from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Assignment
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.checks import check
 from queuer.kube.workloads import NamespaceFacts

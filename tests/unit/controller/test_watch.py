@@ -11,11 +11,12 @@ from aiohttp import web
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import OPTED_IN, Facts
 from queuer.controller.watch.views import job_view
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.queue import Access, Queue, QueueTree
+from queuer.domain.rules import Rules
 from queuer.kube.keys import MANAGED
 from queuer.kube.kinds import JOB as JOB_KIND
 from queuer.kube.objects import (

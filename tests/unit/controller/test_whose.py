@@ -15,13 +15,14 @@ from queuer.controller.intake.adoption import Found, adopt
 from queuer.controller.landing.settle import requeued
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
-from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import Assignment
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.client import Client
 from queuer.kube.keys import ADMISSION, MANAGED, WORKLOAD
