@@ -21,7 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.arguments import whole
 from queuer.domain.workload import State
-from queuer.store import inherited, ledger, listing, localpg, migrate, outbox, retention, workloads
+from queuer.local import postgres
+from queuer.store import inherited, ledger, listing, migrate, outbox, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.listing import Wanted
 from queuer.store.usage import tree_view
@@ -98,7 +99,7 @@ def main() -> None:
     options = parser().parse_args()
     home = Path(tempfile.mkdtemp(prefix="queuer-bench-"))
     home.chmod(0o755)  # PostgreSQL's account must enter
-    server = localpg.start(home / "pg", fsync=False)
+    server = postgres.start(home / "pg", fsync=False)
     try:
         migrate.upgrade(server.url)
         jobs = options.millions * 1_000_000 // PER_JOB

@@ -27,7 +27,8 @@ from bench.api_server import ADMIN, ApiServer
 from queuer.domain.document import TreeDocument
 from queuer.domain.queue import ManagedBy
 from queuer.kube.objects import NAMESPACES
-from queuer.store import localpg, migrate, queues
+from queuer.local import postgres
+from queuer.store import migrate, queues
 from queuer.store.engine import begin, make_engine
 
 
@@ -99,7 +100,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     """A scene without nodes, queues and processes; those that are started end with it."""
     directory = _directory()
-    database = localpg.start(directory / "pg", fsync=False)
+    database = postgres.start(directory / "pg", fsync=False)
     migrate.upgrade(database.url)
     engine = make_engine(database.url, name="bench")
     server = ApiServer()

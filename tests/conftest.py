@@ -27,7 +27,8 @@ import structlog
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from queuer.store import localpg
+from queuer.local import postgres
+from queuer.store.engine import conninfo
 
 if TYPE_CHECKING:
     from queuer.local.cluster import Cluster
@@ -55,7 +56,7 @@ class DatabaseServer:
         self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", database)
 
     def _execute(self, statement: str, *identifiers: str) -> None:
-        with psycopg.connect(localpg.conninfo(self.url), autocommit=True) as connection:
+        with psycopg.connect(conninfo(self.url), autocommit=True) as connection:
             connection.execute(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
 
 
@@ -128,9 +129,9 @@ def _launched() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="queuer-test-", dir=memory if memory.is_dir() else None))
     directory.chmod(0o755)  # the account that the server runs under must enter it
     try:
-        server = localpg.start(directory, fsync=False)
+        server = postgres.start(directory, fsync=False)
         try:
-            with psycopg.connect(localpg.conninfo(server.url), autocommit=True) as connection:
+            with psycopg.connect(conninfo(server.url), autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET authentication_timeout = '5s'")  # else a minute
                 connection.execute("SELECT pg_reload_conf()")
             yield server.url

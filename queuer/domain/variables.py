@@ -109,7 +109,10 @@ KUBECONFIG = Variable(
     name="KUBECONFIG", form="file", parse=path,
     meaning="The cluster. Not set: that of the pod the program runs in.",
 )  # fmt: skip
+OLDEST_POSTGRES = 15
+"""The oldest major version that the schema works on."""
 DATABASE_URL = Variable(
     name="QUEUER_DATABASE_URL", form="postgresql://user:password@host:5432/database", needed=True,
-    meaning="PostgreSQL, 15 or newer. The controller needs a direct connection: it keeps a session lock.",
+    meaning=f"PostgreSQL, {OLDEST_POSTGRES} or newer. "
+    "The controller needs a direct connection: it keeps a session lock.",
 )  # fmt: skip

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from queuer.domain.errors import Conflict, NotFound
+from queuer.local import postgres
 from queuer.local.binaries import Binaries
 from queuer.local.controlplane import KUBERNETES_PARTS, Layout, answers, commands
 from queuer.local.fleet import Fleet
 from queuer.local.identities import ADMIN, API, AUDIENCES, CONTROLLER, token_of
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessState, ProcessTable
-from queuer.store import localpg
 
 POSTGRES = "postgres"
 CONTROLLER_PART = "controller"
@@ -119,7 +119,7 @@ class Cluster:
         """The database in use, as a SQLAlchemy URL. Raises `NotFound` while the cluster's own is down."""
         if self.state.database_url:
             return self.state.database_url
-        server = localpg.running(self.database)
+        server = postgres.running(self.database)
         if server is None:
             raise NotFound(f"PostgreSQL of {self.dir} does not run", hint="`queuer local up` starts it")
         return server.url
@@ -146,7 +146,7 @@ class Cluster:
         """Start parts, in the given order, each waited for until ready; `environment` is added to theirs."""
         for name in names:
             if name == POSTGRES:
-                localpg.start(self.database)
+                postgres.start(self.database)
                 continue
             self.launch(self.command(name, environment=environment))
 
@@ -160,7 +160,7 @@ class Cluster:
         for name in names:
             if name != POSTGRES:
                 self.processes.stop(name)
-            elif server := localpg.running(self.database):
+            elif server := postgres.running(self.database):
                 server.stop()
 
     def pid(self, name: str) -> int | None:
@@ -177,7 +177,7 @@ class Cluster:
             return PartStatus(
                 part=name, state=self.processes.state(name), pid=self.processes.pid(name), log=self.log(name)
             )
-        if server := localpg.running(self.database):
+        if server := postgres.running(self.database):
             return PartStatus(part=name, state=ProcessState.RUNNING, pid=server.pid, log=server.log)
         crashed = (self.database / "data" / "postmaster.pid").exists()
         state = ProcessState.CRASHED if crashed else ProcessState.STOPPED

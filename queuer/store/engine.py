@@ -16,10 +16,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.variables import OLDEST_POSTGRES
 from queuer.store import events
 from queuer.store.codec import to_json
 
-OLDEST_MAJOR = 15
 _SCHEME = re.compile(r"^postgres(ql)?(\+\w+)?://")
 _SESSION = {
     "lock_timeout": "2s",
@@ -72,7 +72,7 @@ def session_options(**overrides: str) -> str:
 def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
     """An engine whose sessions are called `name` in pg_stat_activity.
 
-    The first connection refuses a server older than OLDEST_MAJOR.
+    The first connection refuses a server older than OLDEST_POSTGRES.
     """
     engine = create_async_engine(
         make_url(normalise_url(url)),
@@ -120,8 +120,8 @@ def _refuse_old(connection: Any, _record: object) -> None:
 
 def check_version(number: int) -> None:
     """Raise PostgresTooOld unless `number` (libpq's form, 150018 = 15.18) is new enough."""
-    if number < OLDEST_MAJOR * 10_000:
+    if number < OLDEST_POSTGRES * 10_000:
         raise PostgresTooOld(
-            f"PostgreSQL {number // 10_000} is too old, {OLDEST_MAJOR} or newer is needed",
+            f"PostgreSQL {number // 10_000} is too old, {OLDEST_POSTGRES} or newer is needed",
             hint="point QUEUER_DATABASE_URL to a newer server",
         )

@@ -19,10 +19,10 @@ from uuid import uuid4
 
 import httpx2
 
-from queuer.local import bootstrap
+from queuer.local import bootstrap, postgres
 from queuer.local.cluster import Cluster
 from queuer.local.identities import ADMIN
-from queuer.store import localpg, migrate
+from queuer.store import migrate
 from tests.e2e.controller import GPU, Controller, Database
 from tests.e2e.support import job_manifest, pytorchjob_manifest, wait_until
 
@@ -156,12 +156,12 @@ class World:
 
     def stop_database(self) -> None:
         """PostgreSQL ends all sessions and goes."""
-        if server := localpg.running(self.postgres):
+        if server := postgres.running(self.postgres):
             server.stop()
 
     def start_database(self) -> None:
         """PostgreSQL is there again, at the same address."""
-        localpg.start(self.postgres, fsync=False)
+        postgres.start(self.postgres, fsync=False)
 
     def open_namespace(self, name: str) -> None:
         """A namespace that opted in, in which the tenant may edit; one that is just going is waited for."""
@@ -202,15 +202,15 @@ def tree(namespaces: tuple[str, ...]) -> Manifest:
 def world(cluster: Cluster) -> Iterator[World]:
     """A place with an empty database; at its end namespaces and database are gone."""
     memory = Path("/dev/shm")
-    postgres = Path(tempfile.mkdtemp(prefix="queuer-chaos-", dir=memory if memory.is_dir() else None))
-    postgres.chmod(0o755)  # the account of PostgreSQL must enter it
+    home = Path(tempfile.mkdtemp(prefix="queuer-chaos-", dir=memory if memory.is_dir() else None))
+    home.chmod(0o755)  # the account of PostgreSQL must enter it
     name = f"chaos-{uuid4().hex[:6]}"
     try:
-        url = localpg.start(postgres, fsync=False).url
+        url = postgres.start(home, fsync=False).url
         migrate.upgrade(url)
         with _client(cluster, ADMIN) as admin, _client(cluster, "alice") as tenant, _refusal(admin):
             made = World(
-                cluster=cluster, postgres=postgres, database=Database(url=url), namespace=name,
+                cluster=cluster, postgres=home, database=Database(url=url), namespace=name,
                 doomed=f"{name}-doomed", admin=admin, tenant=tenant,
             )  # fmt: skip
             made.database.apply(tree(made.namespaces))
@@ -224,9 +224,9 @@ def world(cluster: Cluster) -> Iterator[World]:
                 for namespace in made.namespaces:
                     made.close_namespace(namespace)
     finally:
-        if server := localpg.running(postgres):
+        if server := postgres.running(home):
             server.stop()
-        shutil.rmtree(postgres)
+        shutil.rmtree(home)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ import pytest
 from queuer.local import stack
 from queuer.local.cluster import CONTROLLER_PART, Cluster
 from queuer.local.fleet import BLOCK, RACK, Fleet
+from queuer.local.postgres_programs import find_binaries
 from queuer.local.progress import Reporter
-from queuer.store.localpg import find_binaries
 from tests.e2e.support import kubectl, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from queuer.controller.logs import LOG_LEVEL
 from queuer.controller.settings import VARIABLES as CONTROLLER
 from queuer.domain.variables import DATABASE_URL, Variable
 from queuer.local.binaries import CACHE_DIR
+from queuer.local.postgres_programs import PG_BIN
 from queuer.local.stack import LOCAL_DIR
-from queuer.store.localpg import PG_BIN
 from tools.reference.markdown import code, page, table
 
 PARTS: dict[str, tuple[Variable, ...]] = {

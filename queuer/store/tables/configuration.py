@@ -21,8 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from queuer.domain.queue import ManagedBy, QueueState
-from queuer.store.columns import document, moment, one_of, singleton, stamped
-from queuer.store.tables.base import metadata
+from queuer.store.tables.base import document, metadata, moment, one_of, singleton, stamped
 from queuer.store.tables.words import DraftState, Effect
 
 configuration = Table(

@@ -21,8 +21,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.reasons import Token
-from queuer.store.columns import document, moment, one_of, singleton
-from queuer.store.tables.base import metadata
+from queuer.store.tables.base import document, metadata, moment, one_of, singleton
 
 cycle = Table(
     "cycle",

@@ -22,8 +22,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store.columns import document, moment, one_of, stamped
-from queuer.store.tables.base import metadata
+from queuer.store.tables.base import document, metadata, moment, one_of, stamped
 from queuer.store.tables.words import Barred, CommandOutcome, CommandVerb, EntryKind, Outcome
 
 workload = Table(

