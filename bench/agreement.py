@@ -24,10 +24,10 @@ from bench.api_server import ADMIN
 from bench.load import Cluster, Size, filled
 from bench.scene import Scene, scene, until
 from queuer.domain.document import TreeDocument
+from queuer.domain.keys import TOPOLOGY_REQUIRED, USER
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueTree
 from queuer.domain.tokens import Token, Verdict
-from queuer.kube.keys import TOPOLOGY_REQUIRED, USER
 from queuer.kube.objects import JOBS
 
 SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8, per_user=0.5)

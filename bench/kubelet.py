@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.api_server import ApiServer
-from queuer.kube.keys import WORKLOAD
+from queuer.domain.keys import WORKLOAD
 from queuer.kube.objects import JOBS, NODES, PODS
 
 GPU = "nvidia.com/gpu"

@@ -18,10 +18,10 @@ from bench.instances import CHANCES, GPU, KEYS, PRIORITIES, Form, Mix, draw_form
 from bench.kubelet import Kubelet
 from bench.scene import Scene, until
 from queuer.domain.document import TreeDocument
+from queuer.domain.keys import USER
 from queuer.domain.nodes import HOSTNAME, Topology
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
-from queuer.kube.keys import USER
 from queuer.kube.objects import JOBS, NODES, PRIORITY_CLASSES
 
 

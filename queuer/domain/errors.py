@@ -9,8 +9,11 @@ QueuerError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+_PLACE = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 
 
 class QueuerError(Exception):
@@ -77,3 +80,12 @@ class Unavailable(QueuerError):
     """A needed part (database, API server, solver process, tool) is missing or does not answer."""
 
     code = "unavailable"
+
+
+def located(error: Exception) -> tuple[str, str]:
+    """The path in an error of msgspec, such as `.queues[0].weight`, and its message without it.
+
+    The path is empty where msgspec names none, and `[...]` stands for a key of a mapping.
+    """
+    found = _PLACE.search(str(error))
+    return (found["path"] if found else "", _PLACE.sub("", str(error)))

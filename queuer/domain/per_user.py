@@ -123,17 +123,17 @@ class Shares:
         return self._rows[path]
 
 
-def beyond(
+def over_user_limit(
     waiting: Iterable[Waiting],
     shares: Shares,
     tree: QueueTree,
     *,
     guard: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> dict[str, Explanation]:
-    """Those that are not to be offered, and why. `shares`: of what is admitted; those that are offered are added.
-    `guard`: around what is done for a uid.
+    """The workloads that a decision is not offered, each with the reason.
 
-    Where nothing starts nobody takes part from jobs elsewhere, and is told by the decision that the queue is closed.
+    `shares`: of what is admitted; workloads that are offered are added. `guard`: around the work for one uid. A job in
+    a queue that is not open takes no share from jobs elsewhere; the decision tells it that its queue is closed.
     """
     open_ = {path for path in tree.per_user if tree.effective_state(path) is QueueState.OPEN}
     limited = (each for each in waiting if each.workload.queue in open_ or each.bound)

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from queuer.domain.keys import WORKLOAD
 from queuer.domain.workload import State
-from queuer.kube.keys import WORKLOAD
 from queuer.kube.objects import (
     JOBS,
     PYTORCHJOBS,

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
-from queuer.kube.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.kube.kinds import JobObject, Kind, Role
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 

@@ -15,11 +15,7 @@ from typing import Any, TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
-from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
-from queuer.domain.quantity import NOTHING, Resources
-from queuer.domain.queue import SYSTEM_CLASSES, check_path
-from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.kube.keys import (
+from queuer.domain.keys import (
     GROUPS,
     HOLD,
     MAX_RUNTIME,
@@ -34,6 +30,10 @@ from queuer.kube.keys import (
     Where,
     annotation_names,
 )
+from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
+from queuer.domain.quantity import NOTHING, Resources
+from queuer.domain.queue import SYSTEM_CLASSES, check_path
+from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobObject, Kind, Role
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec, PodTemplate
 from queuer.kube.patches import Own, own_roles
@@ -54,14 +54,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceFacts:
-    """What a job's meaning depends on beside itself: LimitRanges of its namespace, overhead by RuntimeClass, value by
-    PriorityClass, the value of the global default class, and the schedulers that place pods here."""
+    """The objects beside a job that bear on its meaning.
+
+    They are the LimitRanges of its namespace, overhead by RuntimeClass, value by PriorityClass, the value of the global
+    default class, and the schedulers that place pods here.
+    """
 
     limit_ranges: tuple[LimitRange, ...] = ()
     overheads: Mapping[str, Amounts] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     default_priority: int = 0
     schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The value of each PriorityClass; under `""` that of jobs that name none."""
+        return {**self.priorities, "": self.default_priority}
 
 
 @dataclass(slots=True)

@@ -4,13 +4,12 @@ by its place, and so is what would be too much to run. Quotas and policies are c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.fields import twice
 from queuer.domain.nodes import TaintEffect
 from queuer.domain.reasons import Token
@@ -18,7 +17,6 @@ from queuer.domain.reasons import Token
 MOST_ROWS = 100_000
 """Nodes, workloads with their copies, and other rows of one story."""
 _WORD = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_PLACE = re.compile(r"^(.*) - at `(?:key in )?\$\.?(.*)`$")
 Amount = str | int
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=10**11)]
 Moment = Annotated[int, msgspec.Meta(ge=-(10**11), le=10**11)]
@@ -278,7 +276,6 @@ def shape_of(document: object) -> Shape:
     try:
         return msgspec.convert(document, Shape)
     except msgspec.ValidationError as error:
-        found = _PLACE.match(str(error))
-        message, field = found.groups() if found else (str(error), "document")
-        hint = "tests/scenarios/README.md has the grammar"
-        raise InvalidInput(FieldProblem(field=field or "document", message=message, hint=hint)) from error
+        path, message = located(error)
+        hint, field = "tests/scenarios/README.md has the grammar", path.removeprefix(".") or "document"
+        raise InvalidInput(FieldProblem(field=field, message=message, hint=hint)) from error

@@ -1,35 +1,42 @@
-"""Whether what is given can be decided on at all, and what is wrong with it, by field.
+"""What makes a decision impossible: numbers that no arithmetic can use, and contradictions, by field.
 
-A decision looks at each record once, when `arrays` take it over; a file is looked at whole. What is wrong with a
-waiting workload sets that one aside; anything else refuses the snapshot.
+The caches of a decision check each record once, when they take it over; a stored cycle is checked whole. A waiting
+workload with a fault is set aside; any other fault refuses the snapshot. Numbers are checked by msgspec, against a copy
+of each record's type that bounds every number in it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import chain, islice
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from queuer.domain.assignments import Bond, Reservation
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.past import Past
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Budget, NodeState, Snapshot
 
 MOST_AMOUNT = 2**62
-"""Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
+"""The largest amount or time: sums must stay within 64 bits."""
 TOLD = 20
-"""Faults of one snapshot that are told at most."""
+"""The most faults of one snapshot that an error lists."""
+_NUMBER = Annotated[float, msgspec.Meta(ge=-float(MOST_AMOUNT), le=float(MOST_AMOUNT))]  # nan is neither
+_WHOLE = Annotated[int, msgspec.Meta(ge=-MOST_AMOUNT, le=MOST_AMOUNT)]
+_AMOUNT = Annotated[int, msgspec.Meta(ge=0, le=MOST_AMOUNT)]
 
 
 def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
-    """What is wrong with the arguments of a decision, waiting workloads aside: numbers, and what takes these for
-    granted only where none is wrong.
+    """The faults in the arguments of a decision, those of waiting workloads left out.
+
+    Contradictions are looked for only where all numbers are sound.
     """
     wrong = [
         *_numbers(now, float, at="now"),
@@ -40,12 +47,12 @@ def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[F
 
 
 def unsound(snapshot: Snapshot) -> InvalidInput:
-    """What is wrong with a snapshot that a decision refuses."""
+    """The error about a snapshot that a decision refuses."""
     return InvalidInput(*islice(problems_of(snapshot, now=0.0, budget=Budget()), TOLD))
 
 
 def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
-    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with."""
+    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be used."""
     standing = ("bonds", tuple[Bond, ...]), ("reservations", tuple[Reservation, ...]), ("past", Past)
     wrong = [*_numbers(now, float, at="now"), *_numbers(budget, Budget, at="budget")]
     for name, kind in standing:
@@ -55,89 +62,62 @@ def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
 
 
 def faults_of_tree(tree: QueueTree, *, at: str = "snapshot.tree") -> Iterator[FieldProblem]:
-    """Where the queues make no tree, or what they say cannot be reckoned with."""
+    """The faults of the queues: a number, or their order as a tree."""
     yield from _numbers(tree, QueueTree, at=at) or _tree(tree)
 
 
 def faults_of_node(state: NodeState) -> list[FieldProblem]:
-    """What of a node cannot be reckoned with."""
+    """The faults of a node."""
     return _numbers(state, NodeState, at="node")
 
 
 def faults_of_admitted(held: Admitted, *, at: str = "admitted") -> Iterator[FieldProblem]:
-    """What of an admitted workload cannot be reckoned with."""
+    """The faults of an admitted workload."""
     yield from _numbers(held, Admitted, at=at) or _admitted(held, at=at)
 
 
 def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
-    """What is wrong with a waiting workload."""
+    """The faults of a waiting workload."""
     yield from _numbers(workload, Workload, at="workload") or _odd_sizes(workload)
 
 
 # Numbers
 
-Check = Callable[[Any], Iterable[tuple[str, str, str]]]
-"""Finds numbers that no arithmetic can use: where in the value, what is wrong, what to do."""
-
 
 def _numbers(value: Any, kind: Any, *, at: str) -> list[FieldProblem]:
-    """What in a value is no such number as its declared type says, or one that no arithmetic can use."""
-    check = _check_of(kind)
-    return [] if check is None else [_wrong(at + where, what, fix) for where, what, fix in check(value)]
+    """The first number in a value that is not as its declared type says, or that no arithmetic can use."""
+    bounds = _bounded(kind)
+    try:
+        if bounds is not None:
+            msgspec.convert(value, bounds, from_attributes=True)
+    except msgspec.ValidationError as error:
+        path, message = located(error)
+        return [_wrong(at + path, message)]
+    return []
 
 
 @cache
-def _check_of(kind: Any) -> Check | None:
-    """The check of a declared type; None = there are no numbers in it. Paths are made only of what is wrong."""
+def _bounded(kind: Any) -> Any:
+    """A declared type with bounds on every number in it; None = there are no numbers in it."""
     form, parts = get_origin(kind) or kind, get_args(kind)
-    if form is UnionType:
-        inner = _check_of(next(part for part in parts if part is not NoneType))
-        return inner and (lambda value: () if value is None else inner(value))
     if form is int:
-        return _odd_whole
+        return _WHOLE
     if form is float:
-        return _odd_number
+        return _NUMBER
+    if form is UnionType:
+        inner = _bounded(next(part for part in parts if part is not NoneType))
+        return inner and (inner | None)
     if form is Mapping:
-        of_value = _odd_amount if parts[-1] is int else _check_of(parts[-1])
-        return of_value and (
-            lambda value: [
-                (f".{k}{at}", what, fix) for k, v in value.items() for at, what, fix in of_value(v)
-            ]
-        )
+        inner = _AMOUNT if parts[-1] is int else _bounded(parts[-1])
+        return inner and GenericAlias(dict, (Any, inner))
     if form is tuple:
-        of_item = _check_of(parts[0]) if parts else None
-        return of_item and (
-            lambda value: [
-                (f"[{i}]{at}", what, fix) for i, v in enumerate(value) for at, what, fix in of_item(v)
-            ]
-        )
+        inner = _bounded(parts[0]) if parts else None
+        return inner and GenericAlias(tuple, (inner, ...))
     if not (isinstance(form, type) and is_dataclass(form)):
         return None
     declared = get_type_hints(form)
-    checks = [(f.name, check) for f in fields(form) if (check := _check_of(declared[f.name]))]
-    return lambda value: [
-        (f".{name}{at}", what, fix) for name, check in checks for at, what, fix in check(getattr(value, name))
-    ]
-
-
-def _odd_number(value: object) -> Iterable[tuple[str, str, str]]:
-    """nan is no number."""
-    if isinstance(value, int | float) and abs(value) <= MOST_AMOUNT:
-        return ()
-    return (("", f"{value!r} is no number between -2^62 and 2^62", "give a number"),)
-
-
-def _odd_whole(value: object) -> Iterable[tuple[str, str, str]]:
-    """true and 1.0 equal 1 and are no whole numbers."""
-    if type(value) is int and abs(value) <= MOST_AMOUNT:
-        return ()
-    return (("", f"{value!r} is no whole number between -2^62 and 2^62", "give a whole number"),)
-
-
-def _odd_amount(value: object) -> Iterable[tuple[str, str, str]]:
-    if type(value) is int and value < 0:
-        return (("", f"{value} is less than 0", "give 0 or more"),)
-    return _odd_whole(value)
+    bounds = [(f.name, inner) for f in fields(form) if (inner := _bounded(declared[f.name])) is not None]
+    return msgspec.defstruct(form.__name__, bounds, gc=False) if bounds else None
 
 
 # Contradictions, where all numbers are such

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from queuer.domain.per_user import JOBS, Share, Waiting, beyond
+from queuer.domain.per_user import JOBS, Share, Waiting, over_user_limit
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import Order, QueueState, QueueTree
 from queuer.domain.quota import Account, charge_of
@@ -177,7 +177,7 @@ class _Asked:
             return ()
         shares, own = shares_of(snapshot), Waiting(workload=probe).turn()
         before = (waiting for waiting in waiting_in(snapshot, plan) if waiting.turn() < own)
-        beyond(before, shares, snapshot.tree)
+        over_user_limit(before, shares, snapshot.tree)
         return tuple(share for share, _ in shares.asked(probe))
 
     def _pods_in(self, share: Share) -> int:

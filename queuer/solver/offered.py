@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from queuer.domain.per_user import Shares, Waiting, beyond, hopeless
+from queuer.domain.per_user import Shares, Waiting, hopeless, over_user_limit
 from queuer.domain.reasons import Explanation
 from queuer.solver.records import Plan, Snapshot
 
@@ -19,7 +19,7 @@ def offered(snapshot: Snapshot, plan: Plan) -> tuple[Snapshot, dict[str, Explana
         return snapshot, {}
     rows = {row.workload.uid: row for row in (*snapshot.pending, *snapshot.barred)}
     waiting = {each.workload.uid: each for each in waiting_in(snapshot, plan)}
-    told = beyond(waiting.values(), shares_of(snapshot), tree)
+    told = over_user_limit(waiting.values(), shares_of(snapshot), tree)
     pending = tuple(replace(row, hopeless=False) for uid, row in rows.items() if uid not in told)
     barred = tuple(replace(rows[uid], hopeless=waiting[uid].hopeless) for uid in told)
     return replace(snapshot, pending=pending, barred=barred), told

@@ -6,7 +6,6 @@ a field with a default needs no new version; a change of what a record means, or
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.quantity import NOTHING
 from queuer.domain.reasons import Explanation
 from queuer.solver.decide import decide
@@ -28,7 +27,6 @@ MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
 NO_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _MARK = b"queuer-cycle "
-_WHERE = re.compile(r" - at `\$(\[[01]\])?\.?(?P<path>[^`]*)`$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +95,10 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
         cycle, short = msgspec.msgpack.decode(body, type=tuple[StoredCycle, ShortPlan | None])
         cycle = replace(cycle, plan=None if short is None else short.whole())
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:  # ValidationError included
-        at = _WHERE.search(str(error))
-        field = f"{name}: {at['path']}" if at else name
-        raise _wrong(field, _WHERE.sub("", str(error)), "the file was not written by this format") from error
+        path, message = located(error)
+        field = path.removeprefix("[0]").removeprefix("[1]").removeprefix(".")
+        hint = "the file was not written by this format"
+        raise _wrong(f"{name}: {field}" if field else name, message, hint) from error
     for problem in problems_of(cycle.snapshot, now=cycle.now, budget=cycle.budget):
         raise InvalidInput(replace(problem, field=f"{name}: {problem.field}"))
     return cycle

@@ -17,11 +17,11 @@ import msgspec
 
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.domain.assignments import Assignment
+from queuer.domain.keys import MIN_COUNT, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.kube.keys import MIN_COUNT, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import Mark, admit_patch
 from queuer.kube.template import Pin

@@ -27,11 +27,11 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
+from queuer.domain.keys import KEYS, Sort, Where
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
-from queuer.kube.keys import KEYS, Sort, Where
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.objects import Meta, PriorityClass
 from queuer.kube.reflector import _without_nul

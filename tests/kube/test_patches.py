@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuer.domain.keys import ADMISSION, STATUS
 from queuer.domain.nodes import Toleration
-from queuer.kube.keys import ADMISSION, STATUS
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import (
     Mark,

@@ -49,12 +49,12 @@ def with_tree(*queues: Any) -> Callable[[Snapshot], Snapshot]:
 
 ROOT = queue("root")
 FAULTS: list[tuple[Callable[[Snapshot], Snapshot], str]] = [
-    (of_first("nodes", used={"pods": 1.5}), "nodes[0].used.pods: 1.5 is no whole number"),
-    (of_first("nodes", used={"pods": -1}), "nodes[0].used.pods: -1 is less than 0"),
+    (of_first("nodes", used={"pods": 1.5}), "nodes[0].used[...]: Expected `int`, got `float`"),
+    (of_first("nodes", used={"pods": -1}), "nodes[0].used[...]: Expected `int` >= 0"),
     (of_first("nodes", node=node("n2")), "nodes: name: 'n2' is there 2 times"),
     (lambda s: replace(s, pending=(Pending(workload=HELD.workload),)), "uid: 'h' is there 2 times"),
-    (of_first("admitted", since=NAN), "admitted[0].since: nan is no number"),
-    (of_first("admitted", evicted=0.5), "admitted[0].evicted: 0.5 is no whole number"),
+    (of_first("admitted", since=NAN), "admitted[0].since: Expected `float` >= -4.6"),
+    (of_first("admitted", evicted=0.5), "admitted[0].evicted: Expected `int`, got `float`"),
     (of_first("admitted", releasing=False), "admitted[0].gone_by: it is not releasing"),
     (
         of_first("admitted", unbound=(Unbound(pod_set="x", count=1, hosts=()),)),
@@ -63,9 +63,9 @@ FAULTS: list[tuple[Callable[[Snapshot], Snapshot], str]] = [
     (lambda s: replace(s, bonds=s.bonds * 2), "bonds: uid: 'b' is there 2 times"),
     (of_first("admitted", counts={}), "admitted[0].counts: pod set 'main' is missing"),
     (lambda s: replace(s, flavors=(Flavor(name="f"),) * 2), "flavors: name: 'f' is there 2 times"),
-    (of_first("bonds", deadline=NAN), "bonds[0].deadline: nan"),
-    (of_first("reservations", start=1e300), "reservations[0].start: 1e+300 is no number"),
-    (lambda s: replace(s, past={"root": {"cpu": NAN}}), "past.root.cpu: nan"),
+    (of_first("bonds", deadline=NAN), "bonds[0].deadline: Expected `float` >= -4.6"),
+    (of_first("reservations", start=1e300), "reservations[0].start: Expected `float` <= 4.6"),
+    (lambda s: replace(s, past={"root": {"cpu": NAN}}), "past[...][...]: Expected `float` >= -4.6"),
     (with_tree(queue("root.a")), "tree: root is missing"),
     (with_tree(ROOT, queue("root.a.b")), "queues.root.a.b: parent root.a does not exist"),
     (with_tree(queue("root", row(guaranteed=1)), queue("root.a", row(guaranteed=2))), "more than its 1"),
@@ -121,8 +121,8 @@ def test_a_moment_that_is_none_is_refused(now: float, budget: Budget) -> None:
         (gang("g", pod_set(0, 1)), "pod_sets[0].count: 0 is less than 1"),
         (gang("g", pod_set(2, 1, min_count=3)), "min_count: 3 is not between 1 and 2"),
         (gang("g", pod_set(2**10, 2**55)), "1024 times 36028797018963968 is beyond 2^62"),
-        (gang("g", pod_set(1, -1)), "requests.example.com/gpu: -1 is less than 0"),
-        (gang("g", pod_set(1, 1), submitted=NAN), "workload.submitted: nan is no number"),
+        (gang("g", pod_set(1, -1)), "pod_sets[0].requests[...]: Expected `int` >= 0"),
+        (gang("g", pod_set(1, 1), submitted=NAN), "workload.submitted: Expected `float` >= -4.6"),
     ],
 )
 def test_a_malformed_workload_is_told_its_field(workload: Workload, said: str) -> None:

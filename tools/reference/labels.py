@@ -1,8 +1,8 @@
-"""Labels and annotations, from `queuer.kube.keys`."""
+"""Labels and annotations, from `queuer.domain.keys`."""
 
 from __future__ import annotations
 
-from queuer.kube.keys import KEYS, PREFIX, Key, Where
+from queuer.domain.keys import KEYS, PREFIX, Key, Where
 from tools.reference.markdown import code, page, table
 
 

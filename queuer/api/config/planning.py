@@ -11,17 +11,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.cautions import Cautions
-from queuer.api.cycles.judged import facts_of
 from queuer.api.cycles.newest import Newest
 from queuer.api.http.pointers import place
 from queuer.api.models import FieldError
 from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.intake import refused
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
-from queuer.kube.checks import refused
 from queuer.solver.stored import StoredCycle
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import difference
@@ -163,7 +162,7 @@ def _asked(
     try:
         made = difference(
             cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed, before=cautions.before, after=cautions.after,
-            refused=lambda workload, rules: refused(workload, rules.tree, facts_of(cycle)),
+            refused=lambda workload, rules: refused(workload, rules.tree, cycle.priorities),
         )  # fmt: skip
     except (UnsoundPlan, InvalidInput):
         return found, f"no sound decision on cycle {number} with these changes"

@@ -12,9 +12,9 @@ from queuer.domain.asked import parse_shape
 from queuer.domain.document import TreeDocument, parse
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, Reader, nearest
+from queuer.domain.keys import QUEUE
 from queuer.domain.queue import check_path
 from queuer.domain.workload import Workload
-from queuer.kube.keys import QUEUE
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.workloads import NamespaceFacts, priority_class, runtime_classes, workload_of
 from queuer.solver.simulate import UID

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
+from queuer.domain.intake import check, over_max_pending
+from queuer.domain.keys import PRIORITY_CLASS
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
-from queuer.kube.checks import beyond, check
-from queuer.kube.keys import PRIORITY_CLASS
-from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.outlook import Outlook
 from queuer.solver.simulate import Question, Simulated, Simulations
 from queuer.solver.stored import StoredCycle
@@ -55,16 +54,12 @@ def judge(cycle: StoredCycle, simulations: Simulations, case: Case) -> Judged:
     return Judged(said=said, unseen=cycle.unseen.get(workload.namespace, ()))
 
 
-def facts_of(cycle: StoredCycle) -> NamespaceFacts:
-    """The priorities that classes gave."""
-    classes = {name: value for name, value in cycle.priorities.items() if name}
-    return NamespaceFacts(priorities=classes, default_priority=cycle.priorities.get("", 0))
-
-
 def _refusal(workload: Workload, rules: Rules, cycle: StoredCycle, case: Case) -> Explanation | None:
     """Why it would be put before no decision."""
     nodes = [state.node for state in cycle.snapshot.nodes]
-    fault = check(workload, rules.tree, rules.topology, nodes, facts=facts_of(cycle), groups=case.groups)
+    fault = check(
+        workload, rules.tree, rules.topology, nodes, priorities=cycle.priorities, groups=case.groups
+    )
     if fault is not None:
         return fault.explanation
     most = rules.tree.access(workload.queue).max_pending
@@ -72,7 +67,7 @@ def _refusal(workload: Workload, rules: Rules, cycle: StoredCycle, case: Case) -
         return None
     outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
     never = outlook.never(workload) or too_large(workload, rules.tree)
-    return never or beyond(workload.queue, workload.namespace, most)
+    return never or over_max_pending(workload.queue, workload.namespace, most)
 
 
 def _value(name: str, values: Mapping[str, int]) -> int:

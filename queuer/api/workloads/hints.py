@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from queuer.domain.keys import Where, annotation_names
 from queuer.domain.queue import ROOT
 from queuer.domain.tokens import Token
 from queuer.domain.workload import State
-from queuer.kube.keys import Where, annotation_names
 
 _OURS = annotation_names(Where.OWNER)
 

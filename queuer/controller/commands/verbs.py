@@ -16,12 +16,12 @@ from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
+from queuer.domain.intake import highest_priority
 from queuer.domain.override import Override, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Cause, State, Workload
-from queuer.kube.checks import highest_priority
 from queuer.store.commands import Command
 from queuer.store.cycles import NewEviction
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -153,7 +153,7 @@ def _prioritise(case: Case, live: Live) -> Done:
         return refuse(
             f"{value} is above the job's own {own.priority}: only who administers {queue} raises it"
         )
-    highest = highest_priority(queue, case.rules.tree, facts)
+    highest = highest_priority(queue, case.rules.tree, facts.values)
     if highest is not None and value > highest:
         return refuse(f"{value} is above {highest}, the most that queue {queue} allows")
     text = f"priority {live.workload.priority} -> {value}"

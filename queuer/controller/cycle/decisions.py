@@ -14,7 +14,7 @@ from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.newest import Keeper
-from queuer.controller.cycle.per_user import beyond
+from queuer.controller.cycle.per_user import over_user_limit
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.remember import remember
 from queuer.controller.cycle.snapshot import offered, take
@@ -121,7 +121,7 @@ class Decisions:
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
                     barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
-                    limited = beyond((live for live in waiting if live.uid not in barred), state)
+                    limited = over_user_limit((live for live in waiting if live.uid not in barred), state)
                     snapshot = take(state, now=now, barred=barred, beyond=limited)
             except Mishandled as error:
                 self._term.set_aside(error.found)

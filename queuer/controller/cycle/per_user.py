@@ -13,7 +13,7 @@ from queuer.domain.per_user import Shares, Waiting
 from queuer.domain.reasons import Explanation
 
 
-def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanation]:
+def over_user_limit(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanation]:
     """Those of the waiting workloads that are not to be offered, and why. Never who is bound: work was lost for its
     place. Raises Mishandled.
     """
@@ -38,4 +38,4 @@ def beyond(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanatio
         )
         for live in waiting
     )
-    return per_user.beyond(rows, shares, tree, guard=about)
+    return per_user.over_user_limit(rows, shares, tree, guard=about)

@@ -17,11 +17,11 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.intake import check, over_max_pending
 from queuer.domain.override import Override, overridden
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.kube.checks import beyond, check
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -62,10 +62,12 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
     never = never or too_large(own, state.rules.tree)
-    return replace(live, barred=Barred.BEYOND, explanation=never or _beyond(own.queue, own.namespace, most))
+    return replace(
+        live, barred=Barred.BEYOND, explanation=never or _over_max_pending(own.queue, own.namespace, most)
+    )
 
 
-_beyond = cache(beyond)
+_over_max_pending = cache(over_max_pending)
 """One explanation for all of a line."""
 
 
@@ -76,8 +78,8 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     workload = overridden(workload, override)
     rules, waits = state.rules, known is not None and waits_in(workload.queue, known)
     fault = check(
-        workload, rules.tree, rules.topology, state.nodes.values(), facts=jobs.facts(job), groups=job.groups,
-        waits=waits, problems=problems,
+        workload, rules.tree, rules.topology, state.nodes.values(), priorities=jobs.facts(job).values,
+        groups=job.groups, waits=waits, problems=problems,
     )  # fmt: skip
     barred, explanation = None, None
     if fault is not None:

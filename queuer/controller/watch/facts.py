@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queuer.kube.keys import MANAGED
+from queuer.domain.keys import MANAGED
 from queuer.kube.objects import LimitRange, Namespace, PriorityClass, ResourceQuota, RuntimeClass
 from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts
 
@@ -34,9 +34,8 @@ class Facts:
         )
 
     def values(self) -> dict[str, int]:
-        """The value of each PriorityClass; of `""` that of jobs that name none."""
-        facts = self.of("")
-        return {**facts.priorities, "": facts.default_priority}
+        """See `NamespaceFacts.values`."""
+        return self.of("").values
 
     def unseen(self) -> dict[str, tuple[str, ...]]:
         """By namespace the kinds of its objects that bear on its jobs, beside the queues."""

@@ -8,10 +8,10 @@ from typing import Any
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.keys import STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
 from queuer.domain.workload import GRACE
-from queuer.kube.keys import STATUS
 from queuer.kube.kinds import Kind
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.patches import admission_of

@@ -18,8 +18,8 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
+from queuer.domain.keys import QUEUE
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.keys import QUEUE
 from queuer.kube.kinds import BY_NAME, KINDS, JobObject, Kind, member_of
 from queuer.kube.objects import (
     LIMIT_RANGES,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuer.controller.cycle.per_user import beyond
+from queuer.controller.cycle.per_user import over_user_limit
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Bond
@@ -49,7 +49,7 @@ def told(tree: QueueTree, *lives: Live, bonds: Iterable[Bond] = ()) -> dict[str,
     """Who of these is not offered."""
     state = ClusterState()
     state.restore(lives, rules=Rules(tree=tree), bonds=tuple(bonds))
-    return beyond((live for live in lives if live.state.waiting), state)
+    return over_user_limit((live for live in lives if live.state.waiting), state)
 
 
 def test_two_that_fit_each_alone_are_not_offered_in_one_cycle() -> None:

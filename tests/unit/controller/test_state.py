@@ -19,12 +19,11 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Assignment
 from queuer.domain.errors import InvalidInput
+from queuer.domain.intake import check
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.kube.checks import check
-from queuer.kube.workloads import NamespaceFacts
 from queuer.store.tables import Barred
 
 RACK = "topology.kubernetes.io/rack"
@@ -241,12 +240,12 @@ def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
 def test_what_cannot_start_is_told_with_the_nearest_right_answer(
     change: dict[str, str], expected: str
 ) -> None:
-    found = check(replace(WORKLOAD, **change), *laws(RULES), [node("n1")], facts=NamespaceFacts())  # type: ignore[arg-type]
+    found = check(replace(WORKLOAD, **change), *laws(RULES), [node("n1")], priorities={})  # type: ignore[arg-type]
     assert found is not None
     assert expected in found.explanation.primary.text
 
 
-FACTS = NamespaceFacts(priorities={"low": 1, "high": 100, "top": 900, "system-node-critical": 2_000_001_000})
+PRIORITIES = {"low": 1, "high": 100, "top": 900, "system-node-critical": 2_000_001_000}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +265,7 @@ def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
     """A class that is not there bounds like none, so that its deletion lets nobody pass and holds no plain job."""
     queues = [replace(queue, access=Access(max_priority=highest)) for queue in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
-    found = check(replace(WORKLOAD, priority=priority), *laws(rules), [], facts=FACTS)
+    found = check(replace(WORKLOAD, priority=priority), *laws(rules), [], priorities=PRIORITIES)
     if expected is None:
         assert found is None
     else:
@@ -298,7 +297,7 @@ def test_who_may_not_use_a_queue_is_told_who_may_and_what_is_nearest(
 ) -> None:
     rules = replace(RULES, tree=QueueTree.of(ACCESSES))
     asked = replace(WORKLOAD, queue="root.one", namespace="ns", user=user)
-    found = check(asked, *laws(rules), [], facts=NamespaceFacts(), groups=groups)
+    found = check(asked, *laws(rules), [], priorities={}, groups=groups)
     assert (None if found is None else found.explanation.primary.text) == expected
 
 
@@ -317,7 +316,7 @@ def test_a_job_promises_to_end_within_what_its_queue_allows(
     rules = replace(
         RULES, tree=QueueTree.of(replace(queue, access=Access(max_runtime=3600.0)) for queue in RULES.tree)
     )
-    found = check(replace(WORKLOAD, max_runtime=promised), *laws(rules), [], facts=NamespaceFacts())
+    found = check(replace(WORKLOAD, max_runtime=promised), *laws(rules), [], priorities={})
     if expected is None:
         assert found is None
     else:
@@ -329,11 +328,11 @@ def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_pla
     queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
 
-    refused = check(WORKLOAD, *laws(rules), [], facts=NamespaceFacts())
+    refused = check(WORKLOAD, *laws(rules), [], priorities={})
     assert refused is not None
     assert refused.draining
     assert "queue root.a is draining and takes no new jobs" in refused.explanation.primary.text
-    assert check(WORKLOAD, *laws(rules), [], facts=NamespaceFacts(), waits=True) is None
+    assert check(WORKLOAD, *laws(rules), [], priorities={}, waits=True) is None
     waits = Live(workload=WORKLOAD, state=State.QUEUED)
     assert waits_in("root.a.one", waits)
     assert not waits_in("root.b", waits)
@@ -343,13 +342,11 @@ def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_pla
 
 def test_a_level_whose_label_no_node_carries_is_named() -> None:
     bare = Node(name="n", labels={}, allocatable={})
-    found = check(replace(WORKLOAD, required="rack"), *laws(RULES), [bare], facts=NamespaceFacts())
+    found = check(replace(WORKLOAD, required="rack"), *laws(RULES), [bare], priorities={})
     assert found is not None
     assert RACK in found.explanation.primary.text
-    assert (
-        check(replace(WORKLOAD, required="rack"), *laws(RULES), [node("n1")], facts=NamespaceFacts()) is None
-    )
-    assert check(replace(WORKLOAD, preferred="rack"), *laws(RULES), [bare], facts=NamespaceFacts()) is None
+    assert check(replace(WORKLOAD, required="rack"), *laws(RULES), [node("n1")], priorities={}) is None
+    assert check(replace(WORKLOAD, preferred="rack"), *laws(RULES), [bare], priorities={}) is None
 
 
 def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:

@@ -15,9 +15,9 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import OPTED_IN, Facts
 from queuer.controller.watch.views import job_view
 from queuer.controller.watch.watches import Watches, served
+from queuer.domain.keys import MANAGED
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.rules import Rules
-from queuer.kube.keys import MANAGED
 from queuer.kube.kinds import JOB as JOB_KIND
 from queuer.kube.objects import (
     LIMIT_RANGES,

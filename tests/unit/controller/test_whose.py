@@ -19,13 +19,13 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import Assignment
+from queuer.domain.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
 from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.client import Client
-from queuer.kube.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
 from queuer.kube.reflector import Change, ChangeKind

@@ -1,28 +1,28 @@
-"""What makes a job unstartable as it is written: a sentence with the nearest right answer, before any decision.
+"""The rules of intake: what its queue, its user's rights and the topology ask of a job before any decision.
 
-The controller asks it of every job that it takes in, the API of one that is only asked about.
+The controller checks every job that it reads; the API checks a job that somebody only asks about. A fault is one
+sentence with the nearest right answer. Only the job's owner, or a change of the queues, can mend it.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
+from queuer.domain.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
-from queuer.kube.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
-from queuer.kube.workloads import NamespaceFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """All that is wrong with a workload. `draining`: it comes to a queue that drains, whatever else is wrong."""
+class IntakeFault:
+    """All that is wrong with a workload. `draining`: its queue drains, whatever else is wrong."""
 
     explanation: Explanation
     draining: bool = False
@@ -34,13 +34,15 @@ def check(
     topology: Topology,
     nodes: Collection[Node],
     *,
-    facts: NamespaceFacts,
+    priorities: Mapping[str, int],
     groups: Collection[str] = (),
     waits: bool = False,
     problems: Sequence[FieldProblem] = (),
-) -> Fault | None:
-    """All that is wrong with the workload under these rules, None if nothing is. `groups`: of its user; `waits`: it
-    waits in its queue already; `problems`: what could not be read of it, of which nothing more is said.
+) -> IntakeFault | None:
+    """All that is wrong with the workload, None if nothing is.
+
+    `priorities`: see `highest_priority`; `groups`: of its user; `waits`: it waits in its queue already; `problems`: the
+    fields that could not be read, which no other fault repeats.
     """
 
     def unread(*names: str) -> bool:
@@ -51,22 +53,25 @@ def check(
     drained = None
     if queue is None:  # a wrong queue allows nothing yet
         drained = None if waits else _drained(workload, tree)
-        priority = None if unread(PRIORITY_CLASS, "priorityClassName") else _priority(workload, tree, facts)
+        asks_class = not unread(PRIORITY_CLASS, "priorityClassName")
+        priority = _priority(workload, tree, priorities) if asks_class else None
         runtime = None if unread(MAX_RUNTIME) else _runtime(workload, tree)
         faults += filter(None, (drained, priority, runtime))
     elif not unread(QUEUE):
         faults.append(queue)
     wrong = together(*faults, *_levels(workload, topology, nodes))
-    return None if wrong is None else Fault(explanation=wrong, draining=drained is not None)
+    return None if wrong is None else IntakeFault(explanation=wrong, draining=drained is not None)
 
 
-def refused(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> bool:
-    """Whether its queue does not take it, whoever's it is."""
-    return bool(check_queue(workload, tree) or _priority(workload, tree, facts) or _runtime(workload, tree))
+def refused(workload: Workload, tree: QueueTree, priorities: Mapping[str, int]) -> bool:
+    """Whether the workload's queue refuses it, whoever its user is."""
+    return bool(
+        check_queue(workload, tree) or _priority(workload, tree, priorities) or _runtime(workload, tree)
+    )
 
 
 def together(*found: Explanation) -> Explanation | None:
-    """Several faults as one reason: every sentence; parameters of the first, and in `also` those of each other one."""
+    """Several faults as one reason: all sentences, the first fault's parameters, and in `also` those of the others."""
     faults = [fault.primary for fault in found]
     if not faults:
         return None
@@ -78,7 +83,7 @@ def together(*found: Explanation) -> Explanation | None:
 
 
 def _drained(workload: Workload, tree: QueueTree) -> Explanation | None:
-    """Nothing new comes into a queue that drains; what waits there keeps its place."""
+    """The fault of a new job in a queue that drains; jobs that wait there keep their place."""
     path = workload.queue
     drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
     if drains is None:
@@ -91,33 +96,36 @@ def _drained(workload: Workload, tree: QueueTree) -> Explanation | None:
     )  # fmt: skip
 
 
-def beyond(queue: str, namespace: str, most: int) -> Explanation:
-    """Of a job before which as many of its namespace wait as its queue considers (`maxPending`)."""
+def over_max_pending(queue: str, namespace: str, most: int) -> Explanation:
+    """The reason of a job behind as many jobs of its namespace as the queue considers at a time (`maxPending`)."""
     text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
     said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
     return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
 
 
-def highest_priority(queue: str, tree: QueueTree, facts: NamespaceFacts) -> int | None:
-    """The most that a queue allows, None = anything. A class that is not there bounds like none at all: whoever names
-    no class may still queue.
+def highest_priority(queue: str, tree: QueueTree, priorities: Mapping[str, int]) -> int | None:
+    """The highest priority that a queue allows, None = any.
+
+    `priorities`: the value of each PriorityClass, under `""` that of jobs that name none. A class that does not exist
+    bounds like none at all, so that a job without a class may still queue.
     """
     highest = tree.access(queue).max_priority if queue in tree else None
-    return None if highest is None else facts.priorities.get(highest, facts.default_priority)
+    return None if highest is None else priorities.get(highest, priorities.get("", 0))
 
 
-def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Explanation | None:
-    highest, most = tree.access(workload.queue).max_priority, highest_priority(workload.queue, tree, facts)
+def _priority(workload: Workload, tree: QueueTree, priorities: Mapping[str, int]) -> Explanation | None:
+    highest, most = (
+        tree.access(workload.queue).max_priority,
+        highest_priority(workload.queue, tree, priorities),
+    )
     if highest is None or most is None or workload.priority <= most:
         return None
-    missing = "" if highest in facts.priorities else ", a PriorityClass that does not exist"
+    missing = "" if highest in priorities else ", a PriorityClass that does not exist"
+    values = {
+        name: value for name, value in priorities.items() if name and not name.startswith(SYSTEM_CLASSES)
+    }
     allowed = sorted(
-        (
-            name
-            for name, value in facts.priorities.items()
-            if value <= most and not name.startswith(SYSTEM_CLASSES)
-        ),
-        key=lambda name: (-facts.priorities[name], name),
+        (name for name, value in values.items() if value <= most), key=lambda name: (-values[name], name)
     )
     return misconfigured(
         f"priority {workload.priority} is above {most}, the most that queue {workload.queue} allows "
@@ -127,7 +135,7 @@ def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Exp
 
 
 def _runtime(workload: Workload, tree: QueueTree) -> Explanation | None:
-    """A job promises to end within what its queue allows."""
+    """The fault of a job that may run for longer than its queue allows."""
     most, promised = tree.access(workload.queue).max_runtime, workload.max_runtime
     if most is None or (promised is not None and promised <= most):
         return None
@@ -145,7 +153,7 @@ def _runtime(workload: Workload, tree: QueueTree) -> Explanation | None:
 
 
 def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Iterator[Explanation]:
-    for field, level, required in _asked(workload):
+    for field, level, required in _asked_levels(workload):
         index = topology.find(level)
         if index is None:
             near = difflib.get_close_matches(level, topology.levels, n=1, cutoff=0.5)
@@ -163,8 +171,8 @@ def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> 
             )  # fmt: skip
 
 
-def _asked(workload: Workload) -> Iterator[tuple[str, str, bool]]:
-    """Every level that is asked for: where, its name, whether it must be."""
+def _asked_levels(workload: Workload) -> Iterator[tuple[str, str, bool]]:
+    """Every level that a workload asks for: the field, the level's name, whether it is required."""
     asked = [("", workload.required, workload.preferred)]
     asked += [(f" of pod set {p.name}", p.required, p.preferred) for p in workload.pod_sets]
     for where, required, preferred in asked:
