@@ -65,9 +65,7 @@ def replay(
 ) -> None:
     """Make a stored decision anew; exit 1 where it is another."""
     if not what.isdecimal():
-        from queuer.cli import sim
-
-        sim.cycle(Path(what), as_json=not out.for_people)
+        _replay_file(Path(what), out)
         return
     number = int(what)
     with Client.from_env() as client:
@@ -80,6 +78,33 @@ def replay(
         )
     if out.for_people:
         say(f"cycle {found['cycle']}: the same plan, in {found['seconds']} s")
+
+
+def _replay_file(file: Path, out: Printer) -> None:
+    """Make the decision in a file anew: of the controller, of `GET /cycles/{id}/bundle`, or of `sim --store`."""
+    import msgspec
+
+    from queuer.sim.files import read_bytes
+    from queuer.solver import stored
+
+    found = stored.decode(read_bytes(file), name=str(file))
+    plan = stored.again(found)
+    other = "none, a plan" if found.plan is None else stored.difference(found.plan, plan)
+    if not out.for_people:
+        facts = {"file": str(file), "now": found.now, "seed": found.seed, "budget": found.budget}
+        answer = {**facts, "same": not other, "difference": other, "plan": plan}
+        out.answer(msgspec.to_builtins(answer, enc_hook=dict), names=[str(file)])
+    else:
+        done, stats = (len(plan.admissions), len(plan.evictions), len(plan.explanations)), plan.stats
+        said = "{} admitted, {} evicted, {} waiting".format(*done)
+        out.line(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
+        out.line(
+            f"        {stats.turns:,} turns, victims looked for {stats.searches:,} times; {stats.repaired} of "
+            f"{stats.contested} contested gangs repaired in {stats.solver_time:.3g} of {found.budget.deterministic:g} "
+            "deterministic time"
+        )
+    if other:
+        raise typer.Exit(1)
 
 
 _DECISIONS = View(

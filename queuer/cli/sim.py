@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
-    from queuer.solver.records import Budget, CycleStats
 
 
 def _finite(value: float | None) -> float | None:
@@ -30,7 +29,7 @@ def _finite(value: float | None) -> float | None:
 
 
 StoreOption = Annotated[
-    Path | None, typer.Option(help="Keep every cycle in this directory, for `queuer sim cycle`.")
+    Path | None, typer.Option(help="Keep every cycle in this directory, for `queuer cycles replay`.")
 ]
 app = typer.Typer(
     help="Simulate: the real decision on files in virtual time, or for one more job on the cluster.",
@@ -129,40 +128,6 @@ def replay(
         typer.echo(json.dumps(result.as_dict(), indent=2))
     else:
         _print(result)
-
-
-@app.command()
-def cycle(
-    file: Annotated[Path, typer.Argument(help="A stored cycle, of the controller or of --store.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a line.")] = False,
-) -> None:
-    """Decide a stored cycle again; exit 1 where the plan is not the stored one."""
-    import msgspec
-
-    from queuer.sim.files import read_bytes
-    from queuer.solver import stored
-
-    found = stored.decode(read_bytes(file), name=str(file))
-    plan = stored.again(found)
-    other = "none, a plan" if found.plan is None else stored.difference(found.plan, plan)
-    counts = (len(plan.admissions), len(plan.evictions), len(plan.explanations))
-    if as_json:
-        facts = {"file": str(file), "now": found.now, "seed": found.seed, "budget": found.budget}
-        answer = {**facts, "same": not other, "difference": other, "plan": plan}
-        typer.echo(msgspec.json.format(msgspec.json.encode(answer, enc_hook=dict)).decode())
-    else:
-        said = "{} admitted, {} evicted, {} waiting".format(*counts)
-        typer.echo(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
-        typer.echo(f"        {_how_far(plan.stats, found.budget)}")
-    if other:
-        raise typer.Exit(1)
-
-
-def _how_far(stats: CycleStats, budget: Budget) -> str:
-    """What happened inside a decision, in words."""
-    turns = f"{stats.turns:,} turns, victims looked for {stats.searches:,} times"
-    spent = f"{stats.solver_time:.3g} of {budget.deterministic:g} deterministic time"
-    return f"{turns}; {stats.repaired} of {stats.contested} contested gangs repaired in {spent}"
 
 
 def _make(store: Path | None) -> None:

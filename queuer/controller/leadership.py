@@ -106,12 +106,10 @@ async def serve_term(
                 "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
-                "keeper": decisions.keeper.run,
+                "recorder": decisions.recorder.run,
                 "notes": loop.term.notes.run,
                 "refusals": loop.term.refusals.run,
             }
-            if decisions.recorder is not None:
-                beside["recorder"] = decisions.recorder.run
             if settings.forecast:
                 beside["forecaster"] = decisions.forecaster.run
             if settings.config_crs:

@@ -135,7 +135,7 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "cycles_dir": Variable(
         name="QUEUER_CYCLES_DIR", form="folder", parse=path,
-        meaning="Where decisions that deserve a second look are kept for `queuer sim cycle`. Not set: nowhere.",
+        meaning="Where decisions that deserve a second look are kept for `queuer cycles replay`. Not set: nowhere.",
     ),
     "cycles_kept": Variable(
         name="QUEUER_CYCLES_KEPT", default="20", form="number above 0", parse=count,

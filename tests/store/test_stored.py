@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.cycle import newest as module
-from queuer.controller.cycle.newest import Keeper
+from queuer.controller.cycle import recorder as module
+from queuer.controller.cycle.recorder import Recorder
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
@@ -47,8 +47,8 @@ async def until(engine: AsyncEngine, fits: Callable[[StoredRow | None], bool]) -
 
 
 @asynccontextmanager
-async def keeping(keeper: Keeper) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(keeper.run())
+async def recording(recorder: Recorder) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(recorder.run())
     try:
         yield task
     finally:
@@ -72,27 +72,27 @@ async def test_what_is_kept_is_the_decision_that_was_offered_last(
 ) -> None:
     """Those that came while one was being written pass by."""
     monkeypatch.setattr(module, "REST", 0.0)
-    keeper = Keeper(engine, epoch=epoch, between=0.0)
-    keeper.offer(1, decision("a"))
-    keeper.offer(2, decision("a", "b", at=NOW + 1.0))
-    async with keeping(keeper):
+    recorder = Recorder(engine, epoch=epoch, slow=9.0, between=0.0)
+    recorder.offer(1, decision("a"), took=0.1, committed=True)
+    recorder.offer(2, decision("a", "b", at=NOW + 1.0), took=0.1, committed=True)
+    async with recording(recorder):
         await until(engine, lambda row: row is not None)
         row = await kept(engine)
         assert row is not None
         assert (row.cycle, row.at, row.seed) == (2, NOW + 1.0, 3)
         assert decode(row.body) == decision("a", "b", at=NOW + 1.0)
-        keeper.offer(3, decision("c"))
+        recorder.offer(3, decision("c"), took=0.1, committed=True)
         await until(engine, lambda row: row is not None and row.cycle == 3)
 
 
 async def test_there_is_time_between_two_writes(engine: AsyncEngine, epoch: int) -> None:
-    keeper = Keeper(engine, epoch=epoch, between=0.5)
+    recorder = Recorder(engine, epoch=epoch, slow=9.0, between=0.5)
     loop = asyncio.get_running_loop()
-    keeper.offer(1, decision("a"))
-    async with keeping(keeper):
+    recorder.offer(1, decision("a"), took=0.1, committed=True)
+    async with recording(recorder):
         await until(engine, lambda row: row is not None)
         first = loop.time()
-        keeper.offer(2, decision("a"))
+        recorder.offer(2, decision("a"), took=0.1, committed=True)
         await until(engine, lambda row: row is not None and row.cycle == 2)
     assert loop.time() - first >= 0.4
 
@@ -100,23 +100,23 @@ async def test_there_is_time_between_two_writes(engine: AsyncEngine, epoch: int)
 async def test_one_that_is_too_large_is_left_out(engine: AsyncEngine, epoch: int) -> None:
     """Once the queue is short again it is kept again."""
     small, large = decision(), decision(*(f"{n:x}" for n in range(200)))
-    keeper = Keeper(engine, epoch=epoch, between=0.0, most=1000)
-    keeper.offer(1, large)
-    async with keeping(keeper) as task:
+    recorder = Recorder(engine, epoch=epoch, slow=9.0, between=0.0, most=1000)
+    recorder.offer(1, large, took=0.1, committed=True)
+    async with recording(recorder) as task:
         await asyncio.wait({task}, timeout=0.3)
         assert await kept(engine) is None
-        keeper.offer(2, small)
+        recorder.offer(2, small, took=0.1, committed=True)
         await until(engine, lambda row: row is not None and row.cycle == 2)
 
 
 async def test_a_former_leader_does_not_overwrite_what_its_successor_keeps(
     engine: AsyncEngine, epoch: int
 ) -> None:
-    keeper = Keeper(engine, epoch=epoch, between=0.0)
+    recorder = Recorder(engine, epoch=epoch, slow=9.0, between=0.0)
     async with begin(engine) as connection:
         await take_office(connection)
-    keeper.offer(1, decision("a"))
-    async with keeping(keeper) as task:
+    recorder.offer(1, decision("a"), took=0.1, committed=True)
+    async with recording(recorder) as task:
         with pytest.raises(LeadershipLost):
             await task
     assert await kept(engine) is None

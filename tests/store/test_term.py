@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.controller import leadership
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.forecast import Forecaster
-from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
@@ -37,7 +36,7 @@ NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
 
 
-@pytest.mark.parametrize("part", [Forecaster, Recorder, Keeper])
+@pytest.mark.parametrize("part", [Forecaster, Recorder])
 async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     part: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: AsyncEngine, epoch: int
 ) -> None:

@@ -13,7 +13,6 @@ from queuer.controller.cycle.answer import Asked, answer
 from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster
 from queuer.controller.cycle.namespace_quota import Reckoning
-from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.per_user import over_user_limit
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.remember import remember
@@ -53,8 +52,9 @@ class Decider(Protocol):
 
 
 class Decisions:
-    """`recorder`, `keeper`, `forecaster` are told of what is decided, and run by who runs the loop: their failure must
-    not end it. `effort`: seconds that the last decision took. `wake` is called when one is made.
+    """`recorder` and `forecaster` take what is decided; the term runs them, and their failure must not end the loop.
+
+    `effort`: seconds that the last decision took. `wake` is called when one is made.
     """
 
     def __init__(
@@ -71,12 +71,13 @@ class Decisions:
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
         )
-        self.recorder: Recorder | None = None
-        if settings.cycles_dir is not None:
-            self.recorder = Recorder(
-                settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
-            )
-        self.keeper = Keeper(term.engine, epoch=term.epoch)
+        self.recorder = Recorder(
+            term.engine,
+            epoch=term.epoch,
+            slow=settings.solver_deadline / 2,
+            directory=settings.cycles_dir,
+            kept=settings.cycles_kept,
+        )
         self.forecaster = Forecaster(
             every=settings.forecast,
             seed=settings.seed,
@@ -144,8 +145,6 @@ class Decisions:
         finally:
             self.effort = time.perf_counter() - began
             self._wake()
-        if self.recorder is not None:
-            self.recorder.offer(self._stored(asked, plan), number=asked.cycle, took=self.effort)
         return plan
 
     def _stored(self, asked: Asked, plan: Plan | None) -> StoredCycle:
@@ -162,7 +161,11 @@ class Decisions:
         term, now = self._term, self._term.clock()
         self._due.decided = asked.at  # what came due while it was made is still due
         self.forecaster.offer(asked.snapshot, now=asked.at)
-        if plan is None or (moved := await self._carry_out(asked, plan, now=now)) is None:
+        moved = None if plan is None else await self._carry_out(asked, plan, now=now)
+        self.recorder.offer(
+            asked.cycle, self._stored(asked, plan), took=self.effort, committed=moved is not None
+        )
+        if plan is None or moved is None:
             return
         status, waiting = plan.stats.status.value, len(plan.explanations)
         term.metrics.cycles.labels(status).inc()
@@ -172,7 +175,6 @@ class Decisions:
         )
         if moved and plan.stats.more:  # had nothing moved the next would be asked the same
             term.state.reconsider()
-        self.keeper.offer(asked.cycle, self._stored(asked, plan))
 
     async def _carry_out(self, asked: Asked, plan: Plan, *, now: float) -> bool | None:
         """Commit what of the plan holds, without those whose part fails. Whether anything moved; None = no commit."""

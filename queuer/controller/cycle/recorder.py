@@ -1,8 +1,9 @@
-"""Keeps decisions that deserve a second look as files for `queuer sim cycle`, written beside the loop.
+"""Writes decisions down beside the loop: the newest to the database, those that deserve a second look to files.
 
-Of each kind the newest few are kept: `unsound` (no plan could be committed), `failed` (the solver process gave none
-that could be used), `slow`, and every minute or less often one that is none of these. While one is being
-written others pass by: a record is not worth a delay.
+The API explains jobs from the one in the database. `queuer cycles replay FILE` makes the others anew: of each kind the
+newest few stay, `unsound` (no sound plan), `failed` (the solver process gave none that could be used), `slow`, and
+every minute or less often one that is none of these. No decision waits for a record: while one is being written others
+pass by.
 """
 
 from __future__ import annotations
@@ -12,36 +13,75 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from queuer.controller.logs import logger
 from queuer.domain.assignments import SolveStatus
 from queuer.solver.stored import StoredCycle, encode
+from queuer.store import stored
+from queuer.store.engine import begin
+from queuer.store.stored import StoredRow
 
 log = logger("recorder")
 
 REGULAR = "regular"
-BETWEEN = 60.0
-"""Seconds between two records of cycles that nothing is wrong with."""
+REGULAR_EVERY = 60.0
+"""Seconds between two files of cycles that nothing is wrong with."""
+BETWEEN = 1.0
+"""Seconds between two writes at least."""
+REST = 10.0
+"""A write that took so long is followed by so many times that without one: encoding holds up the loop's thread, and
+each version of the row stays in its table until it is vacuumed.
+"""
+MOST_BYTES = 2**26
+"""The most that is written to the database."""
 
 
 class Recorder:
-    """Writes at most `kept` files of each kind into a directory. `slow`: seconds that make a decision slow."""
+    """Writes to the database under one epoch, and at most `kept` files of each kind into `directory`, None = no files.
+
+    `slow`: seconds that make a decision slow; `between`: see `BETWEEN`.
+    """
 
     def __init__(
-        self, directory: Path, *, kept: int, slow: float, clock: Callable[[], float] = time.monotonic
+        self,
+        engine: AsyncEngine,
+        *,
+        epoch: int,
+        slow: float,
+        directory: Path | None = None,
+        kept: int = 0,
+        between: float = BETWEEN,
+        most: int = MOST_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._directory, self._kept, self._slow, self._clock = directory, kept, slow, clock
-        self._waiting: asyncio.Queue[tuple[str, StoredCycle]] = asyncio.Queue(maxsize=1)
+        self._engine, self._epoch, self._slow, self._directory, self._kept = (
+            engine,
+            epoch,
+            slow,
+            directory,
+            kept,
+        )
+        self._between, self._most, self._clock = between, most, clock
+        self._offered = asyncio.Event()
+        self._row: tuple[int, StoredCycle] | None = None
+        self._file: tuple[str, StoredCycle] | None = None
         self._regular = float("-inf")
+        self._told = False
 
-    def offer(self, cycle: StoredCycle, *, number: int, took: float) -> None:
-        """Keep this decision if it is worth it and nothing else is being written. Returns at once."""
-        kind = self._kind(cycle, took)
-        now = self._clock()
-        if self._waiting.full() or (kind == REGULAR and now < self._regular + BETWEEN):
-            return
-        if kind == REGULAR:
-            self._regular = now
-        self._waiting.put_nowait((f"{number:010}-{kind}.cycle", cycle))
+    def offer(self, number: int, cycle: StoredCycle, *, took: float, committed: bool) -> None:
+        """The decision that was concluded last, with its number; returns at once.
+
+        The database gets it if it was `committed`. A file is written if it is worth one and no other file waits.
+        """
+        if committed:
+            self._row = number, cycle
+        kind, now = self._kind(cycle, took), self._clock()
+        due = kind != REGULAR or now >= self._regular + REGULAR_EVERY
+        if self._directory is not None and self._file is None and due:
+            self._file = f"{number:010}-{kind}.cycle", cycle
+            self._regular = now if kind == REGULAR else self._regular
+        self._offered.set()
 
     def _kind(self, cycle: StoredCycle, took: float) -> str:
         if cycle.plan is None:
@@ -51,19 +91,39 @@ class Recorder:
         return "slow" if took > self._slow else REGULAR
 
     async def run(self) -> None:
-        """Write what is offered until cancelled. What cannot be written is logged."""
+        """Write until cancelled. Raises what keeps it from the database; may be run again."""
         while True:
-            name, cycle = await self._waiting.get()
-            try:
-                await asyncio.to_thread(self._write, name, cycle)
-            except OSError as error:
-                log.warning("a cycle was not recorded", file=name, said=str(error))
+            await self._offered.wait()
+            self._offered.clear()
+            began = time.monotonic()
+            file, self._file = self._file, None
+            row, self._row = self._row, None
+            if file is not None and self._directory is not None:
+                await asyncio.to_thread(self._write_file, self._directory, *file)
+            if row is not None:
+                await self._write_row(*row)
+            await asyncio.sleep(max(self._between, REST * (time.monotonic() - began)))
 
-    def _write(self, name: str, cycle: StoredCycle) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        part = self._directory / f"{name}.part"
-        part.write_bytes(encode(cycle))
-        part.replace(self._directory / name)
-        alike = sorted(self._directory.glob(f"*-{name.rpartition('-')[2]}"))
-        for old in alike[: -self._kept]:
-            old.unlink(missing_ok=True)
+    def _write_file(self, directory: Path, name: str, cycle: StoredCycle) -> None:
+        """Write the file, then remove the oldest of its kind. A failure of the disk is logged."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            part = directory / f"{name}.part"
+            part.write_bytes(encode(cycle))
+            part.replace(directory / name)
+            alike = sorted(directory.glob(f"*-{name.rpartition('-')[2]}"))
+            for old in alike[: -self._kept]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a cycle was not recorded", file=name, said=str(error))
+
+    async def _write_row(self, number: int, cycle: StoredCycle) -> None:
+        body = await asyncio.to_thread(encode, cycle)
+        if len(body) > self._most:
+            if not self._told:
+                log.warning("decisions are too large to be kept", bytes=len(body), most=self._most)
+            self._told = True
+            return
+        row = StoredRow(cycle=number, at=cycle.now, seed=cycle.seed, body=body)
+        async with begin(self._engine) as connection:
+            await stored.put(connection, self._epoch, row)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
-from queuer.controller.cycle.recorder import BETWEEN, Recorder
+from queuer.controller.cycle.recorder import REGULAR_EVERY, Recorder
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
@@ -24,9 +25,15 @@ CYCLE = StoredCycle(
 FAILED = replace(CYCLE, plan=replace(PLAN, stats=CycleStats(status=SolveStatus.FAILED, fallback="late")))
 
 
+def recorder_of(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> Recorder:
+    """A recorder that never needs its database: nothing here is committed."""
+    nobody = cast(Any, None)
+    return Recorder(nobody, epoch=1, slow=1.0, directory=directory, kept=2, between=0.0, clock=clock)
+
+
 @asynccontextmanager
 async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Recorder]:
-    recorder = Recorder(directory, kept=2, slow=1.0, clock=clock)
+    recorder = recorder_of(directory, clock)
     task = asyncio.create_task(recorder.run())
     try:
         yield recorder
@@ -48,7 +55,7 @@ async def test_what_is_wrong_or_slow_is_kept_and_can_be_read(tmp_path: Path) -> 
     async with recording(tmp_path / "new") as recorder:
         given = [(replace(CYCLE, plan=None), 0.1, "unsound"), (FAILED, 0.1, "failed"), (CYCLE, 1.5, "slow")]
         for number, (cycle, took, kind) in enumerate(given):
-            recorder.offer(cycle, number=number, took=took)
+            recorder.offer(number, cycle, took=took, committed=False)
             name = f"{number:010}-{kind}.cycle"
             await written(tmp_path / "new", name)
             assert decode((tmp_path / "new" / name).read_bytes()) == cycle
@@ -57,24 +64,26 @@ async def test_what_is_wrong_or_slow_is_kept_and_can_be_read(tmp_path: Path) -> 
 async def test_of_ordinary_ones_one_a_minute(tmp_path: Path) -> None:
     now = 100.0
     async with recording(tmp_path, lambda: now) as recorder:
-        recorder.offer(CYCLE, number=1, took=0.1)
+        recorder.offer(1, CYCLE, took=0.1, committed=False)
         await written(tmp_path, "0000000001-regular.cycle")
-        now += BETWEEN / 2
-        recorder.offer(CYCLE, number=2, took=0.1)
-        now += BETWEEN / 2
-        recorder.offer(CYCLE, number=3, took=0.1)
+        now += REGULAR_EVERY / 2
+        recorder.offer(2, CYCLE, took=0.1, committed=False)
+        now += REGULAR_EVERY / 2
+        recorder.offer(3, CYCLE, took=0.1, committed=False)
         await written(tmp_path, "0000000003-regular.cycle")
     assert not (tmp_path / "0000000002-regular.cycle").exists()
 
 
 async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
-        recorder.offer(CYCLE, number=1, took=0.1)
+        recorder.offer(1, CYCLE, took=0.1, committed=False)
         await written(tmp_path, "0000000001-regular.cycle")
         for number in range(2, 7):
-            recorder.offer(FAILED, number=number, took=0.1)
+            recorder.offer(number, FAILED, took=0.1, committed=False)
             await written(tmp_path, f"{number:010}-failed.cycle")
-        recorder.offer(replace(CYCLE, plan=None), number=7, took=0.1)  # written after the last one was pruned
+        recorder.offer(
+            7, replace(CYCLE, plan=None), took=0.1, committed=False
+        )  # written after the last one was pruned
         await written(tmp_path, "0000000007-unsound.cycle")
     names = names_in(tmp_path)
     kept = ["0000000001-regular", "0000000005-failed", "0000000006-failed", "0000000007-unsound"]
@@ -82,9 +91,11 @@ async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
 
 
 async def test_while_one_waits_others_pass_by(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, kept=2, slow=1.0)
+    recorder = recorder_of(tmp_path)
     for number in (1, 2, 3):
-        recorder.offer(FAILED, number=number, took=0.1)  # nobody writes: neither blocked nor an error
+        recorder.offer(
+            number, FAILED, took=0.1, committed=False
+        )  # nobody writes: neither blocked nor an error
     task = asyncio.create_task(recorder.run())
     await written(tmp_path, "0000000001-failed.cycle")
     task.cancel()
@@ -94,10 +105,10 @@ async def test_while_one_waits_others_pass_by(tmp_path: Path) -> None:
 async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     async with recording(tmp_path / "file") as recorder:
-        recorder.offer(FAILED, number=1, took=0.1)
+        recorder.offer(1, FAILED, took=0.1, committed=False)
         async with asyncio.timeout(20):
-            while recorder._waiting.full():  # noqa: ASYNC110 - a thread writes
+            while recorder._file is not None:  # noqa: ASYNC110 - a thread writes
                 await asyncio.sleep(0.005)
         (tmp_path / "file").unlink()
-        recorder.offer(FAILED, number=2, took=0.1)
+        recorder.offer(2, FAILED, took=0.1, committed=False)
         await written(tmp_path / "file", "0000000002-failed.cycle")
