@@ -1,20 +1,16 @@
 """When waiting gangs will start: the decision itself, rolled forward over the ends that are expected.
 
 Several times, with run times drawn around what is expected. CP-SAT is not asked, nobody new arrives, and work without
-an expected end does not end. `python -m queuer.sim.forecast` answers one request on stdin, in a process of its own.
+an expected end does not end. The controller asks `forecast` in a child process.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from random import Random
 from statistics import NormalDist
-
-import msgspec
 
 from queuer.domain.assignments import Admission
 from queuer.domain.estimates import FORETOLD, StartRange
@@ -25,7 +21,6 @@ from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.records import Admitted, Budget, Pending, Plan, Snapshot
-from queuer.solver.stored import decode
 
 _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
@@ -217,15 +212,3 @@ def _drawn(expected: float, *, age: float, luck: float, spread: float) -> float:
     passed = _NORMAL.cdf(log(age / expected) / spread) if age > 0 else 0.0
     part = min(max(passed + (1 - passed) * luck, 1e-9), 1 - 1e-9)
     return expected * exp(spread * _NORMAL.inv_cdf(part))
-
-
-def main() -> None:
-    """A stored cycle on stdin, start ranges by uid as JSON on stdout."""
-    os.nice(10)
-    asked = decode(sys.stdin.buffer.read(), name="stdin")
-    found = forecast(asked.snapshot, now=asked.now, seed=asked.seed)
-    sys.stdout.buffer.write(msgspec.json.encode(found))
-
-
-if __name__ == "__main__":
-    main()

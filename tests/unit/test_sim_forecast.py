@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 
 from queuer.domain.estimates import StartRange
 from queuer.domain.queue import Order, Policy
 from queuer.domain.workload import GRACE, Workload
-from queuer.sim.forecast import NO_CPSAT, Effort, forecast
+from queuer.sim.forecast import Effort, forecast
 from queuer.solver.ends import OVERDUE
+from queuer.solver.process import wire
+from queuer.solver.process.child import Child
 from queuer.solver.records import Admitted, Snapshot
-from queuer.solver.stored import StoredCycle, encode
 from tests.solver.make import gang, landing, node, pod_set, queue, row, running, snapshot
 
 PLAIN = Effort(spread=0.0, rolls=3)
@@ -133,17 +131,18 @@ def test_pods_that_still_land_take_the_first_hosts_of_their_pin(exclusive: bool,
     assert forecast(made, now=0.0, seed=0, effort=PLAIN)["g"].likely == starts
 
 
-def test_the_program_answers_like_the_function() -> None:
+async def test_a_child_answers_like_the_function() -> None:
     """The same arguments give the same ranges, each in order."""
     jobs = [asks(f"g{i}", 1 + i % 8, submitted=float(i), estimate=100.0 * i or None) for i in range(20)]
     made = given(*jobs, admitted=holder(1_000.0), nodes=3)
-    asked = encode(StoredCycle(snapshot=made, now=0.0, seed=0, budget=NO_CPSAT, plan=None))
-    done = subprocess.run(
-        [sys.executable, "-m", "queuer.sim.forecast"], input=asked, capture_output=True, check=True
-    )
+    child = Child("queuer.sim.forecast:forecast")
+    try:
+        told = await child.ask(wire.ForecastRequest(snapshot=made, now=0.0, seed=0), within=60.0)
+    finally:
+        await child.end()
     found = forecast(made, now=0.0, seed=0)
-    assert msgspec.json.decode(done.stdout, type=dict[str, StartRange]) == found
+    assert told == found
     assert len(found) > 5
-    for told in found.values():
-        times = [t for t in (0.0, told.earliest, told.likely, told.latest) if t is not None]
+    for each in found.values():
+        times = [t for t in (0.0, each.earliest, each.likely, each.latest) if t is not None]
         assert all(a <= b for a, b in pairwise(times))

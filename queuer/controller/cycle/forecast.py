@@ -1,5 +1,4 @@
-"""When waiting gangs will start, worked out beside the loop: now and then, in a process of its own that ends with
-its answer.
+"""When waiting gangs will start, worked out beside the loop: now and then, in a child process of its own.
 
 A forecast is shown with the reason of a waiting gang and compared with the real start. It never touches a decision.
 """
@@ -7,26 +6,25 @@ A forecast is shown with the reason of a waiting gang and compared with the real
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil, floor
 from typing import Any
 
-import msgspec
-
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
+from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Verdict
 from queuer.domain.workload import Workload
-from queuer.solver.records import Budget, Snapshot
-from queuer.solver.stored import StoredCycle, encode
+from queuer.solver.process import wire
+from queuer.solver.process.child import Child, ChildFailure
+from queuer.solver.records import Snapshot
 
 log = logger("forecast")
 
-PROGRAM = (sys.executable, "-m", "queuer.sim.forecast")
+FORECAST, NICE = "queuer.sim.forecast:forecast", 10
 LONGEST = 300.0
 """Seconds after which a forecast is given up."""
 REST = 20.0
@@ -44,12 +42,14 @@ class Forecaster:
         seed: int,
         told: Callable[[], None],
         sound: Callable[[Workload], bool] = lambda _: True,
-        program: tuple[str, ...] = PROGRAM,
+        target: str = FORECAST,
     ) -> None:
-        """`sound`: whose end may be told on; others are taken to run on."""
+        """`sound`: whether the end of a workload may be relied on; others are taken to run on. `target`: what the child
+        forecasts with.
+        """
         self.ranges: Mapping[str, StartRange] = {}
         self._sound = sound
-        self._every, self._seed, self._told, self._program = every, seed, told, program
+        self._every, self._seed, self._told, self._target = every, seed, told, target
         self._latest: tuple[Snapshot, float] | None = None
         self._offered = asyncio.Event()
 
@@ -60,7 +60,7 @@ class Forecaster:
             self._offered.set()
 
     async def run(self) -> None:
-        """Forecast until cancelled. Raises what keeps the program from being asked, as an OSError."""
+        """Forecast until cancelled. Raises OSError where no child can be started."""
         while True:
             await self._offered.wait()
             self._offered.clear()
@@ -76,25 +76,16 @@ class Forecaster:
             await asyncio.sleep(max(self._every, REST * (time.monotonic() - began)))
 
     async def _ask(self, snapshot: Snapshot, now: float) -> dict[str, StartRange] | None:
-        asked = StoredCycle(
-            snapshot=snapshot, now=now, seed=self._seed, budget=Budget(deterministic=0.0), plan=None
-        )
-        request = await asyncio.to_thread(encode, asked)
-        pipe = asyncio.subprocess.PIPE
-        child = await asyncio.create_subprocess_exec(
-            *self._program, stdin=pipe, stdout=pipe, start_new_session=True
-        )
+        request = wire.ForecastRequest(snapshot=snapshot, now=now, seed=self._seed)
+        child = Child(self._target, nice=NICE)
         try:
-            async with asyncio.timeout(LONGEST):
-                answer, _ = await child.communicate(request)
-            return msgspec.json.decode(answer, type=dict[str, StartRange])
-        except (TimeoutError, msgspec.DecodeError) as error:
-            log.warning("no forecast", said=str(error) or f"not within {LONGEST:g} s", code=child.returncode)
+            found: dict[str, StartRange] = await child.ask(request, within=LONGEST)
+        except (ChildFailure, QueuerError) as error:
+            log.warning("no forecast", said=str(error))
             return None
         finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
+            await child.end()
+        return found
 
 
 def told_of(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
@@ -108,7 +99,7 @@ def told_of(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
 
 
 def basis_of(snapshot: Snapshot) -> str:
-    """What ends a forecast rests on."""
+    """The kinds of ends that a forecast rests on."""
     ends = [a.workload for a in snapshot.admitted if a.expected_end is not None]
     declared = any(w.max_runtime is not None for w in ends)
     learned = any(w.max_runtime is None for w in ends)

@@ -1,16 +1,12 @@
-"""The solver process as its parent sees it: a late, dead or wrong one costs a cycle its CP-SAT.
+"""The controller's decision in a child process: a child that is late, dead or wrong costs a cycle its CP-SAT.
 
-It is killed, and another takes its place. One that refuses a contradictory snapshot is right, and stays. It leads its
-own session, so that an interrupt for the parent's process group does not reach it.
+It is killed, and another takes its place. A child that refuses a contradictory snapshot is right, and stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -23,6 +19,7 @@ from queuer.domain.assignments import SolveStatus
 from queuer.domain.errors import QueuerError
 from queuer.solver.decide import decide
 from queuer.solver.process import wire
+from queuer.solver.process.child import Child, ChildFailure, result_of
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 
@@ -30,17 +27,15 @@ log = structlog.get_logger(part="solver")
 
 DECIDE = "queuer.solver.decide:Following"
 READY_WITHIN = 1.0
-"""Seconds that a cycle waits for a process that still starts or takes a snapshot over."""
+"""Seconds that a cycle waits for a child that still starts or takes a snapshot over."""
 START_UP = 120.0
-"""Seconds after which a process that is not ready yet is given up: more than a large snapshot takes."""
+"""Seconds after which a child that is not ready yet is given up: more than a large snapshot takes."""
 REST = 30.0
-"""Seconds without a process after two that were lost without a plan in between."""
-UNREAD = 2**16
-"""Bytes of what an ended process has left to read that are thrown away at once."""
+"""Seconds without a child after two that were lost without a plan in between."""
 
 
 class Outcome(StrEnum):
-    """What came of a request to the process; all but the first two are failures of it."""
+    """The end of a request to the child; all but the first two are failures of it."""
 
     SOLVED = "solved"
     INVALID = "invalid"  # what was asked cannot be decided on
@@ -61,18 +56,19 @@ class _Failure(Exception):
 class SolverProcess:
     """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
 
-    `counts`: what came of all requests; `restarts`: processes started after the first. One decision at a time; more
-    callers wait in line. A plan's `stats.phases`: seconds to `pack` the request, the wait until the process is ready
-    included, to `solve` and to `verify`; after a failure what was `lost` on it.
+    `counts`: outcomes of all requests; `restarts`: children started after the first. It makes one decision at a time;
+    more callers wait in line. `stats.phases` of a plan: seconds to `pack` the request with the wait until the child is
+    ready, to `solve`, to `verify`; after a failure also those `lost` on it.
     """
 
     def __init__(self, *, target: str = DECIDE, ready_within: float = READY_WITHIN) -> None:
-        """`target`: `module:function` that the process calls, or a class of which it makes one to call."""
+        """`target`: what the child decides with."""
         self.counts: Counter[Outcome] = Counter()
         self.restarts = 0
         self._target, self._ready_within = target, ready_within
-        self._child: _Child | None = None
-        self._lost, self._rests_until = 0, 0.0  # processes since the last plan
+        self._child: Child | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self._lost, self._rests_until = 0, 0.0  # children since the last plan
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -84,14 +80,14 @@ class SolverProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, None when there is none that may still answer."""
-        return self._child.process.pid if self._child is not None and self._child.usable else None
+        """Process id; None while there is no child that may still answer."""
+        return self._child.pid if self._child is not None and self._child.usable else None
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
-        """The process's plan, verified; in its place one without CP-SAT, with status FAILED and the reason.
+        """The child's plan, verified; in its place one without CP-SAT, with status FAILED and the reason.
 
-        That one is made by the process that replaces it or, until that is ready, in a thread. Raises QueuerError where
-        the snapshot cannot be decided on: InvalidInput, UnsoundPlan. Whatever else goes wrong in the thread is raised.
+        The child that replaces it makes that one or, until that is ready, a thread does. Raises QueuerError where the
+        snapshot cannot be decided on: InvalidInput, UnsoundPlan. Any other fault in the thread is raised too.
         """
         async with self._turn:
             begin, without = time.perf_counter(), replace(budget, deterministic=0.0)
@@ -108,22 +104,21 @@ class SolverProcess:
             return _instead(plan, failure, lost=lost)
 
     async def _ask(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
-        """The process's plan. Raises _Failure; then there is no process any more, unless it is still starting. Raises
-        what the process refuses to decide on.
+        """The child's plan. Raises _Failure; then there is no child any more, unless it is still starting.
+
+        Raises the QueuerError by which the child refuses the snapshot.
         """
         try:
             plan = await self._plan(snapshot, now=now, seed=seed, budget=budget)
-        except QueuerError:  # no fault of the process
+        except QueuerError:  # no fault of the child
             self.counts[Outcome.INVALID] += 1
             raise
         except _Failure as error:
             failure = error
+        except ChildFailure as error:
+            failure = _Failure(Outcome.LATE if error.late else Outcome.CRASHED, str(error))
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs a plan, never the parent
             failure = _Failure(Outcome.CRASHED, f"{type(error).__name__}: {error}")
-        except BaseException:  # cancelled: it still works on what nobody waits for
-            if self._child is not None:
-                self._child.strike()
-            raise
         else:
             self.counts[Outcome.SOLVED] += 1
             return plan
@@ -135,129 +130,69 @@ class SolverProcess:
 
     async def _plan(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         begin, child = time.perf_counter(), await self._usable()
-        known = await child.ready(snapshot, within=self._ready_within)
-        request = wire.Request(snapshot=snapshot, now=now, seed=seed, budget=budget)
-        message = await asyncio.to_thread(wire.pack, request, known=known)
+        await self._ready(child, snapshot)
+        request = wire.DecisionRequest(snapshot=snapshot, now=now, seed=seed, budget=budget)
+        message = await asyncio.to_thread(wire.pack, request, known=child.known)
         packed = time.perf_counter()
-        answer = await child.answer(message, within=budget.wall)
+        reply = await child.exchange(message, within=budget.wall)
         child.known, solved = snapshot, time.perf_counter()
-        plan = await asyncio.to_thread(_checked, answer, snapshot, now=now)
+        plan = await asyncio.to_thread(_checked, reply, snapshot, now=now)
         self._lost = 0
         phases = {"pack": packed - begin, "solve": solved - packed, "verify": time.perf_counter() - solved}
         return replace(plan, stats=replace(plan.stats, phases=phases))
 
-    async def _usable(self) -> _Child:
-        """The process, or a new one for one that has died or could not take a snapshot over."""
+    async def _usable(self) -> Child:
+        """The child, or a new one for one that has died or could not take a snapshot over."""
         if self._child is not None and self._child.usable:
             return self._child
         await self._end()
         if self._lost > 1 and time.monotonic() < self._rests_until:
             raise _Failure(Outcome.NOT_READY, f"{self._lost} were lost, the next starts after a rest")
         self.restarts += self._lost > 0
-        pipe, program = asyncio.subprocess.PIPE, ("-m", "queuer.solver.process.serving", self._target)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *program, stdin=pipe, stdout=pipe, start_new_session=True
-        )
-        self._child = _Child(process)
+        self._child = Child(self._target)
         return self._child
 
+    async def _ready(self, child: Child, snapshot: Snapshot) -> None:
+        """Wait until it knows a snapshot, this one if none was. Raises _Failure, also where it is only starting."""
+        if self._taking is None:
+            self._taking = asyncio.create_task(_take_over(child, snapshot))
+        await asyncio.wait({self._taking}, timeout=self._ready_within)
+        if not self._taking.done():
+            raise _Failure(Outcome.NOT_READY, "it is still starting")
+        self._taking.result()
+
     async def _end(self) -> None:
-        """End the process, if there is one."""
+        """End the child, if there is one."""
         if self._child is not None:
             self._lost += 1
             self._rests_until = time.monotonic() + REST
             await self._child.end()
-            self._child = None
+            if self._taking is not None:
+                await asyncio.gather(self._taking, return_exceptions=True)
+            self._child = self._taking = None
 
 
-class _Child:
-    """One process. `known`: the last snapshot that it was told."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.known: Snapshot | None = None
-        self._taking: asyncio.Task[None] | None = None
-        self._struck = False
-
-    @property
-    def usable(self) -> bool:
-        """Whether it may still answer."""
-        taking = self._taking
-        failed = taking is not None and taking.done() and taking.exception() is not None
-        return not (self._struck or failed) and self.process.returncode is None
-
-    async def ready(self, snapshot: Snapshot, *, within: float) -> Snapshot:
-        """The snapshot that it knows, this one if none was. Raises _Failure, also where it is only still starting."""
-        if self._taking is None:
-            self._taking = asyncio.create_task(self._take_over(snapshot))
-        await asyncio.wait({self._taking}, timeout=within)
-        if not self._taking.done():
-            raise _Failure(Outcome.NOT_READY, "it is still starting")
-        self._taking.result()
-        assert self.known is not None
-        return self.known
-
-    async def _take_over(self, snapshot: Snapshot) -> None:
-        """No deadline of a cycle runs before it is asked about a snapshot that it knows."""
-        message = await asyncio.to_thread(wire.pack, wire.Request(snapshot=snapshot))
+async def _take_over(child: Child, snapshot: Snapshot) -> None:
+    """No deadline of a cycle runs before the child is asked about a snapshot that it knows."""
+    message = await asyncio.to_thread(wire.pack, wire.DecisionRequest(snapshot=snapshot))
+    try:
         with contextlib.suppress(QueuerError):  # refused again when it is asked
-            _read(await self.answer(message, within=START_UP))
-        self.known = snapshot
-
-    async def answer(self, message: bytes, *, within: float) -> bytes:
-        """The body of the answer. An error leaves it in the middle of its words: no more is read of it."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            async with asyncio.timeout(within):
-                self.process.stdin.write(message)
-                await self.process.stdin.drain()
-                head = await self.process.stdout.readexactly(wire.HEADER.size)
-                return await self.process.stdout.readexactly(wire.length_of(head))
-        except TimeoutError:
-            raise _Failure(Outcome.LATE, f"no answer within {within:g} s") from None
-
-    async def end(self) -> None:
-        """End it, whatever it is at."""
-        self.strike()
-        if self._taking is not None:
-            self._taking.cancel()
-            await asyncio.gather(self._taking, return_exceptions=True)
-        assert self.process.stdout is not None
-        while await self.process.stdout.read(UNREAD):  # else asyncio never sees its end
-            pass
-        await self.process.wait()  # reaped: no zombie is left
-
-    def strike(self) -> None:
-        """SIGKILL to all of its session: whoever it started would keep its stdout open. Not by `process.kill()`: that
-        reaps one that has just died, and asyncio, which waits for it, never learns how it ended.
-        """
-        if not self._struck:
-            self._struck = True
-            if self.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+            result_of(await child.exchange(message, within=START_UP))
+    except ChildFailure:
+        child.kill()  # also one that answers, but cannot follow
+        raise
+    child.known = snapshot
 
 
-def _read(body: bytes) -> Plan | None:
-    answer: wire.Answer = wire.unpack(body)
-    if answer.refused is not None:
-        raise answer.refused
-    if answer.error:
-        raise _Failure(Outcome.CRASHED, answer.error)
-    return answer.plan
-
-
-def _checked(body: bytes, snapshot: Snapshot, *, now: float) -> Plan:
-    """The plan in an answer, if the verifier finds no fault."""
-    plan = _read(body)
+def _checked(reply: wire.Reply, snapshot: Snapshot, *, now: float) -> Plan:
+    """The plan in a reply, if the verifier finds no fault."""
+    plan = result_of(reply)
     if plan is None:
         raise _Failure(Outcome.CRASHED, "an answer without a plan")
     if broken := verify(snapshot, plan, now=now):
         raise _Failure(Outcome.REFUSED, f"{len(broken)} rules broken, first {broken[0]}")
-    return plan
+    checked: Plan = plan
+    return checked
 
 
 def _instead(plan: Plan, failure: _Failure, *, lost: float) -> Plan:

@@ -1,5 +1,7 @@
-"""What the solver process and its parent say to each other: pickles, as both ends are the same program, each after a
-mark and its length. Of a snapshot that follows another, records that did not change are told by their number there.
+"""Messages between a child process and its parent: a mark, a length, a pickle, as both ends are the same program.
+
+A decision's snapshot mostly repeats the one before. A record that did not change travels as its number there and
+arrives as the object that the child has already. So the child's arrays follow by identity.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 from queuer.domain.errors import QueuerError
+from queuer.domain.estimates import StartRange
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 
@@ -20,23 +23,54 @@ HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """`budget`: None = the snapshot is only to be taken over."""
+class Request(Protocol):
+    """A question to a child, which answers itself there. `renews`: most of what the child keeps is replaced by it."""
 
+    @property
+    def renews(self) -> bool: ...
+
+    def answer(self, kept: Any) -> Any:
+        """The reply's value. `kept`: what the child's target names. A QueuerError is raised in the parent again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRequest:
+    """A decision. `budget`: None = the child only gets to know the snapshot."""
+
+    renews: ClassVar[bool] = False
     snapshot: Snapshot
     now: float = 0.0
     seed: int = 0
     budget: Budget | None = None
 
+    def answer(self, kept: Callable[..., Plan]) -> Plan | None:
+        """The plan. A target that works out things about snapshots in advance has a method `follow`."""
+        if self.budget is not None:
+            return kept(self.snapshot, now=self.now, seed=self.seed, budget=self.budget)
+        if follow := getattr(kept, "follow", None):
+            follow(self.snapshot)
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """`refused`: what was asked cannot be decided on, by any process; `error`: met instead of a plan; none of these =
-    the snapshot was taken over.
-    """
+class ForecastRequest:
+    """When waiting gangs will start; the target is `queuer.sim.forecast:forecast`."""
 
-    plan: Plan | None = None
+    renews: ClassVar[bool] = False
+    snapshot: Snapshot
+    now: float
+    seed: int
+
+    def answer(self, kept: Callable[..., dict[str, StartRange]]) -> dict[str, StartRange]:
+        """Start ranges by uid."""
+        return kept(self.snapshot, now=self.now, seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """`refused`: no process can answer this question; `error`: a fault that was met instead of a value."""
+
+    value: Any = None
     refused: QueuerError | None = None
     error: str = ""
 
@@ -49,8 +83,20 @@ def length_of(header: bytes) -> int:
     return int(length)
 
 
+def receive(pipe: BinaryIO) -> bytes:
+    """The body of the next message. Raises EOFError, also where the other end stops in the middle of one."""
+    head = pipe.read(HEADER.size)
+    if len(head) < HEADER.size:
+        raise EOFError
+    length = length_of(head)
+    body = pipe.read(length)
+    if len(body) < length:
+        raise EOFError
+    return body
+
+
 def pack(said: object, *, known: Snapshot | None = None) -> bytes:
-    """As a message. `known`: the snapshot that the other end was told last."""
+    """The object as a message. `known`: the snapshot that the other end was told last."""
     buffer = io.BytesIO()
     _Pickler(buffer, known).dump(said)
     body = buffer.getvalue()
@@ -58,9 +104,7 @@ def pack(said: object, *, known: Snapshot | None = None) -> bytes:
 
 
 def unpack(body: bytes, *, known: Snapshot | None = None) -> Any:
-    """What was said. Records of `known` that did not change are the same objects in it, so that arrays can follow by
-    identity. Raises whatever reading garbage raises.
-    """
+    """The object that was packed, with the records of `known` that did not change. Garbage raises any exception."""
     return _Unpickler(io.BytesIO(body), known).load()
 
 
@@ -73,7 +117,7 @@ _KEYS: Mapping[type, Callable[[Any], object]] = {
 
 
 def _records(snapshot: Snapshot | None) -> tuple[Any, ...]:
-    """What is told by its number."""
+    """The records that travel as numbers."""
     if snapshot is None:
         return ()
     return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending, *snapshot.barred)

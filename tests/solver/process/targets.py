@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from queuer.domain.assignments import Admission, Assignment, SolveStatus
+from queuer.domain.estimates import StartRange
 from queuer.solver.process import wire
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 
@@ -100,3 +103,25 @@ class CannotFollow(SlowToFollow):
 
     def follow(self, _: Snapshot) -> None:
         raise ZeroDivisionError("on purpose")
+
+
+# Forecasts: they write into the file that the environment names
+
+
+def forecast_at_the_third(_: Snapshot, **__: Any) -> dict[str, StartRange]:
+    """An error, then a crash, then an empty answer."""
+    file = Path(os.environ["FORECASTS"])
+    times = len(file.read_text()) if file.exists() else 0
+    file.write_text("x" * (times + 1))
+    if times == 0:
+        raise ZeroDivisionError("on purpose")
+    if times == 1:
+        os._exit(3)
+    return {}
+
+
+def forecast_without_end(_: Snapshot, **__: Any) -> dict[str, StartRange]:
+    """Writes its process id."""
+    Path(os.environ["FORECASTS"]).write_text(str(os.getpid()))
+    time.sleep(600)
+    return {}

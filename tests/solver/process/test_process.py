@@ -211,7 +211,7 @@ async def test_a_process_killed_while_it_takes_a_snapshot_over_costs_the_next_cy
 async def test_a_fault_of_the_parent_costs_plans_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """After two processes were lost for nothing there is none for a while."""
 
-    def broken(_: wire.Request, **__: Any) -> bytes:
+    def broken(_: wire.DecisionRequest, **__: Any) -> bytes:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(solving, "decide", targets.sound)
@@ -267,19 +267,18 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_it_is_reaped_whatever_it_is_at(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has written by then is more than is read ahead; whom it has started would keep its stdout open."""
-    create = asyncio.create_subprocess_exec
+    """It writes without end, or has started a process that would keep its stdout open."""
+    popen = subprocess.Popen
 
-    async def other(*_: str, **named: Any) -> asyncio.subprocess.Process:
-        return await create(sys.executable, "-c", SCRIPTS[script], **named)
+    def other(_: Any, **named: Any) -> subprocess.Popen[bytes]:
+        return popen((sys.executable, "-c", SCRIPTS[script]), **named)
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", other)
+    monkeypatch.setattr(subprocess, "Popen", other)
     async with asyncio.timeout(60), process("sound") as solver:
-        pid, stdout = pid_of(solver), solver._child and solver._child.process.stdout
+        pid = pid_of(solver)
         asking = asyncio.create_task(ask(solver))
-        children = Path(f"/proc/{pid}/task/{pid}/children")
-        held: Any = stdout
-        await until(lambda: len(held._buffer) > 2**17 or bool(children.read_text()))
+        children, moved = Path(f"/proc/{pid}/task/{pid}/children"), Path(f"/proc/{pid}/io")
+        await until(lambda: "wchar: 0\n" not in moved.read_text() or bool(children.read_text()))
         asking.cancel()
         await asyncio.wait({asking})
     assert state(pid) == ""

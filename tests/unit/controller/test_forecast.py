@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
 
 NOW = 6_000.0
+TARGETS = "tests.solver.process.targets"
 WAITS = Explanation(
     primary=Reason(token=Token.WAITING_FOR_QUOTA, said="no quota"), detail={"ahead": {"rank": 2}}
 )
@@ -37,7 +37,7 @@ def snapshot() -> Snapshot:
     return Snapshot(nodes=(NodeState(node=node),), tree=tree, pending=(Pending(workload=workload),))
 
 
-async def test_the_program_is_asked_and_its_answer_kept() -> None:
+async def test_a_child_is_asked_and_its_answer_kept() -> None:
     told = asyncio.Event()
     forecaster = Forecaster(every=0.0, seed=0, told=told.set)
     task = asyncio.create_task(forecaster.run())
@@ -50,16 +50,14 @@ async def test_the_program_is_asked_and_its_answer_kept() -> None:
     assert found.basis == "no end of a running job is known"
 
 
-async def test_a_broken_program_leaves_what_was_known(tmp_path: Path) -> None:
-    """First garbage, then a crash, then an answer: only that is told."""
+async def test_a_broken_forecast_leaves_what_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First an error, then a crash, then an answer: only that is told."""
     count = tmp_path / "count"
-    program = (
-        f"import os, sys; n = os.path.exists({str(count)!r}) and len(open({str(count)!r}).read())\n"
-        f"open({str(count)!r}, 'a').write('x'); sys.stdin.buffer.read()\n"
-        "print('no json') if not n else sys.exit(3) if n == 1 else print('{}')"
-    )
+    monkeypatch.setenv("FORECASTS", str(count))
     told = asyncio.Event()
-    forecaster = Forecaster(every=0.0, seed=0, told=told.set, program=(sys.executable, "-c", program))
+    forecaster = Forecaster(every=0.0, seed=0, told=told.set, target=f"{TARGETS}:forecast_at_the_third")
     forecaster.ranges = {"old": RANGE}
     task = asyncio.create_task(forecaster.run())
     try:
@@ -73,10 +71,10 @@ async def test_a_broken_program_leaves_what_was_known(tmp_path: Path) -> None:
     assert count.read_text() == "xxx"
 
 
-async def test_cancelled_it_leaves_no_process(tmp_path: Path) -> None:
+async def test_cancelled_it_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pid"
-    program = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    forecaster = Forecaster(every=0.0, seed=0, told=lambda: None, program=(sys.executable, "-c", program))
+    monkeypatch.setenv("FORECASTS", str(file))
+    forecaster = Forecaster(every=0.0, seed=0, told=lambda: None, target=f"{TARGETS}:forecast_without_end")
     task = asyncio.create_task(forecaster.run())
     forecaster.offer(snapshot(), now=NOW)
     async with asyncio.timeout(60):
