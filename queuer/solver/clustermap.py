@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.workload import PodSet
-from queuer.solver import bonds
-from queuer.solver.arrays import Arrays
-from queuer.solver.explain.advice import left_by
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.nodes import Mask, Numbers
-from queuer.solver.reserve import Reserver
-from queuer.solver.state import State
 from queuer.solver.stored import StoredCycle
 
 ANYWHERE = "any"
@@ -59,12 +55,10 @@ class ClusterMap:
 
     def __init__(self, cycle: StoredCycle) -> None:
         assert cycle.plan is not None
-        left = left_by(cycle.snapshot, cycle.plan, now=cycle.now)
-        self._state = State(Arrays.of(left), time=cycle.now)
-        bonds.resume(self._state)
-        Reserver(self._state).resume()
+        after = AfterCycle(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+        self._state = after.state
         nodes, landing = self._state.nodes, self._state.landing
-        self.levels: tuple[str, ...] = tuple(left.topology.levels)
+        self.levels: tuple[str, ...] = tuple(after.snapshot.topology.levels)
         self.flavors: tuple[str, ...] = tuple(nodes.flavors)
         self.resources: tuple[str, ...] = tuple(nodes.resources)
         there = [row.node for row in nodes.snapshot.nodes]

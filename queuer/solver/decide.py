@@ -19,9 +19,9 @@ from queuer.solver.packed import packed_subtrees, select
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.repair import Repair, after_turns
 from queuer.solver.repair.decode import can_start
-from queuer.solver.reserve import Reserver
+from queuer.solver.reserve import Resumed
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State
+from queuer.solver.state import Settled
 from queuer.solver.turn import Turns
 from queuer.solver.verified import verified
 
@@ -85,11 +85,8 @@ class _Cycle:
 
     def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
         self._arrays, self._seed, self._budget = arrays, seed, budget
-        self._state = State(arrays, time=now)
+        self._state, self._held, self._reserver = Resumed.of(arrays, time=now)
         self._solver = _Solver(budget.deterministic)
-        self._standing = bonds.resume(self._state)
-        self._reserver = Reserver(self._state)
-        self._reserver.resume()
         self._turns = Turns(self._state)
         self._tournament = Tournament(
             arrays.book.tree,
@@ -159,8 +156,8 @@ class _Cycle:
         """The plan with pins and reasons, not verified yet."""
         state, turns = self._state, self._turns
         starts = [s for s in state.settled.values() if not s.bound]
-        bound = [s for uid, s in state.settled.items() if s.bound and uid not in self._standing]
-        held = {**self._standing, **{s.gang.uid: self._bond(s) for s in bound}}
+        bound = [s for uid, s in state.settled.items() if s.bound and uid not in self._held]
+        held = {**self._held, **{s.gang.uid: self._bond(s) for s in bound}}
         gangs = self._arrays.waiting.gangs
         late = self._repaired.started  # who was entitled at its turn was so without these
         had = [*self._resumed, *(uid for uid in self._order if uid not in late), *late]

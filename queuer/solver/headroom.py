@@ -17,17 +17,11 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import Order, QueueState, QueueTree
 from queuer.domain.quota import Account, charge_of
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver import bonds
+from queuer.solver.after_cycle import AfterCycle, shares_of, waiting_in
 from queuer.solver.arrays import Arrays
-from queuer.solver.decide import decide
-from queuer.solver.explain.advice import WITHOUT_SOLVER
-from queuer.solver.offered import shares_of, waiting_in
 from queuer.solver.records import Pending
-from queuer.solver.reserve import Reserver
 from queuer.solver.rights import takes
-from queuer.solver.standing import Standing
 from queuer.solver.state import State
-from queuer.solver.verified import UnsoundPlan
 
 PROBE = "probe"
 _ANY = 2**62
@@ -77,29 +71,27 @@ class Headroom:
     borrowers: tuple[str, ...]
 
 
-def headroom(standing: Standing, queue: str, requests: Resources, *, flavor: str, user: str = "") -> Headroom:
+def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str, user: str = "") -> Headroom:
     """Of a job of this user. `requests`: of one pod, of resources that some node has. Of an inner queue, which takes no
     job: what its limits and the nodes leave to all below it together.
     """
-    return _Asked(standing, queue, requests, flavor, user).told()
+    return _Asked(after, queue, requests, flavor, user).told()
 
 
-def own(standing: Standing, queue: str, flavor: str, resource: str) -> tuple[int, int]:
+def own(after: AfterCycle, queue: str, flavor: str, resource: str) -> tuple[int, int]:
     """What the queue is guaranteed and uses: of the flavor where its guarantee is by flavor, else of all together."""
-    book = standing.state.book
+    book = after.state.book
     account = (flavor, resource) if book.guaranteed(queue, (flavor, resource)) else (None, resource)
-    return book.guaranteed(queue, account), standing.state.claimed.used(queue, account)
+    return book.guaranteed(queue, account), after.state.claimed.used(queue, account)
 
 
 class _Asked:
-    def __init__(self, standing: Standing, queue: str, requests: Resources, flavor: str, user: str) -> None:
-        self._after, self._standing = standing.after, standing
+    def __init__(self, after: AfterCycle, queue: str, requests: Resources, flavor: str, user: str) -> None:
+        self._after = after
         self._queue, self._flavor, self._user = queue, flavor, user
         self._requests = {"pods": 1, **requests}
-        self._ahead, self._keeping = _ahead(standing, queue), _keeping(standing)
-        self._state = State(self._arrays(self._probe(1)), time=standing.now)
-        bonds.resume(self._state)
-        Reserver(self._state).resume()
+        self._ahead, self._keeping = _ahead(after, queue), _keeping(after)
+        self._state = after.state_with(*self._ahead, *self._keeping, self._probe(1))
 
     def told(self) -> Headroom:
         """All of it."""
@@ -157,7 +149,7 @@ class _Asked:
 
     def _taken(self, pods: int, most: int, claims: Sequence[Account]) -> tuple[int, tuple[str, ...]]:
         """Beyond `pods`, up to `most`, by what one of that size may evict, with what is free already."""
-        state = State(self._arrays(self._probe(most, fixed=True)), time=self._standing.now)
+        state = State(self._arrays(self._probe(most, fixed=True)), time=self._after.now)
         gang, whose, free, larger = state.arrays.waiting.gangs[PROBE], Counter[str](), self._free(), most
         charge = charge_of({self._flavor: {r: n * most for r, n in self._requests.items()}})
         for account in claims:
@@ -172,7 +164,7 @@ class _Asked:
 
     def _shares(self) -> tuple[Share, ...]:
         """What limits of the user leave a job that comes now."""
-        snapshot, plan, probe = self._standing.state.snapshot, self._standing.plan, self._probe(1).workload
+        snapshot, plan, probe = self._after.snapshot, self._after.plan, self._probe(1).workload
         if not snapshot.tree.per_user:
             return ()
         shares, own = shares_of(snapshot), Waiting(workload=probe).turn()
@@ -195,29 +187,24 @@ class _Asked:
         pod_set = PodSet(name="main", count=pods, min_count=least, requests=self._requests)
         workload = Workload(
             uid=PROBE, kind="Probe", namespace="", name=PROBE, queue=self._queue, pod_sets=(pod_set,),
-            submitted=self._standing.now, required=required, user=self._user,
+            submitted=self._after.now, required=required, user=self._user,
         )  # fmt: skip
         return Pending(workload=workload, avoid=self._elsewhere())
 
     def _arrays(self, probe: Pending) -> Arrays:
-        return self._after.arrays(*self._ahead, *self._keeping, probe)
+        return self._after.arrays_with(*self._ahead, *self._keeping, probe)
 
     def _elsewhere(self) -> frozenset[str]:
         """Nodes of the other flavors."""
-        nodes = self._standing.state.nodes
+        nodes = self._after.state.nodes
         return frozenset(nodes.names[i] for i in np.flatnonzero(~nodes.in_flavor[self._flavor]))
 
     def _largest(self, most: int, *, required: str | None = None) -> int:
         """The size at which a job of up to `most` pods would start, as large as it can."""
         if most < 1:
             return 0
-        arrays = self._arrays(self._probe(most, required=required))
-        now, seed = self._standing.now, self._standing.seed
-        try:
-            plan = decide(arrays.snapshot, now=now, seed=seed, budget=WITHOUT_SOLVER, arrays=arrays)
-        except UnsoundPlan:  # nothing is promised by a plan that does not stand
-            return 0
-        started = next((a for a in plan.admissions if a.uid == PROBE), None)
+        plan = self._after.decided(self._arrays(self._probe(most, required=required)))
+        started = next((a for a in plan.admissions if a.uid == PROBE), None) if plan else None
         return 0 if started is None else sum(row.count for row in started.assignments)
 
     def _bounds(self) -> tuple[Bound, ...]:
@@ -252,18 +239,18 @@ class _Asked:
         return {r: int(free[nodes.column[r]]) for r in self._requests}
 
 
-def _ahead(standing: Standing, queue: str) -> tuple[Pending, ...]:
+def _ahead(after: AfterCycle, queue: str) -> tuple[Pending, ...]:
     """Who waits in a strict queue: nobody passes them. In others they were refused, and hold up nobody."""
-    if standing.state.book.tree.policy(queue).order is not Order.STRICT:
+    if after.state.book.tree.policy(queue).order is not Order.STRICT:
         return ()
-    return tuple(p for p in standing.after.pending.values() if p.workload.queue == queue)
+    return tuple(p for p in after.pending.values() if p.workload.queue == queue)
 
 
-def _keeping(standing: Standing) -> tuple[Pending, ...]:
+def _keeping(after: AfterCycle) -> tuple[Pending, ...]:
     """Who fits but for what is still landing: nobody later in the order comes to their place. A smaller probe may be
     earlier than they are: until the others have landed the answer may be too small, never too large.
     """
-    pending, told = standing.after.pending, standing.plan.explanations
+    pending, told = after.pending, after.plan.explanations
     return tuple(p for uid, p in pending.items() if uid in told and told[uid].primary.params.get("landing"))
 
 

@@ -127,6 +127,10 @@ class Budget:
     bond: float = 300.0
 
 
+WITHOUT_SOLVER = Budget(deterministic=0.0)
+"""Every question beside the decisions is answered without CP-SAT."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStats:
     """What happened inside one decision; part of the cycle's record.

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from heapq import merge
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
-from queuer.domain.assignments import Reservation
+from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
-from queuer.solver.bonds import restored
+from queuer.solver.arrays import Arrays
+from queuer.solver.bonds import restored, resume
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
 from queuer.solver.nodes import Matrix, Rows, added, fits
@@ -240,6 +242,25 @@ class Reserver:
         room = Room(self._state.nodes, free)
         parts = parts_of(self._state.nodes, gang.workload, variant)
         return place(room, gang.workload, parts, closed=self._state.closed(gang))
+
+
+class Resumed(NamedTuple):
+    """The state in which a cycle begins: with the bonds and reservations that the one before left.
+
+    `bonds`: bonds that hold still, by uid; the others have started, or have ended.
+    """
+
+    state: State
+    bonds: dict[str, Bond]
+    reserver: Reserver
+
+    @classmethod
+    def of(cls, arrays: Arrays, *, time: float) -> Resumed:
+        """On these arrays."""
+        state = State(arrays, time=time)
+        bonds, reserver = resume(state), Reserver(state)
+        reserver.resume()
+        return cls(state, bonds, reserver)
 
 
 class Timeline:

@@ -9,7 +9,7 @@ from queuer.domain.queue import ROOT, Order, QueueState, Sharing
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.domain.waiting import admissible
-from queuer.solver.standing import Standing
+from queuer.solver.after_cycle import AfterCycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +62,15 @@ class Pair:
     amount: int
 
 
-def shares(standing: Standing, root: str = ROOT) -> list[QueueShare]:
+def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
     """Of all queues below `root`, parents first."""
-    state, tree = standing.state, standing.state.book.tree
+    state, tree = after.state, after.state.book.tree
     found = []
     for queue in tree:
         above = queue.parent
         if above is None or not _inside(queue.path, root) or queue.path == root:
             continue
-        gang, past = standing.first.get(queue.path), state.past.get(queue.path, 0.0)
+        gang, past = after.first.get(queue.path), state.past.get(queue.path, 0.0)
         charges = gang.shape.charges if gang is not None else ()
         entitled = gang is not None and any(
             state.claimed.entitled(gang.queue, charge, at=queue.path) for charge in charges
@@ -103,12 +103,12 @@ def factors(usage: Usage, path: str, charge: Charge, *, past: float) -> Factors:
     return Factors(resource=resource, excess=excess, capacity=capacity, weight=weight, past=past)
 
 
-def deficits(standing: Standing, root: str = ROOT) -> dict[tuple[str, str], int]:
+def deficits(after: AfterCycle, root: str = ROOT) -> dict[tuple[str, str], int]:
     """By leaf below `root` and resource what is guaranteed, not used, and asked for by who waits for room alone."""
-    state, tree = standing.state, standing.state.book.tree
+    state, tree = after.state, after.state.book.tree
     asked: dict[tuple[str, str], int] = {}
-    for uid, told in standing.plan.explanations.items():
-        pending = standing.after.pending.get(uid)
+    for uid, told in after.plan.explanations.items():
+        pending = after.pending.get(uid)
         if pending is not None and admissible(told.primary, pending.workload.queue):
             for resource, amount in pending.workload.demand.items():
                 key = (pending.workload.queue, resource)
@@ -122,16 +122,16 @@ def deficits(standing: Standing, root: str = ROOT) -> dict[tuple[str, str], int]
     return found
 
 
-def pairs(standing: Standing, lacking: Mapping[tuple[str, str], int]) -> list[Pair]:
+def pairs(after: AfterCycle, lacking: Mapping[tuple[str, str], int]) -> list[Pair]:
     """Who has it: amounts of a starved queue sum to what it lacks. Borrowers that are nearest in the tree come first;
     what one borrows is counted once, and up the path to the common ancestor, as reclaiming it would go.
     """
     found = []
     for resource in dict.fromkeys(resource for _, resource in lacking):
-        excess = _excess(standing, (None, resource))
+        excess = _excess(after, (None, resource))
         for (starved, of), amount in lacking.items():
             left = amount if of == resource else 0
-            for borrower, path in _nearest(standing, starved):
+            for borrower, path in _nearest(after, starved):
                 part = min(left, *(excess[queue] for queue in path)) if left else 0
                 if part > 0:
                     left -= part
@@ -143,8 +143,8 @@ def pairs(standing: Standing, lacking: Mapping[tuple[str, str], int]) -> list[Pa
     return found
 
 
-def _excess(standing: Standing, account: Account) -> dict[str, int]:
-    state = standing.state
+def _excess(after: AfterCycle, account: Account) -> dict[str, int]:
+    state = after.state
     return {
         queue.path: max(
             0, state.used_now.used(queue.path, account) - state.book.guaranteed(queue.path, account)
@@ -154,9 +154,9 @@ def _excess(standing: Standing, account: Account) -> dict[str, int]:
     }
 
 
-def _nearest(standing: Standing, starved: str) -> Iterator[tuple[str, list[str]]]:
+def _nearest(after: AfterCycle, starved: str) -> Iterator[tuple[str, list[str]]]:
     """Other leaves, nearest first, each with its path up to below the common ancestor."""
-    book = standing.state.book
+    book = after.state.book
     own = book.lineage(starved)
     ways = []
     for leaf in book.tree.leaves:

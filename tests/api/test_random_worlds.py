@@ -20,8 +20,8 @@ from queuer.api.cycles import simulator
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.document import TreeDocument
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow
+from queuer.solver.after_cycle import within_user_limits
 from queuer.solver.decide import decide
-from queuer.solver.offered import offered
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store import queues
@@ -66,14 +66,14 @@ def limited(seed: int) -> Snapshot:
     made = replace(
         drawn, tree=tree, admitted=tuple(map(owned, drawn.admitted)), pending=tuple(map(owned, drawn.pending))
     )
-    return settled(offered(made, NOBODY_TOLD)[0])
+    return settled(within_user_limits(made, NOBODY_TOLD)[0])
 
 
 def settled(snapshot: Snapshot) -> Snapshot:
     """With those offered who are still when it is known who can never start."""
     for _ in range(9):
         plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
-        again, _told = offered(snapshot, plan)
+        again, _told = within_user_limits(snapshot, plan)
         if {p.workload.uid for p in again.pending} == {p.workload.uid for p in snapshot.pending}:
             return again
         snapshot = again

@@ -13,8 +13,8 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.clustermap import ANYWHERE, ClusterMap
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
-from queuer.solver.simulate import UID, Question, Simulations
 from queuer.solver.stored import StoredCycle
+from queuer.solver.whatif import UID, Question, Simulations
 from tests.solver.worlds import GPU, NOW, world
 
 PROBE = "root.probe"

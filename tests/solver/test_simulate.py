@@ -8,12 +8,12 @@ import pytest
 
 from queuer.domain.queue import Policy
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import ANYWHERE, ClusterMap
 from queuer.solver.decide import decide
-from queuer.solver.explain.advice import left_by
 from queuer.solver.records import Budget, Pending, Snapshot
-from queuer.solver.simulate import UID, Question, Simulations
 from queuer.solver.stored import StoredCycle
+from queuer.solver.whatif import UID, Question, Simulations
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.worlds import NOW, world
 
@@ -56,7 +56,7 @@ def test_it_agrees_with_the_decision_that_gets_the_same_job(seed: int) -> None:
     """Submitted on the frozen cluster it starts, or is bound, exactly if that was said."""
     cycle = stored(world(seed), now=NOW)
     assert cycle.plan is not None
-    left = left_by(cycle.snapshot, cycle.plan, now=NOW)
+    left = AfterCycle(cycle.snapshot, cycle.plan, now=NOW, seed=0).snapshot
     for pending in cycle.snapshot.pending[:4]:
         asked = replace(pending.workload, uid=UID, submitted=NOW)
         said = Simulations(cycle).ask(Question(workload=asked))

@@ -18,13 +18,12 @@ from queuer.domain.quota import Account, Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.sentences import evictable
 from queuer.domain.workload import Workload
-from queuer.solver import bonds
-from queuer.solver.explain.advice import Advisor, Aftermath
+from queuer.solver.after_cycle import AfterCycle
+from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
 from queuer.solver.records import Plan, Snapshot
-from queuer.solver.reserve import Reserver
 from queuer.solver.rights import takes
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
@@ -47,7 +46,7 @@ class Explainer:
 
     def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
         self._plan = plan
-        self._after = Aftermath(snapshot, plan, now=now, seed=seed)
+        self._after = AfterCycle(snapshot, plan, now=now, seed=seed)
 
     def find(self, uid: str) -> Explanation | None:
         """The same; None where it does not wait."""
@@ -57,13 +56,10 @@ class Explainer:
         """See `explain`."""
         told = self._plan.explanations[uid]
         pending = self._after.pending[uid]
-        arrays = self._after.arrays(pending)
-        gang = arrays.waiting.gangs.get(uid)
+        state = self._after.state_with(pending)
+        gang = state.arrays.waiting.gangs.get(uid)
         if gang is None:
             return told
-        state = State(arrays, time=self._after.now)
-        bonds.resume(state)
-        Reserver(state).resume()
         detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
         for row in self._plan.reservations:
             if row.uid == uid:
@@ -77,7 +73,7 @@ class Explainer:
 class _Asked:
     """One gang in the state that the plan leaves, on the flavors that its primary reason is about."""
 
-    def __init__(self, state: State, gang: Gang, primary: Reason, after: Aftermath) -> None:
+    def __init__(self, state: State, gang: Gang, primary: Reason, after: AfterCycle) -> None:
         self._state, self._gang, self._primary, self._after = state, gang, primary, after
         self._quotas, self._places = Quotas(state), Places(state)
         self._holders = _Holders(state, after.started)

@@ -11,7 +11,7 @@ import pytest
 from queuer.domain.quantity import add, parse_quantity
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow
 from queuer.domain.workload import Workload
-from queuer.solver.explain.advice import left_by
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.explain.detail import Explainer
 from queuer.solver.records import Pending, Plan, Snapshot
 from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
@@ -190,7 +190,8 @@ def test_a_hundred_offers_are_kept_on_the_cluster_as_the_cycle_left_it() -> None
     for seed in range(90):
         snap = drawn(seed)
         plan = decided(snap, now=NOW)
-        left, explainer = left_by(snap, plan, now=NOW), Explainer(snap, plan, now=NOW, seed=0)
+        left = AfterCycle(snap, plan, now=NOW, seed=0).snapshot
+        explainer = Explainer(snap, plan, now=NOW, seed=0)
         for uid in plan.explanations:
             for offer in explainer.explain(uid).would_admit:
                 plan = decided(changed(left, uid, offer["change"]), now=NOW)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from queuer.domain.queue import Order, Policy
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.decide import decide
 from queuer.solver.headroom import Cap, headroom
 from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.shares import deficits, factors, pairs, shares
-from queuer.solver.standing import Standing
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.worlds import NOW, world
 
@@ -19,12 +19,12 @@ GREEDY = Budget(deterministic=0.0)
 SEEDS = range(40)
 
 
-def standing(snap: Snapshot, *, now: float = NOW) -> Standing:
-    return Standing(snap, decide(snap, now=now, seed=0, budget=GREEDY), now=now, seed=0)
+def after(snap: Snapshot, *, now: float = NOW) -> AfterCycle:
+    return AfterCycle(snap, decide(snap, now=now, seed=0, budget=GREEDY), now=now, seed=0)
 
 
 def starts(
-    there: Standing, pods: int, leaf: str, requests: dict[str, int], required: str | None, flavor: str
+    there: AfterCycle, pods: int, leaf: str, requests: dict[str, int], required: str | None, flavor: str
 ) -> bool:
     """Whether a job of exactly so many pods would start, beside those that something is held for, or who are ahead."""
     made = replace(pod_set(pods, 1), requests=requests)
@@ -35,15 +35,15 @@ def starts(
     probe = gang("exact", made, queue=leaf, required=required, submitted=NOW + 1)
     exact = Pending(workload=probe, avoid=elsewhere)
     strict = there.state.book.tree.policy(leaf).order is Order.STRICT
-    ahead = [p for p in there.after.pending.values() if strict and p.workload.queue == leaf]
-    arrays = there.after.arrays(*ahead, exact)
+    ahead = [p for p in there.pending.values() if strict and p.workload.queue == leaf]
+    arrays = there.arrays_with(*ahead, exact)
     plan = decide(arrays.snapshot, now=NOW, seed=0, budget=GREEDY)
     return any(admission.uid == "exact" for admission in plan.admissions)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_probe_gets_what_a_real_job_would_and_no_pod_more(seed: int) -> None:
-    there = standing(world(seed))
+    there = after(world(seed))
     state = there.state
     lands = any(why.primary.params.get("landing") for why in there.plan.explanations.values())
     for leaf in state.book.tree.leaves:
@@ -67,20 +67,20 @@ def test_what_keeps_it_from_more_is_named(
     limit: int | None, gpus: int, pods: int, cap: Cap, ancestor: str | None
 ) -> None:
     snap = snapshot([node("n1"), node("n2")], [queue("root.a", row(limit=limit))])
-    found = headroom(standing(snap), "root.a", {GPU: gpus}, flavor="default")
+    found = headroom(after(snap), "root.a", {GPU: gpus}, flavor="default")
     assert (found.pods, found.cap, found.ancestor) == (pods, cap, ancestor)
 
 
 def test_what_the_last_plan_started_is_no_room_any_more() -> None:
     snap = snapshot([node("n1")], [queue("root.a")], pending=[gang("u1", pod_set(1, 6))])
-    found = headroom(standing(snap), "root.a", {GPU: 1}, flavor="default")
+    found = headroom(after(snap), "root.a", {GPU: 1}, flavor="default")
     assert (found.pods, found.free[GPU], found.cap) == (2, 2, Cap.CAPACITY)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_line_is_the_order_of_the_next_turns(seed: int) -> None:
     """The next decision on the same cluster gives turns in this order, until somebody starts."""
-    there = standing(world(seed))
+    there = after(world(seed))
     line = [g.uid for g in there.line]
     assert sorted(line) == sorted(there.state.arrays.waiting.gangs)
     plan = decide(there.state.snapshot, now=NOW, seed=0, budget=GREEDY)
@@ -95,7 +95,7 @@ def test_a_strict_queue_has_a_line_behind_its_refused_head() -> None:
     snap = snapshot(
         [node("n1", gpu=4)], [queue("root.a", policy=Policy(order=Order.STRICT))], pending=waiting
     )
-    there = standing(snap)
+    there = after(snap)
     assert [g.uid for g in there.line] == ["u3", "u2", "u1"]
     found = headroom(there, "root.a", {GPU: 1}, flavor="default")
     assert (found.pods, found.cap) == (0, Cap.LINE)
@@ -103,7 +103,7 @@ def test_a_strict_queue_has_a_line_behind_its_refused_head() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_factors_make_the_share_that_the_order_uses(seed: int) -> None:
-    there = standing(world(seed))
+    there = after(world(seed))
     usage, past = there.state.claimed, there.state.past
     for found in shares(there):
         assert found.now.share == pytest.approx(usage.share(found.path, {}))
@@ -117,7 +117,7 @@ def test_factors_make_the_share_that_the_order_uses(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pairs_sum_to_the_deficits_and_nobody_gives_more_than_it_borrows(seed: int) -> None:
-    there = standing(world(seed))
+    there = after(world(seed))
     lacking, state = deficits(there), there.state
     found = pairs(there, lacking)
     for (starved, resource), amount in lacking.items():
@@ -143,7 +143,7 @@ def test_a_deficit_is_paired_with_the_nearest_borrower() -> None:
     snap = snapshot(
         [node("n1"), node("n2")], queues, admitted=held, pending=[gang("u1", pod_set(1, 8), queue="root.x.a")]
     )
-    there = standing(snap, now=0.0)
+    there = after(snap, now=0.0)
     lacking = deficits(there)
     assert lacking == {("root.x.a", GPU): 8}
     assert [(p.borrower, p.amount) for p in pairs(there, lacking)] == [
