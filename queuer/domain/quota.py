@@ -7,7 +7,7 @@ resource) too. All amounts are base units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -70,61 +70,65 @@ class Shortfall:
     live: bool = False
 
 
-class Spot(NamedTuple):
-    """Where amounts of a queue and account are kept: what is used, and what the parent counts of it before the queue's
-    own guarantee; one spot where nobody in the tree keeps anything of the account back, as both are equal then.
+class Cell(NamedTuple):
+    """Positions of a queue's account in the list of a `Usage`.
+
+    `used`: what the subtree uses. `base`: Σ seen(children). Both are one position where no queue of the tree keeps
+    anything of the account back, since the amounts are equal then.
     """
 
     used: int
     base: int
 
 
-class Mark(NamedTuple):
-    """Where a queue's use of an account is, and what it is guaranteed there."""
+class Guarantee(NamedTuple):
+    """What a queue is guaranteed in an account. `cell`: the position of its use."""
 
-    spot: int
+    cell: int
     guaranteed: int
     account: Account
 
 
-class Bar(NamedTuple):
-    """A limit on the path: number of the account in the charge, where its amount is, and whose limit it is; `live`:
-    that is the live capacity, not a row.
+class LimitCheck(NamedTuple):
+    """A limit on the path. `at`: number of the account in the charge; `cell`: position of the amount that counts.
+
+    `live`: the limit is the live capacity, not a row.
     """
 
     at: int
-    spot: int
+    cell: int
     limit: int
     queue: str
     live: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where charges of one leaf with the same accounts, in this order, are counted.
+class ChargePath:
+    """Where charges of one leaf with the same accounts, in this order, are counted and checked.
 
-    `counts`: by account the spots that it is added to; None where the path keeps something back (`uneven`). `bars`: its
-    limits, by account and from the leaf; `stated`: those without the live capacity. `binding`: accounts in which
-    something else than the live capacity can bind. `claims`: by queue below root, from the leaf, the numbers of the
-    accounts that it claims, each with where its use is and what is guaranteed there.
+    `counts`: by account the cells that it is added to; None where the path keeps something back. `keeps_back`: those
+    accounts. `limits`: all limits, by account and from the leaf; `stated`: those without the live capacity.
+    `binding`: accounts in which something else than the live capacity can bind. `claims`: by queue below root, from
+    the leaf, the claimed accounts as (number of the account, cell of the use, guaranteed).
     """
 
     counts: tuple[tuple[int, ...] | None, ...]
-    bars: tuple[Bar, ...]
-    stated: tuple[Bar, ...]
-    uneven: tuple[Account, ...]
+    limits: tuple[LimitCheck, ...]
+    stated: tuple[LimitCheck, ...]
+    keeps_back: tuple[Account, ...]
     binding: frozenset[Account]
     claims: tuple[tuple[tuple[int, int, int], ...], ...]
 
 
-class Entry(NamedTuple):
-    """A charge of a queue as it is counted again and again: `spots`, what to add where; `uneven`, amounts of accounts
-    for which that depends on what else is used.
+class CountedCharge(NamedTuple):
+    """A charge of a queue, ready to be counted many times.
+
+    `cells`: (cell, amount) to add. `keeps_back`: amounts of accounts for which that depends on what else is used.
     """
 
     path: str
-    spots: tuple[tuple[int, int], ...]
-    uneven: tuple[tuple[Account, int], ...]
+    cells: tuple[tuple[int, int], ...]
+    keeps_back: tuple[tuple[Account, int], ...]
 
 
 class QuotaBook:
@@ -142,17 +146,16 @@ class QuotaBook:
         self.guaranteed = cache(self._find_guaranteed)
         self.claims = cache(self._find_claims)
         self.lends_all = cache(self._find_lends_all)
-        self.bound = cache(self._find_bound)
         self.initial = self._unlent()
         self._kept_back = frozenset(
             account for rows in self._rows.values() for account, row in rows.items() if row.lend is not None
         )
         self.idle: list[int] = []
-        self.spot = cache(self._new_spot)
-        self.layout = cache(self._find_layout)
-        self.claim_spots = cache(self._find_claim_spots)
-        self.excess_spots = cache(self._find_excess_spots)
-        self.guarantee_spot = cache(self._find_guarantee_spot)
+        self.cell = cache(self._new_cell)
+        self.charge_path = cache(self._find_charge_path)
+        self.claim_cells = cache(self._find_claim_cells)
+        self.excess_cells = cache(self._find_excess_cells)
+        self.guarantee = cache(self._find_guarantee)
 
     def _find_lineage(self, path: str) -> tuple[str, ...]:
         """The queue and its ancestors; for a queue that is gone, those of its nearest ancestor left."""
@@ -183,14 +186,6 @@ class QuotaBook:
     def _find_lends_all(self, path: str, account: Account) -> bool:
         """Whether no queue of the path keeps anything back, so that each parent counts just what is used."""
         return not any(self.kept(queue, account) for queue in self.lineage(path))
-
-    def _find_bound(
-        self, path: str, account: Account, live: bool
-    ) -> tuple[bool, tuple[tuple[str, int], ...]]:
-        """Whether all is lent on the path, and its queues that bound the account, with their limits, from the leaf."""
-        limits = ((queue, self.limit(queue, account, live=live)) for queue in self.lineage(path))
-        bars = tuple((queue, limit) for queue, limit in limits if limit is not None)
-        return self.lends_all(path, account), bars
 
     def _find_guaranteed(self, path: str, account: Account) -> int:
         flavor, resource = account
@@ -226,39 +221,32 @@ class QuotaBook:
                     above[account] = above.get(account, 0) + seen
         return base
 
-    def _new_spot(self, path: str, account: Account) -> Spot:
+    def _new_cell(self, path: str, account: Account) -> Cell:
         self.idle.append(0)
         used = len(self.idle) - 1
         if account not in self._kept_back:
-            return Spot(used, used)
+            return Cell(used, used)
         self.idle.append(self.initial[path].get(account, 0))
-        return Spot(used, used + 1)
+        return Cell(used, used + 1)
 
-    def _find_layout(self, path: str, accounts: tuple[Account, ...]) -> Layout:
+    def _find_charge_path(self, path: str, accounts: tuple[Account, ...]) -> ChargePath:
         lineage, unlent = self.lineage(path), self.initial[ROOT]
-        spots = [[self.spot(queue, account) for queue in lineage] for account in accounts]
-        bars: dict[bool, list[Bar]] = {True: [], False: []}
-        for at, (account, row) in enumerate(zip(accounts, spots, strict=True)):
-            for queue, spot in zip(lineage, row, strict=True):
-                for live, found in bars.items():
-                    limit = self.limit(queue, account, live=live)
-                    if limit is not None:
-                        whole = self.is_live(queue, account, limit)
-                        found += [Bar(at, n, limit, queue, whole) for n in dict.fromkeys(spot)]
-        alike = [self.lends_all(path, account) for account in accounts]
-        stated = {bar.at for bar in bars[False]}
-        return Layout(
+        rows = [[self.cell(queue, account) for queue in lineage] for account in accounts]
+        plain = [self.lends_all(path, account) for account in accounts]
+        stated = tuple(self._limits(lineage, accounts, live=False))
+        bounded = {check.at for check in stated}
+        return ChargePath(
             counts=tuple(
-                tuple(dict.fromkeys(n for spot in row for n in spot)) if plain else None
-                for row, plain in zip(spots, alike, strict=True)
+                tuple(dict.fromkeys(n for cell in row for n in cell)) if lends else None
+                for row, lends in zip(rows, plain, strict=True)
             ),
-            bars=tuple(bar for bar in bars[True] if alike[bar.at]),
-            stated=tuple(bar for bar in bars[False] if alike[bar.at]),
-            uneven=tuple(account for account, plain in zip(accounts, alike, strict=True) if not plain),
-            binding=frozenset(a for at, a in enumerate(accounts) if at in stated or a in unlent),
+            limits=tuple(self._limits(lineage, accounts, live=True)),
+            stated=stated,
+            keeps_back=tuple(account for account, lends in zip(accounts, plain, strict=True) if not lends),
+            binding=frozenset(a for at, a in enumerate(accounts) if at in bounded or a in unlent),
             claims=tuple(
                 tuple(
-                    (at, self.spot(queue, account).used, self.guaranteed(queue, account))
+                    (at, self.cell(queue, account).used, self.guaranteed(queue, account))
                     for at, account in enumerate(accounts)
                     if account in self.claims(path)
                 )
@@ -267,18 +255,29 @@ class QuotaBook:
             ),
         )
 
-    def entry(self, path: str, charge: Charge) -> Entry:
+    def _limits(
+        self, lineage: tuple[str, ...], accounts: tuple[Account, ...], *, live: bool
+    ) -> Iterator[LimitCheck]:
+        for at, account in enumerate(accounts):
+            for queue in lineage:
+                limit = self.limit(queue, account, live=live)
+                if limit is not None:
+                    whole = self.is_live(queue, account, limit)
+                    for cell in dict.fromkeys(self.cell(queue, account)):
+                        yield LimitCheck(at, cell, limit, queue, whole)
+
+    def counted(self, path: str, charge: Charge) -> CountedCharge:
         """Where this charge is counted."""
-        layout = self.layout(path, tuple(charge))
-        found = zip(charge.items(), layout.counts, strict=True)
-        spots = [(spot, amount) for (_, amount), spots in found for spot in spots or ()]
-        return Entry(path, tuple(spots), tuple((account, charge[account]) for account in layout.uneven))
+        where = self.charge_path(path, tuple(charge))
+        found = zip(charge.items(), where.counts, strict=True)
+        cells = tuple((cell, amount) for (_, amount), cells in found for cell in cells or ())
+        return CountedCharge(path, cells, tuple((account, charge[account]) for account in where.keeps_back))
 
-    def _find_claim_spots(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
+    def _find_claim_cells(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
         """Claims of a workload in `path`, each with where its use in `at` is, and what that is guaranteed."""
-        return tuple((a, self.spot(at, a).used, self.guaranteed(at, a)) for a in self.claims(path))
+        return tuple((a, self.cell(at, a).used, self.guaranteed(at, a)) for a in self.claims(path))
 
-    def _find_excess_spots(self, path: str) -> tuple[tuple[int, tuple[tuple[Account, int, int], ...]], ...]:
+    def _find_excess_cells(self, path: str) -> tuple[tuple[int, tuple[tuple[Account, int, int], ...]], ...]:
         """By resource the live capacity, and accounts of which it counts what is used above the guarantee: by flavor
         where the guarantee is.
         """
@@ -287,12 +286,12 @@ class QuotaBook:
             if flavor is None and live:
                 by_flavor = any(self.guaranteed(path, (f, resource)) for f in self._flavors)
                 accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
-                parts = tuple((a, self.spot(path, a).used, self.guaranteed(path, a)) for a in accounts)
+                parts = tuple((a, self.cell(path, a).used, self.guaranteed(path, a)) for a in accounts)
                 found.append((live, parts))
         return tuple(found)
 
-    def _find_guarantee_spot(self, path: str, account: Account) -> Mark:
-        return Mark(self.spot(path, account).used, self.guaranteed(path, account), account)
+    def _find_guarantee(self, path: str, account: Account) -> Guarantee:
+        return Guarantee(self.cell(path, account).used, self.guaranteed(path, account), account)
 
     def past_share(self, path: str, amounts: Mapping[str, float]) -> float:
         """Weighted dominant share of what a queue used in the past, by resource (policy `halfLife`)."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.assignments import EvictionRule
-from queuer.domain.quota import Account, Charge, Mark
+from queuer.domain.quota import Account, Charge, Guarantee
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
 from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
@@ -219,7 +219,7 @@ class Candidates:
         ends = np.cumsum(np.bincount(of, minlength=len(self._parties)))
         by_party = np.split(np.argsort(of, kind="stable"), ends[:-1])
         parties = [((*g.reclaim, *g.preempt), m) for (g, _), m in zip(self._parties, by_party, strict=True)]
-        under: dict[Mark, list[Numbers]] = {}
+        under: dict[Guarantee, list[Numbers]] = {}
         for rows, members in parties:
             for mark in dict.fromkeys(mark for row in rows for mark in row):
                 under.setdefault(mark, []).append(members)
@@ -232,7 +232,7 @@ class Candidates:
                 found[members] |= np.all([above[mark][members] for mark in row], axis=0)
         return found
 
-    def _above(self, mark: Mark, members: Numbers, where: Numbers, whose: Numbers) -> Mask:
+    def _above(self, mark: Guarantee, members: Numbers, where: Numbers, whose: Numbers) -> Mask:
         """Whether this guarantee is still exceeded when each of these members goes from its domain."""
         amounts = self.footprints.charged(mark.account)[whose]
         members = members[np.lexsort((amounts[members], where[members]))]

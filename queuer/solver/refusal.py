@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuer.domain.quota import Bar, Charge
+from queuer.domain.quota import Charge, LimitCheck
 from queuer.solver.placement import Variant
 from queuer.solver.state import Settled
 
@@ -15,7 +15,7 @@ class Block(StrEnum):
 
     FLAVOR = "flavor"  # no flavor that its queue allows has a node for it
     ENTITLEMENT = "entitlement"  # non-preemptible, and not inside the guarantee of its own queue
-    QUOTA = "quota"  # a limit on the path, `bar`
+    QUOTA = "quota"  # a limit on the path, `broken`
     PLACE = "place"  # no placement in what is free; `owners`: for whom room is held that would make one
     RESERVED = "reserved"  # only on nodes that reservations of `owners` need
     LANDING = "landing"  # only where pods of `owners` are still landing
@@ -29,12 +29,12 @@ class Refusal(NamedTuple):
     block: Block
     variant: Variant | None = None
     charge: Charge | None = None
-    bar: Bar | None = None
+    broken: LimitCheck | None = None
     owners: tuple[str, ...] = ()
     landed: Settled | None = None
 
     @property
     def by_capacity(self) -> bool:
         """Whether capacity is in the way, of the nodes or, live, of root."""
-        live = self.bar is not None and self.bar.live
+        live = self.broken is not None and self.broken.live
         return live or self.block in (Block.PLACE, Block.RESERVED)

@@ -15,7 +15,7 @@ import numpy as np
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import Preempt
-from queuer.domain.quota import Account, Charge, Mark
+from queuer.domain.quota import Account, Charge, Guarantee
 from queuer.domain.usage import Usage
 from queuer.domain.workload import demand_of
 from queuer.solver.arrays import Running
@@ -24,7 +24,7 @@ from queuer.solver.records import Admitted
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
-Excesses = tuple[tuple[Mark, ...], ...]
+Excesses = tuple[tuple[Guarantee, ...], ...]
 """Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
 ALWAYS: Excesses = ((),)
 SHARE = 10**9
@@ -143,7 +143,7 @@ class Rights:
         remaining = self._state.remaining
         branches = (toward,) if toward == right.common else self._branches(right.common)
         for branch in branches:
-            marks = [[self._book.guarantee_spot(branch, account)] for account in right.claimed]
+            marks = [[self._book.guarantee(branch, account)] for account in right.claimed]
             if toward == right.common or (
                 branch != toward and (right.below is not None or remaining.exceeds(marks))
             ):
@@ -206,7 +206,7 @@ class Rights:
 
     def _excesses(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Excesses:
         """That all these queues are above in an account of which the victim holds some."""
-        mark = self._book.guarantee_spot
+        mark = self._book.guarantee
         held = [account for account in accounts if charge.get(account)]
         return tuple([tuple([mark(queue, account) for queue in above]) for account in held])
 

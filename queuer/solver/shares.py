@@ -93,7 +93,7 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
 def factors(usage: Usage, path: str, charge: Charge, *, past: float) -> Factors:
     """As `Usage.share` counts, a charge included."""
     best = ("", 0, 1)
-    for capacity, parts in usage.book.excess_spots(path):
+    for capacity, parts in usage.book.excess_cells(path):
         over = (usage.used(path, account) + charge.get(account, 0) - least for account, _, least in parts)
         excess = sum(max(0, amount) for amount in over)
         if excess * best[2] > best[1] * capacity:

@@ -14,7 +14,7 @@ from functools import cache, partial
 import numpy as np
 
 from queuer.domain.assignments import Eviction, Reservation
-from queuer.domain.quota import Charge, Entry
+from queuer.domain.quota import Charge, CountedCharge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -106,7 +106,7 @@ class State:
         self.rows = cache(self._find_rows)
         self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
         self._touched: list[int] = []
-        self._entries: dict[int, tuple[Entry, Settled]] = {}  # by charge, which is kept with it
+        self._entries: dict[int, tuple[CountedCharge, Settled]] = {}  # by charge, which is kept with it
         self._log: list[Callable[[], None]] = []
         for uid, run in self.running.items():
             if leaves_soon(run.admitted, now=time):
@@ -192,10 +192,10 @@ class State:
         gang, rows = settled.gang, self.rows(settled)
         known = self._entries.get(id(settled.charge))
         if known is None:
-            entry = self.book.entry(gang.queue, settled.charge)
+            entry = self.book.counted(gang.queue, settled.charge)
             known = self._entries[id(settled.charge)] = (entry, settled)
         for usage in usages:
-            usage.enter(known[0], times=times)
+            usage.count(known[0], times=times)
         for free in frees:
             for node, row in rows.items():
                 free[node] -= row * times

@@ -204,9 +204,9 @@ class Turns:
         """The limit in its way, or that it may not borrow."""
         state = self._state
         for usage in state.usages():
-            bar = usage.bar(gang.queue, charge)
-            if bar is not None:
-                return Refusal(block=Block.QUOTA, variant=variant, charge=charge, bar=bar)
+            broken = usage.first_broken(gang.queue, charge)
+            if broken is not None:
+                return Refusal(block=Block.QUOTA, variant=variant, charge=charge, broken=broken)
         if not gang.may_take(charge, state.claimed):
             return Refusal(block=Block.ENTITLEMENT, variant=variant, charge=charge)
         return None

@@ -98,7 +98,9 @@ class Search:
         self._best: tuple[Cost, list[int]] | None = None
         self._tried = set[frozenset[int]]()
         self._steps, self._limit = 0, inf
-        self._entry = cache(lambda n: book.entry(there.runs[n].admitted.workload.queue, there.runs[n].charge))
+        self._entry = cache(
+            lambda n: book.counted(there.runs[n].admitted.workload.queue, there.runs[n].charge)
+        )
 
     def found(self) -> tuple[Spreads | None, list[Eviction]]:
         """The placement, and the evictions that make room for it; None = no set was found."""
@@ -120,7 +122,7 @@ class Search:
                 return None
             rules.append(rule)
             for usage in (remaining, later):
-                usage.enter(self._entry(number), times=-1)
+                usage.count(self._entry(number), times=-1)
         return rules if later.fits(self._gang.queue, self._charge) else None
 
     # The search
@@ -237,7 +239,7 @@ class Search:
         self._steps += 1
         self._trial.move(number, times)
         for usage in (self._remaining, self._later) if self._short else (self._remaining,):
-            usage.enter(self._entry(number), times=-times)
+            usage.count(self._entry(number), times=-times)
 
     def _has_room(self) -> bool:
         """Whether the domain has slots enough, and for several pod sets a placement."""

@@ -5,7 +5,7 @@ Usage is the sum of open rows, never a counter, so no crash can leave it wrong b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -16,9 +16,6 @@ from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
 from queuer.store.codec import execute_rows, instant, seconds
 from queuer.store.leader import check_epoch
-
-Usage = Mapping[str, Mapping[tuple[str, str], int]]
-"""Amounts in base units by queue path and (flavor, resource)."""
 
 _OPEN = text("""
     INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened)
@@ -118,11 +115,11 @@ async def release(connection: AsyncConnection, uids: Sequence[str], *, at: float
     return frozenset(closed.scalars())
 
 
-async def usage(connection: AsyncConnection) -> dict[str, dict[tuple[str, str], int]]:
-    """Sum of open rows by queue and (flavor, resource); queues that hold nothing are absent."""
-    found: dict[str, dict[tuple[str, str], int]] = {}
+async def usage(connection: AsyncConnection) -> dict[str, dict[str, dict[str, int]]]:
+    """Sum of open rows by queue, flavor and resource; queues that hold nothing are absent."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
     for row in await connection.execute(_USAGE):
-        found.setdefault(row.queue, {})[row.flavor, row.resource] = row.amount
+        found.setdefault(row.queue, {}).setdefault(row.flavor, {})[row.resource] = row.amount
     return found
 
 

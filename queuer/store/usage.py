@@ -15,15 +15,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.queue import ROOT, Queue, QueueTree
-from queuer.domain.quota import QuotaBook
+from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
 from queuer.store.config import Config, load_config
-from queuer.store.ledger import Usage, usage
+from queuer.store.ledger import usage
 from queuer.store.waiting import Group, groups
 
-Account = tuple[str | None, str]
-"""(flavor, resource); flavor None counts all flavors together."""
-Asked = Mapping[str, Mapping[Account, int]]
-"""Amounts by queue."""
+ChargeByQueue = Mapping[str, Charge]
 
 _MARKS = text("""
     SELECT (SELECT revision FROM configuration WHERE id = 1) AS revision,
@@ -96,7 +93,7 @@ class TreeView:
     """
 
     config: Config
-    capacity: Mapping[Account, int]
+    capacity: Charge
     queues: Mapping[str, QueueView]
     strays: Mapping[str, int]
     waiting: tuple[Group, ...]
@@ -112,13 +109,13 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     configuration, where it is known already.
     """
     config = config or await load_config(connection)
-    tree, held = config.tree, await usage(connection)
+    tree = config.tree
     waits = await groups(connection)
     runs = (await connection.execute(_ADMITTED)).all()
-    capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
-    used = _used(tree, held)
-    pending = _rolled(tree, _asked(group for group in waits if group.demand))
-    lacking = _rolled(tree, _asked(group for group in waits if group.admissible))
+    capacity = charge_of((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
+    used = _subtree_sums(tree, {path: charge_of(held) for path, held in (await usage(connection)).items()})
+    pending = _subtree_sums(tree, _demand(group for group in waits if group.demand))
+    lacking = _subtree_sums(tree, _demand(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     book = QuotaBook(tree, {})
@@ -149,8 +146,8 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     return TreeView(config=config, capacity=capacity, queues=views, strays=strays, waiting=tuple(waits))
 
 
-def _asked(waiting: Iterable[Group]) -> Asked:
-    """What these ask for by queue."""
+def _demand(waiting: Iterable[Group]) -> ChargeByQueue:
+    """What these jobs ask for, by queue, all flavors together."""
     asked: dict[str, dict[Account, int]] = defaultdict(lambda: defaultdict(int))
     for group in waiting:
         for resource, amount in group.amounts.items():
@@ -175,28 +172,8 @@ def _inside(tree: QueueTree, rows: Iterable[R]) -> Mapping[str, list[R]]:
     return inside
 
 
-def _capacity(stored: Mapping[str, Mapping[str, int]]) -> dict[Account, int]:
-    found: dict[Account, int] = defaultdict(int)
-    for flavor, amounts in stored.items():
-        for resource, amount in amounts.items():
-            found[flavor, resource] += amount
-            found[None, resource] += amount
-    return found
-
-
-def _used(tree: QueueTree, held: Usage) -> dict[str, dict[Account, int]]:
-    own: dict[str, dict[Account, int]] = {}
-    for path, amounts in held.items():
-        found: dict[Account, int] = defaultdict(int)
-        for (flavor, resource), amount in amounts.items():
-            found[flavor, resource] += amount
-            found[None, resource] += amount
-        own[path] = found
-    return _rolled(tree, own)
-
-
-def _rolled(tree: QueueTree, own: Mapping[str, Mapping[Account, int]]) -> dict[str, dict[Account, int]]:
-    """Amounts added up towards root. What sits in a queue that is gone counts at its nearest ancestor that is there."""
+def _subtree_sums(tree: QueueTree, own: ChargeByQueue) -> dict[str, dict[Account, int]]:
+    """Sums over each subtree. Amounts of a deleted queue count at its nearest ancestor that exists."""
     total: dict[str, dict[Account, int]] = {queue.path: defaultdict(int) for queue in tree}
     for path, amounts in own.items():
         for above in tree.lineage(path):
@@ -206,7 +183,7 @@ def _rolled(tree: QueueTree, own: Mapping[str, Mapping[Account, int]]) -> dict[s
     return total
 
 
-def _accounts(queue: Queue, *amounts: Mapping[Account, int]) -> list[Account]:
+def _accounts(queue: Queue, *amounts: Charge) -> list[Account]:
     said: Iterable[Account] = ((row.flavor, row.resource) for row in queue.quota)
     found = {*said, *(account for held in amounts for account in held)}
     return sorted(found, key=lambda account: (account[1], account[0] or ""))
@@ -217,8 +194,8 @@ def _amounts(
     queue: Queue,
     account: Account,
     *,
-    used: Mapping[str, Mapping[Account, int]],
-    pending: Mapping[str, Mapping[Account, int]],
+    used: ChargeByQueue,
+    pending: ChargeByQueue,
     lent: Mapping[tuple[str, Account], int],
     promised: frozenset[Account],
 ) -> Amounts:
@@ -251,9 +228,9 @@ def _promised(tree: QueueTree) -> frozenset[Account]:
 
 def _lent(
     book: QuotaBook,
-    used: Mapping[str, Mapping[Account, int]],
+    used: ChargeByQueue,
     accounts: set[Account],
-    capacity: Mapping[Account, int],
+    capacity: Charge,
 ) -> dict[tuple[str, Account], int]:
     """How much of its own guarantee each queue has lent out: from root down, what siblings borrow beyond what their
     parent has to give unguaranteed is taken from idle guarantees, in proportion."""

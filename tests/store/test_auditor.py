@@ -79,7 +79,7 @@ class Cluster:
             found = await connection.execute(text(statement))
             return list(found) if found.returns_rows else []
 
-    async def used(self) -> dict[str, dict[tuple[str, str], int]]:
+    async def used(self) -> dict[str, dict[str, dict[str, int]]]:
         async with begin(self.engine) as connection:
             return await ledger.usage(connection)
 

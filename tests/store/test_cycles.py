@@ -126,9 +126,7 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
         new = admission(made, flavor="h100")
         committed = await cycles.commit(connection, epoch=epoch, record=cycle(7), admissions=[new])
     async with begin(engine) as connection:
-        assert await ledger.usage(connection) == {
-            "root.a": {("h100", GPU): 64, ("h100", "cpu"): 32_000, ("h100", "pods"): 8}
-        }
+        assert await ledger.usage(connection) == {"root.a": {"h100": {GPU: 64, "cpu": 32_000, "pods": 8}}}
         (entry,) = await outbox.undone(connection)
         assert (entry,) == committed.entries
         assert (entry.uid, entry.admission_id, entry.cycle) == ("w1", new.id, 7)
@@ -185,7 +183,7 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
             await cycles.commit(connection, epoch=epoch, record=cycle(2, at=NOW + 9), evictions=[eviction])
         ).entries
         assert (entry.kind, entry.admission_id) == ("evict", first.entries[0].admission_id)
-        assert (await ledger.usage(connection))["root.a"]["default", GPU] == 1
+        assert (await ledger.usage(connection))["root.a"]["default"][GPU] == 1
         left = Setback(uid="w1", avoid={"n1": NOW + 80}, first=True, failures=2, rest=NOW + 90)
         await workloads.set_back(connection, epoch, [left])
         back = StateChange(uid="w1", state=State.QUEUED, at=NOW + 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -155,11 +154,12 @@ class Model:
         async with begin(self.engine) as connection:
             used = await ledger.usage(connection)
             live = {stored.workload.uid: stored for stored in await workloads.load_live(connection)}
-        expected: dict[str, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+        expected: dict[str, dict[str, dict[str, int]]] = {}
         for it in self.known.values():
             for name, amount in it.made.pod_sets[0].requests.items():
                 if it.held:
-                    expected[it.made.queue]["f", name] += amount * it.held
+                    held = expected.setdefault(it.made.queue, {}).setdefault("f", {})
+                    held[name] = held.get(name, 0) + amount * it.held
         assert used == expected
         alive = {uid for uid, it in self.known.items() if it.held or not (it.state.ended or it.deleted)}
         assert live.keys() == alive
@@ -214,5 +214,5 @@ async def test_large_amounts_stay_exact(engine: AsyncEngine, epoch: int) -> None
     ]  # fmt: skip
     async with begin(engine) as connection:
         await ledger.charge(connection, rows)
-        assert await ledger.usage(connection) == {"root.a": {("f", "memory"): 3 * 2**61 + 3}}
+        assert await ledger.usage(connection) == {"root.a": {"f": {"memory": 3 * 2**61 + 3}}
         assert await ledger.load_open(connection) == rows

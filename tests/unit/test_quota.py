@@ -146,7 +146,7 @@ def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
         leaf, charge = rng.choice(leaves), gpus(rng.randint(1, 3), "x")
         for live in (True, False):
             first = next(tree.shortfalls(leaf, charge, live=live), None)
-            bar = tree.bar(leaf, charge, live=live)
+            bar = tree.first_broken(leaf, charge, live=live)
             told = None if bar is None else (list(charge)[bar.at], bar.queue, bar.limit, bar.live)
             assert told == (first and (first.account, first.queue, first.limit, first.live))
             assert tree.fits(leaf, charge, live=live) is (first is None)

@@ -16,9 +16,10 @@ from queuer.domain.errors import NotFound
 from queuer.domain.placement import export_placement
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
+from queuer.domain.quota import Account
 from queuer.store import lookup
 from queuer.store.config import Kind, load_config
-from queuer.store.usage import Account, Amounts, QueueView, TreeView
+from queuer.store.usage import Amounts, QueueView, TreeView
 
 
 def queues(view: TreeView) -> dict[str, models.Queue]:

@@ -33,13 +33,13 @@ class Quotas:
         """
         queue = gang.queue
         for usage in self._state.usages():
-            bar = usage.bar(queue, charge, live=False) or usage.bar(queue, charge)
-            if bar is not None:
-                account = tuple(charge)[bar.at]
+            broken = usage.first_broken(queue, charge, live=False) or usage.first_broken(queue, charge)
+            if broken is not None:
+                account = tuple(charge)[broken.at]
                 if not self._book.lends_all(queue, account):
                     return self.rows(gang, charge)[0]
-                figures = self._figures(bar.queue, account, usage)
-                return self._told(gang, figures, charge[account], bar.limit, live=bar.live)
+                figures = self._figures(broken.queue, account, usage)
+                return self._told(gang, figures, charge[account], broken.limit, live=broken.live)
         return None
 
     def rows(self, gang: Gang, charge: Charge) -> list[Reason]:
@@ -72,7 +72,7 @@ class Quotas:
                 figures["leaving"] = leaving
             else:  # kept for gangs that fit but for what is still landing
                 figures["held"] -= leaving
-        if kept := usage.held(queue, account, surely=True) - there:
+        if kept := usage.held(queue, account) - there:
             figures["kept"] = kept
         return figures
 
@@ -104,7 +104,7 @@ class Quotas:
 
     def _exceeds(self, gang: Gang, charge: Charge) -> Reason | None:
         """The least limit on the path that it exceeds by itself, or beside what others do not lend."""
-        if self._idle.bar(gang.queue, charge) is None:
+        if self._idle.first_broken(gang.queue, charge) is None:
             return None
         resources = [resource for _, resource in charge]
         short = min(

@@ -193,7 +193,7 @@ class Model:
                     if book.limit(queue, account) is not None:
                         asked[queue, account][column.gangs] = amount
         for (queue, account), terms in asked.items():
-            held = max(usage.held(queue, account, surely=True) for usage in usages)
+            held = max(usage.held(queue, account) for usage in usages)
             self.rows.row(terms, high=max(0, (book.limit(queue, account) or 0) - held))
 
     def moves(self, values: Sequence[int]) -> Terms:
