@@ -1,4 +1,4 @@
-"""What a plan says of single gangs: where their pods go, who is evicted for whom, what is held for those that wait.
+"""A plan's answer for single gangs: the place of their pods, evictions and their causes, bonds and reservations.
 
 The solver makes these records, the store keeps them, and the controller carries them out.
 """
