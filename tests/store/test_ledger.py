@@ -214,5 +214,5 @@ async def test_large_amounts_stay_exact(engine: AsyncEngine, epoch: int) -> None
     ]  # fmt: skip
     async with begin(engine) as connection:
         await ledger.charge(connection, rows)
-        assert await ledger.usage(connection) == {"root.a": {"f": {"memory": 3 * 2**61 + 3}}
+        assert await ledger.usage(connection) == {"root.a": {"f": {"memory": 3 * 2**61 + 3}}}
         assert await ledger.load_open(connection) == rows
