@@ -1,1 +1,1 @@
-"""REST, metrics and one plain page: answered from PostgreSQL, so that it never slows a decision."""
+"""REST, metrics and the dashboard's files: answered from PostgreSQL, so that it never slows a decision."""

@@ -29,7 +29,7 @@ from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.rights import Identity
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
-from queuer.api.pages import dashboard, login, page
+from queuer.api.pages import dashboard, login
 from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
@@ -100,7 +100,6 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)
     app.include_router(login.router)
-    app.include_router(page.router)
     app.include_router(dashboard.router)
     return app
 

@@ -38,8 +38,7 @@ class ApiSettings:
     `url`: where browsers reach this server, "" = wherever they do. `oidc`: the provider where they log in, None = none.
     `audiences`: a token must be for one of them. `file_writers`: users whose writes come from files (`ManagedBy`).
     `open_network`: serve without authentication where others can connect.
-    `max_body`: bytes of a request body. `refresh`: seconds between reloads of the page.
-    `stale_after`: seconds of silence after which the controller counts as gone.
+    `max_body`: bytes of a request body. `stale_after`: seconds of silence after which the controller counts as gone.
     """
 
     database_url: str
@@ -54,7 +53,6 @@ class ApiSettings:
     oidc: OidcSettings | None = None
     open_network: bool = False
     max_body: int = 1024 * 1024
-    refresh: int = 5
     stale_after: float = 30.0
 
     def __post_init__(self) -> None:

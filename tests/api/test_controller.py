@@ -35,7 +35,7 @@ async def controller(api: httpx2.AsyncClient) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("silent", "ago", "state"),
-    [(0, 2, "leading"), (0, 400, "idle"), (0, None, "idle"), (29, 31, "idle"), (60, 62, "stale")],
+    [(0, 2, "leading"), (0, 400, "idle"), (0, None, "idle"), (20, 40, "idle"), (60, 62, "stale")],
 )
 async def test_an_idle_controller_is_not_a_dead_one(
     api: httpx2.AsyncClient, author: Author, silent: float, ago: float | None, state: str
@@ -49,11 +49,8 @@ async def test_an_idle_controller_is_not_a_dead_one(
     if state == "stale":
         detail = problem_of(probe, status=503, code="unavailable")["detail"]
         assert "not been heard of since" in detail
-        assert 'role="alert"' in (await api.get("/plain")).text
     else:
         assert (probe.status_code, probe.text) == (200, state)
-        assert 'role="alert"' not in (await api.get("/plain")).text
-    assert ("idle: nothing to decide" in (await api.get("/plain")).text) is (state == "idle")
     assert (await api.get("/readyz")).status_code == 200
 
 

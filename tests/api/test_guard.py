@@ -57,7 +57,7 @@ async def test_a_form_of_any_page_cannot_write(api: httpx2.AsyncClient) -> None:
 async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framing(
     api: httpx2.AsyncClient,
 ) -> None:
-    headers = (await api.get("/plain")).headers
+    headers = (await api.get("/login")).headers
     assert "script-src" not in headers["content-security-policy"]
     assert "default-src 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
@@ -86,7 +86,6 @@ async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framin
         ("GET", "/api/v1/workloads?statee=Queued", 422, "invalid_input"),
         ("GET", "/api/v1/workloads?namespace=%00", 400, "bad_request"),
         ("GET", "/api/v1/workloads/%00", 400, "bad_request"),
-        ("GET", "/plain?refresh=-1", 422, "invalid_input"),
         ("PUT", "/api/v1/queue-tree", 428, "revision_required"),
     ],
 )
@@ -167,7 +166,7 @@ async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(databa
     app = open_to_all(engine, nowhere)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
-        for path in ("/readyz", "/api/v1/queues", "/plain"):
+        for path in ("/readyz", "/api/v1/queues"):
             response = await api.get(path)
             problem_of(response, status=503, code="unavailable")
             assert response.headers["retry-after"]

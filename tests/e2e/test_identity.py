@@ -202,7 +202,7 @@ def test_a_browser_logs_in_at_the_provider_and_has_the_rights_of_its_group(
         try:
             address = browser.get("/login/oidc", params={"next": "/"}).headers["location"]
             assert browser.get(agree(address, "carol")).headers["location"] == "/"
-            assert "Logged in as oidc:carol." in browser.get("/plain").text
+            assert browser.get("/api/v1/me").json()["name"] == "oidc:carol"
             assert browser.get(f"/api/v1/workloads/by-ref/{namespace}/job/none").status_code == 404
             assert browser.get("/api/v1/workloads/by-ref/team-a/job/mine").status_code == 403
             out = browser.post("/logout", headers={"Origin": cluster.queuer_url})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import secrets
+from html import escape
+from importlib import resources
+from string import Template
 from typing import Annotated
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -15,7 +18,6 @@ from queuer.api.http.documents import bounded
 from queuer.api.identity.browsers import LOGIN, LONGEST, SESSION, TOKEN, Browsers
 from queuer.api.identity.oidc import Attempt, Provider
 from queuer.api.identity.rights import Unauthenticated
-from queuer.api.pages.html import TEMPLATES
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import NotFound
 from queuer.store import sessions
@@ -27,6 +29,9 @@ SESSION_SECONDS = 8 * 3600
 HOME = "/"
 FIELDS = 10
 """Of the form, at most."""
+_FILES = resources.files("queuer.api.pages")
+_PAGE = Template(_FILES.joinpath("login.html").read_text())
+_STYLE = _FILES.joinpath("login.css").read_text()
 
 
 @router.get("/login")
@@ -107,14 +112,20 @@ def login_page(
 ) -> HTMLResponse:
     """The form, and what went wrong."""
     goes_to = _inside(goes_to)
-    query = urlencode({"next": goes_to})
-    text = TEMPLATES.get_template("login.html").render(
-        message=message,
-        next=goes_to,
-        audience=settings.audiences[0],
-        oidc=f"/login/oidc?{query}" if settings.oidc else "",
+    address = f"/login/oidc?{urlencode({'next': goes_to})}" if settings.oidc else ""
+    text = _PAGE.substitute(
+        message=message and f'<p class="banner" role="alert">{escape(message)}</p>',
+        provider=address
+        and f'<p><a href="{escape(address)}">Log in with your organisation\'s account</a></p>',
+        next=escape(goes_to),
+        audience=escape(settings.audiences[0]),
     )
     return HTMLResponse(text, status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
+
+
+@router.get("/login.css")
+async def style() -> Response:
+    return Response(_STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})
 
 
 def _form(body: bytes) -> dict[str, list[str]]:

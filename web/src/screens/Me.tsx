@@ -85,7 +85,6 @@ export function Me() {
             />{" "}
             single-key shortcuts
           </label>
-          <a href="/plain">the page without script</a>
         </div>
       </section>
       <Panel title="The server" query={server}>
