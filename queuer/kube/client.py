@@ -146,9 +146,8 @@ class Client:
         self.writes: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._access.ssl or False)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
+        self._session = self._access.session(
+            connections=CONNECTIONS,
             timeout=self._timeout,
             headers={"User-Agent": "queuer", "Accept": "application/json"},
             read_bufsize=1 << 18,
@@ -253,14 +252,13 @@ class Client:
         limits: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an async context manager"
-        all_headers = {**await self._access.headers(), **(headers or {})}
         try:
             async with self._session.request(
                 method,
                 self._access.url + path,
                 params=params,
                 data=body,
-                headers=all_headers,
+                headers=headers,
                 timeout=limits or self._timeout,
             ) as response:
                 if response.status >= 400:

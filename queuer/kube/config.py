@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from queuer.domain.errors import Unavailable
 
 _FIX = "set KUBECONFIG or pass --kubeconfig; in a cluster, mount a service account token"
@@ -24,6 +26,18 @@ class Access:
     url: str
     ssl: ssl.SSLContext | None
     headers: Callable[[], Awaitable[Mapping[str, str]]]
+
+    def session(self, *, connections: int = 0, **options: Any) -> aiohttp.ClientSession:
+        """A session whose requests carry our headers. `connections`: open at once, 0 = any number."""
+
+        async def signed(
+            request: aiohttp.ClientRequest, handler: Callable[..., Awaitable[aiohttp.ClientResponse]]
+        ) -> aiohttp.ClientResponse:
+            request.headers.update(await self.headers())
+            return await handler(request)
+
+        connector = aiohttp.TCPConnector(limit=connections, ssl=self.ssl or False)
+        return aiohttp.ClientSession(connector=connector, middlewares=(signed,), **options)
 
 
 async def load_access(kubeconfig: Path | None = None) -> Access:

@@ -1,18 +1,22 @@
 """Keeps the database's configuration equal to the Queue, Flavor and Topology objects of the cluster.
 
-Level-triggered: an event only rings. Then all objects are listed and applied as one changeset, at start as
-well, so deletions that happened while nobody watched show in the comparison. A set with one wrong object changes
-nothing: the last good one stays in force and the object says why.
+kopf watches the objects. For each event its handler lists all of them and has them applied as one changeset, unless a
+listing has seen that event's object already. Deletions show in the comparison, at start as well, because kopf loses
+those that happen while it lists again. A set with one wrong object changes nothing: the last good one stays in force,
+and the object says why, in its status and as an Event.
+
+kopf runs in the caller's event loop. It writes Events, and nothing on anybody's object.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import kopf
 import msgspec
 import structlog
 
@@ -20,14 +24,13 @@ from queuer.domain.backoff import BackOff
 from queuer.domain.errors import FieldProblem, QueuerError
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.config import Access
-from queuer.kube.config_set import ConfigObject, ConfigSet, Listed, config_set
-from queuer.kube.config_status import PERIOD, Standing, Statuses, Verdict
-from queuer.kube.config_watch import GROUP, PLURALS, VERSION, ringing
+from queuer.kube.config_set import GROUP, PLURALS, VERSION, ConfigObject, ConfigSet, Listed, config_set
+from queuer.kube.config_status import PERIOD, Statuses, Verdict, verdicts
 
 log = structlog.get_logger(part="configuration objects")
 
 RESYNC = 60.0
-"""Seconds after which everything is listed even if nothing rang."""
+"""Seconds after which everything is listed even without an event."""
 _BACK_OFF = BackOff(first=0.5, longest=30.0)
 _OBJECT = msgspec.json.Decoder(ConfigObject)
 
@@ -42,7 +45,6 @@ class ConfigOutcome:
     Their `field` is a path in the document: `queues.root.a.quota[0].limit`, `flavors.h100`, `topology`.
     """
 
-    revision: int = 0
     problems: tuple[FieldProblem, ...] = ()
     conflicts: tuple[FieldProblem, ...] = ()
 
@@ -51,105 +53,88 @@ Apply = Callable[[ConfigSet], Awaitable[ConfigOutcome]]
 """Applies a set with nothing `wrong` in one transaction. A QueuerError that it raises is tried again later."""
 
 
-def verdicts(listed: Listed, wanted: ConfigSet, outcome: ConfigOutcome | None) -> dict[str, Verdict]:
-    """What to say of each object, by uid. `outcome`: None where `wanted.wrong` kept the set from being applied."""
-    wrong: dict[str, list[FieldProblem]] = {uid: list(found) for uid, found in wanted.wrong.items()}
-    standing = dict.fromkeys(wrong, Standing.INVALID)
-    homeless: list[FieldProblem] = []
-    if outcome is not None:
-        found = ((Standing.INVALID, outcome.problems), (Standing.CONFLICT, outcome.conflicts))
-        for kind, problem in ((kind, p) for kind, problems in found for p in problems):
-            uid = wanted.owner(problem)
-            if uid is None:
-                homeless.append(problem)
-            else:
-                wrong.setdefault(uid, []).append(problem)
-                standing.setdefault(uid, kind)
-    names = {item.metadata.uid: f"{plural}/{item.metadata.name}" for plural, item in listed.items()}
-    culprits = sorted(names[uid] for uid in wrong) + [str(problem) for problem in homeless]
-    refused = Verdict(
-        standing=Standing.SET_REFUSED,
-        message=f"mend first: {'; '.join(culprits)}; until then the last good set stays in force",
-    )
-    fine = Verdict(standing=Standing.IN_FORCE, message="taken over") if not culprits else refused
-    return {
-        uid: Verdict(standing=standing[uid], message="; ".join(map(str, wrong[uid])))
-        if uid in wrong
-        else fine
-        for uid in names
-    }
-
-
-@dataclass(slots=True, kw_only=True)
-class _Board:
-    """What is known of the objects between two rounds."""
-
-    listed: Listed = field(default_factory=Listed)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    statuses: Statuses = field(default_factory=Statuses)
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def heard(self, type: str | None, generation: int | None, uid: str) -> None:
-        """An event of the watch. Our own status writes change no generation and ring nobody."""
-        if type != "MODIFIED" or self.listed.generations.get(uid) != generation:
-            self.rung.set()
-
-
 async def run(
     client: Client, *, access: Access, apply: Apply, figures: Figures, clock: Callable[[], float] = time.time
 ) -> None:
-    """Keep configuration and statuses up to date until cancelled. `clock`: what their times are told by."""
-    board = _Board()
-    await _first_round(client, board, apply)
-    async with ringing(access, board.heard) as watching, asyncio.TaskGroup() as group:
-        group.create_task(_guard(watching), name="config-watch")
-        group.create_task(_configure(client, board, apply), name="config-apply")
-        group.create_task(_report(client, board, figures, clock), name="config-status")
-
-
-async def _guard(watching: asyncio.Future[None]) -> None:
-    await asyncio.shield(watching)
-    raise RuntimeError("the watch of configuration objects ended by itself")
-
-
-async def _first_round(client: Client, board: _Board, apply: Apply) -> None:
-    """kopf waits silently for definitions that are missing, so they are asked for here."""
-    for pause in _BACK_OFF:
-        if await _round(client, board, apply):
-            return
+    """Keep configuration and statuses up to date until cancelled. `clock`: the time that statuses say."""
+    reconciler = Reconciler(client=client, apply=apply, figures=figures, clock=clock)
+    for pause in _BACK_OFF:  # kopf waits silently for definitions that are missing
+        if await reconciler.reconcile():
+            break
         await asyncio.sleep(pause)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_watch(access, reconciler), name="config-watch")
+        group.create_task(reconciler.keep(), name="config-keep")
 
 
-async def _configure(client: Client, board: _Board, apply: Apply) -> None:
-    pauses, wait = iter(_BACK_OFF), RESYNC
-    while True:
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    """Lists, applies and answers all objects. One round at a time; the state between two rounds is kept here."""
+
+    client: Client
+    apply: Apply
+    figures: Figures
+    clock: Callable[[], float]
+    listed: Listed = field(default_factory=Listed)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    statuses: Statuses = field(default_factory=Statuses)
+    _generations: Mapping[str, int] = field(default_factory=dict)
+    _due: float = 0.0
+    _pauses: Iterator[float] | None = None
+    """Of the rounds that failed in a row; None where the last one did not."""
+    _amounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    _asked: float = float("-inf")
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def heard(self, uid: str, generation: int | None) -> None:
+        """Reconcile if no listing has seen the object in this generation, None = deleted.
+
+        Our own status writes change no generation. After a failed round `keep` tries again.
+        """
+        async with self._lock:
+            if self._generations.get(uid) != generation and self._pauses is None:
+                await self.reconcile()
+                await self._report()
+
+    async def keep(self) -> None:
+        """Look once a second for what is due: another round, and statuses."""
+        while True:
+            async with self._lock:
+                if time.monotonic() >= self._due:
+                    await self.reconcile()
+                await self._report()
+            await asyncio.sleep(1.0)
+
+    async def reconcile(self) -> bool:
+        """List, judge, apply. False where something did not answer."""
         try:
-            async with asyncio.timeout(wait):
-                await board.rung.wait()
-        except TimeoutError:
-            pass  # time to look anyway
-        board.rung.clear()
-        if await _round(client, board, apply):
-            pauses, wait = iter(_BACK_OFF), RESYNC
-        else:
-            wait = next(pauses)
+            listed = await list_objects(self.client)
+            wanted = config_set(listed)
+            outcome = ConfigOutcome() if wanted.wrong else await self.apply(wanted)
+        except QueuerError as error:
+            missing = isinstance(error, NotFoundError)
+            what = (
+                "definitions in crds/ not installed" if missing else "objects not applied, to be tried again"
+            )
+            log.warning(what, said=str(error))
+            self._pauses = self._pauses or iter(_BACK_OFF)
+            self._due = time.monotonic() + next(self._pauses)
+            return False
+        self.listed, self._generations = listed, listed.generations
+        self.verdicts = verdicts(listed, wanted, problems=outcome.problems, conflicts=outcome.conflicts)
+        self.statuses.seen(listed)
+        self._pauses, self._due = None, time.monotonic() + RESYNC
+        return True
 
-
-async def _round(client: Client, board: _Board, apply: Apply) -> bool:
-    """List, judge, apply. False where something did not answer."""
-    try:
-        listed = await list_objects(client)
-        wanted = config_set(listed)
-        outcome = None if wanted.wrong else await apply(wanted)
-    except NotFoundError as error:
-        log.warning("definitions in crds/ not installed, no configuration objects read", said=str(error))
-        return False
-    except QueuerError as error:
-        log.warning("configuration objects not applied, to be tried again", said=str(error))
-        return False
-    board.listed, board.verdicts = listed, verdicts(listed, wanted, outcome)
-    board.statuses.seen(listed)
-    return True
+    async def _report(self) -> None:
+        """Write statuses that are due; the figures in them are asked for every PERIOD seconds."""
+        now = self.clock()
+        try:
+            if self.listed.queues and now - self._asked >= PERIOD:  # without queues nobody would see them
+                self._amounts, self._asked = await self.figures(), now
+            await self.statuses.write(self.client, self.listed, self.verdicts, figures=self._amounts, now=now)
+        except QueuerError as error:
+            log.warning("status of configuration objects not written", said=str(error))
 
 
 async def list_objects(client: Client) -> Listed:
@@ -161,16 +146,66 @@ async def list_objects(client: Client) -> Listed:
     return Listed(**found)
 
 
-async def _report(client: Client, board: _Board, figures: Figures, clock: Callable[[], float]) -> None:
-    """Write statuses that are due, looking once a second; the figures are asked for every PERIOD seconds."""
-    by_path: Mapping[str, Mapping[str, Any]] = {}
-    asked = float("-inf")
-    while True:
-        now = clock()
-        try:
-            if board.listed.queues and now - asked >= PERIOD:  # where there are none nobody would see them
-                by_path, asked = await figures(), now
-            await board.statuses.write(client, board.listed, board.verdicts, figures=by_path, now=now)
-        except QueuerError as error:
-            log.warning("status of configuration objects not written", said=str(error))
-        await asyncio.sleep(1.0)
+async def _watch(access: Access, reconciler: Reconciler) -> None:
+    """Run kopf's operator until cancelled. Raises RuntimeError if it ends by itself.
+
+    Not `kopf.operator`: at its end that cancels every task of the loop that is younger than it is.
+    """
+    stop = asyncio.Event()
+    spawning = asyncio.create_task(_spawn(_handlers(access, reconciler), stop), name="config-operator")
+    try:
+        done, _ = await asyncio.wait(await asyncio.shield(spawning), return_when=asyncio.FIRST_COMPLETED)
+        error = next((task.exception() for task in done if not task.cancelled()), None)
+        raise RuntimeError("the watch of configuration objects ended by itself") from error
+    finally:
+        stop.set()
+        tasks = await spawning
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _spawn(registry: kopf.OperatorRegistry, stop: asyncio.Event) -> set[asyncio.Task[Any]]:
+    """The operator's tasks. The process's signal handlers stay: kopf installs its own where the loop lets it."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]
+    try:
+        tasks = await kopf.spawn_tasks(
+            registry=registry, settings=_settings(), clusterwide=True, stop_flag=stop
+        )
+    finally:
+        del loop.add_signal_handler
+    return set(tasks)
+
+
+def _handlers(access: Access, reconciler: Reconciler) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(server=access.url, aiohttp_session=access.session())
+
+    async def on_event(type: str | None, body: kopf.Body, uid: str, meta: Any, **_: Any) -> None:
+        await reconciler.heard(uid, None if type == "DELETED" else meta.get("generation"))
+        news = reconciler.statuses.untold.pop(uid, None)
+        if news is not None and type != "DELETED":
+            kopf.event(body, type=news.event_type, reason=str(news.condition), message=news.message)
+
+    kopf.on.login(registry=registry)(login)
+    for plural in PLURALS:
+        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"event-{plural}")(on_event)
+    return registry
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.reporting_component = settings.posting.reporting_instance = "queuer-controller"
+    settings.posting.event_name_prefix = "queuer-"
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.queueing.idle_timeout = 0.1
+    settings.queueing.exit_timeout = 0.0
+    settings.watching.server_timeout = 240
+    settings.watching.client_timeout = 270
+    settings.watching.connect_timeout = 5
+    settings.networking.request_timeout = 20
+    return settings

@@ -16,6 +16,9 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import Queue
 
+GROUP, VERSION = "queuer.dev", "v1"
+PLURALS = ("queues", "flavors", "topologies")
+
 
 class ConfigMeta(msgspec.Struct, frozen=True, rename="camel"):
     """Metadata of a config object."""
@@ -46,9 +49,7 @@ class Listed:
 
     def items(self) -> tuple[tuple[str, ConfigObject], ...]:
         """(plural, object) of all."""
-        return tuple(
-            (plural, item) for plural in ("queues", "flavors", "topologies") for item in getattr(self, plural)
-        )
+        return tuple((plural, item) for plural in PLURALS for item in getattr(self, plural))
 
     @property
     def generations(self) -> dict[str, int]:

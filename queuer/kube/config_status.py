@@ -5,14 +5,16 @@ Written only where it differs from what the object says, and to one object at mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from queuer.domain.errors import FieldProblem
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.config_set import Listed
+from queuer.kube.config_set import GROUP, VERSION, ConfigSet, Listed
+from queuer.kube.template import merge_diff
 
 PERIOD = 10.0
 """Seconds between two writes to one object."""
@@ -20,7 +22,7 @@ ACCEPTED = "Accepted"
 _LONGEST_MESSAGE = 4096
 
 
-class Standing(StrEnum):
+class CrCondition(StrEnum):
     """Reason of the Accepted condition."""
 
     IN_FORCE = "InForce"
@@ -29,54 +31,81 @@ class Standing(StrEnum):
     SET_REFUSED = "SetRefused"  # itself right, but nothing is taken over while another object is wrong
 
 
-_STATUS = {Standing.IN_FORCE: "True", Standing.SET_REFUSED: "Unknown"}
+_STATUS = {CrCondition.IN_FORCE: "True", CrCondition.SET_REFUSED: "Unknown"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is to be said of one object."""
+    """The answer to one object."""
 
-    standing: Standing
+    condition: CrCondition
     message: str
 
+    @property
+    def event_type(self) -> str:
+        """Type of the Event about it."""
+        return "Normal" if self.condition is CrCondition.IN_FORCE else "Warning"
 
-def body(
+
+def verdicts(
+    listed: Listed,
+    wanted: ConfigSet,
+    *,
+    problems: Iterable[FieldProblem] = (),
+    conflicts: Iterable[FieldProblem] = (),
+) -> dict[str, Verdict]:
+    """The verdict on each object, by uid. `problems`, `conflicts`: of the set as a whole."""
+    wrong: dict[str, list[FieldProblem]] = {uid: list(found) for uid, found in wanted.wrong.items()}
+    condition = dict.fromkeys(wrong, CrCondition.INVALID)
+    homeless: list[FieldProblem] = []
+    for kind, found in ((CrCondition.INVALID, problems), (CrCondition.CONFLICT, conflicts)):
+        for problem in found:
+            uid = wanted.owner(problem)
+            if uid is None:
+                homeless.append(problem)
+            else:
+                wrong.setdefault(uid, []).append(problem)
+                condition.setdefault(uid, kind)
+    names = {item.metadata.uid: f"{plural}/{item.metadata.name}" for plural, item in listed.items()}
+    culprits = sorted(names[uid] for uid in wrong) + [str(problem) for problem in homeless]
+    others = Verdict(condition=CrCondition.IN_FORCE, message="taken over")
+    if culprits:
+        message = f"mend first: {'; '.join(culprits)}; until then the last good set stays in force"
+        others = Verdict(condition=CrCondition.SET_REFUSED, message=message)
+    own = {
+        uid: Verdict(condition=condition[uid], message="; ".join(map(str, found)))
+        for uid, found in wrong.items()
+    }
+    return {uid: own.get(uid, others) for uid in names}
+
+
+def status_of(
     verdict: Verdict,
     *,
     generation: int,
     present: Mapping[str, Any],
     figures: Mapping[str, Any],
     now: float,
-) -> dict[str, Any] | None:
-    """The merge patch of `.status`, None where `present` says the same.
+) -> dict[str, Any]:
+    """The status that an object is to have; `present` itself, where it says the same already.
 
     `figures`: fields to set beside the condition, e.g. `{"used": {"cpu": "4"}}`.
     """
     old = accepted(present)
-    if verdict.standing is Standing.SET_REFUSED and _in_force(old, generation):
+    if verdict.condition is CrCondition.SET_REFUSED and _in_force(old, generation):
         condition = dict(old)  # the last good set holds it as it is
     else:
         condition = {
             "type": ACCEPTED,
-            "status": _STATUS.get(verdict.standing, "False"),
-            "reason": str(verdict.standing),
+            "status": _STATUS.get(verdict.condition, "False"),
+            "reason": str(verdict.condition),
             "message": verdict.message[:_LONGEST_MESSAGE],
             "observedGeneration": generation,
         }
-    same = {key: value for key, value in old.items() if key != "lastTransitionTime"} == {
-        key: value for key, value in condition.items() if key != "lastTransitionTime"
-    }
-    stale = {
-        name: _replaced(present.get(name) or {}, wanted)
-        for name, wanted in figures.items()
-        if present.get(name) != wanted
-    }
-    if same and not stale and present.get("observedGeneration") == generation:
-        return None
     kept = old.get("status") == condition["status"] and "lastTransitionTime" in old
     condition["lastTransitionTime"] = old["lastTransitionTime"] if kept else stamp(now)
     others = [c for c in present.get("conditions", ()) if c.get("type") != ACCEPTED]
-    return {"observedGeneration": generation, "conditions": [*others, condition], **stale}
+    return {**present, "observedGeneration": generation, "conditions": [*others, condition], **figures}
 
 
 def accepted(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,13 +117,6 @@ def _in_force(condition: Mapping[str, Any], generation: int) -> bool:
     return condition.get("status") == "True" and condition.get("observedGeneration") == generation
 
 
-def _replaced(present: Any, wanted: Any) -> Any:
-    """A merge patch that makes a mapping exactly `wanted`: keys that go are null."""
-    if not isinstance(wanted, Mapping) or not isinstance(present, Mapping):
-        return wanted
-    return {**dict.fromkeys(present), **wanted}
-
-
 def stamp(now: float) -> str:
     """A time as Kubernetes writes it, whole seconds."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -102,15 +124,20 @@ def stamp(now: float) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Statuses:
-    """The statuses as they are, as far as is known, and when each was written last (seconds, by uid)."""
+    """The statuses as far as they are known, and when each was written last (seconds, by uid).
+
+    `untold`: verdicts that were written and of which no Event tells yet.
+    """
 
     known: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     written: dict[str, float] = field(default_factory=dict)
+    untold: dict[str, Verdict] = field(default_factory=dict)
 
     def seen(self, listed: Listed) -> None:
-        """Take over what a listing says; forget objects that are gone."""
+        """Take over a listing; forget objects that are gone."""
         self.known = {item.metadata.uid: item.status for _, item in listed.items()}
         self.written = {uid: at for uid, at in self.written.items() if uid in self.known}
+        self.untold = {uid: verdict for uid, verdict in self.untold.items() if uid in self.known}
 
     async def write(
         self,
@@ -126,34 +153,23 @@ class Statuses:
             meta = item.metadata
             if now - self.written.get(meta.uid, float("-inf")) < PERIOD:
                 continue
-            status = body(
-                said[meta.uid],
-                generation=meta.generation,
-                present=self.known.get(meta.uid, {}),
-                figures=figures.get(str(item.spec.get("path")), {}) if plural == "queues" else {},
-                now=now,
-            )
-            if status is None:
+            present, verdict = self.known.get(meta.uid, {}), said[meta.uid]
+            amounts = figures.get(str(item.spec.get("path")), {}) if plural == "queues" else {}
+            status = status_of(verdict, generation=meta.generation, present=present, figures=amounts, now=now)
+            change = merge_diff(present, status)
+            if not change:
                 continue
             self.written[meta.uid] = now
-            path = f"/apis/queuer.dev/v1/{plural}/{meta.name}/status"
-            patch = {"metadata": {"uid": meta.uid}, "status": status}
+            path = f"/apis/{GROUP}/{VERSION}/{plural}/{meta.name}/status"
+            patch = {"metadata": {"uid": meta.uid}, "status": change}
+            if _tells(accepted(present)) != _tells(accepted(status)):
+                self.untold[meta.uid] = verdict
             try:
                 await client.merge_patch(path, patch, resource=f"{plural}/status")
             except NotFoundError:
                 continue  # deleted meanwhile
-            self.known[meta.uid] = _merged(self.known.get(meta.uid, {}), status)
+            self.known[meta.uid] = status
 
 
-def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON merge patch (RFC 7386)."""
-    result = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            inner = result.get(key)
-            result[key] = _merged(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            result[key] = value
-    return result
+def _tells(condition: Mapping[str, Any]) -> tuple[Any, ...]:
+    return condition.get("reason"), condition.get("message"), condition.get("observedGeneration")

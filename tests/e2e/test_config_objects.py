@@ -18,8 +18,7 @@ from queuer.kube import config_crs
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.kube.config_crs import ConfigOutcome
-from queuer.kube.config_set import ConfigSet
-from queuer.kube.config_watch import PLURALS
+from queuer.kube.config_set import PLURALS, ConfigSet
 from queuer.local.cluster import Cluster
 from tests.e2e.support import create, get, kubectl
 
@@ -35,7 +34,7 @@ class Controller:
 
     async def apply(self, wanted: ConfigSet) -> ConfigOutcome:
         self.sets.append(wanted)
-        return ConfigOutcome(revision=len(self.sets), problems=self.problems)
+        return ConfigOutcome(problems=self.problems)
 
     async def report(self) -> Mapping[str, Mapping[str, Any]]:
         self.asked += 1

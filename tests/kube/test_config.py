@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from queuer.domain.errors import FieldProblem
-from queuer.kube.config_crs import ConfigOutcome, verdicts
 from queuer.kube.config_set import ConfigMeta, ConfigObject, Listed, config_set
-from queuer.kube.config_status import PERIOD, Standing, Statuses, Verdict, body
+from queuer.kube.config_status import PERIOD, CrCondition, Statuses, Verdict, accepted, status_of, verdicts
+from queuer.kube.template import merge_diff
 
-FINE = Verdict(standing=Standing.IN_FORCE, message="taken over")
+FINE = Verdict(condition=CrCondition.IN_FORCE, message="taken over")
 
 
 def _object(name: str, *, created: int = 0, deleted: bool = False, **spec: Any) -> ConfigObject:
@@ -55,10 +55,10 @@ def test_what_cannot_be_read_is_told_to_its_object_and_to_no_other() -> None:
     """One wrong object keeps the whole set from being applied; the others are told which one."""
     wrong = _object("wrong", path="root.w", quota=[{"resource": "cpu", "limit": "many"}])
     listed = Listed(queues=(wrong, _object("right", path="root.r")))
-    said = verdicts(listed, config_set(listed), None)
-    assert said["uid-wrong"].standing is Standing.INVALID
+    said = verdicts(listed, config_set(listed))
+    assert said["uid-wrong"].condition is CrCondition.INVALID
     assert "queues.root.w.quota[0].limit: 'many' is not a quantity" in said["uid-wrong"].message
-    assert said["uid-right"].standing is Standing.SET_REFUSED
+    assert said["uid-right"].condition is CrCondition.SET_REFUSED
     assert "queues/wrong" in said["uid-right"].message
 
 
@@ -79,49 +79,48 @@ def test_a_problem_of_the_tree_finds_its_object(field: str, uid: str | None) -> 
     wanted = config_set(listed)
     problem = FieldProblem(field=field, message="16 is more than 8")
     assert wanted.owner(problem) == uid
-    said = verdicts(listed, wanted, ConfigOutcome(problems=(problem,)))
-    blamed = [u for u, verdict in said.items() if verdict.standing is Standing.INVALID]
+    said = verdicts(listed, wanted, problems=(problem,))
+    blamed = [u for u, verdict in said.items() if verdict.condition is CrCondition.INVALID]
     assert blamed == ([uid] if uid else [])
-    assert all(v.standing is not Standing.IN_FORCE for v in said.values())
+    assert all(v.condition is not CrCondition.IN_FORCE for v in said.values())
 
 
 def test_a_conflict_with_another_writer_is_its_own_reason() -> None:
     """It is mended elsewhere: by letting one writer go."""
     listed = Listed(queues=(_object("a", path="root.a"),))
-    outcome = ConfigOutcome(conflicts=(FieldProblem(field="queues.root.a", message="is managed by api"),))
-    assert verdicts(listed, config_set(listed), outcome)["uid-a"].standing is Standing.CONFLICT
+    conflicts = (FieldProblem(field="queues.root.a", message="is managed by api"),)
+    assert (
+        verdicts(listed, config_set(listed), conflicts=conflicts)["uid-a"].condition is CrCondition.CONFLICT
+    )
 
 
 def test_status_is_not_written_where_it_says_the_same() -> None:
     """An unchanged answer must cost no write, however often it is computed."""
     figures = {"used": {"cpu": "4"}}
-    first = body(FINE, generation=1, present={}, figures=figures, now=0.0)
-    assert first is not None
-    assert first["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
-    assert body(FINE, generation=1, present=first, figures=figures, now=99.0) is None
-    moved = body(FINE, generation=2, present=first, figures=figures, now=99.0)
-    assert moved is not None  # same status of a newer generation: told, but no transition
-    assert moved["conditions"][0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+    first = status_of(FINE, generation=1, present={}, figures=figures, now=0.0)
+    assert accepted(first)["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+    assert status_of(FINE, generation=1, present=first, figures=figures, now=99.0) == first
+    moved = status_of(FINE, generation=2, present=first, figures=figures, now=99.0)
+    assert moved != first  # same status of a newer generation: told, but no transition
+    assert accepted(moved)["lastTransitionTime"] == "1970-01-01T00:00:00Z"
 
 
 def test_amounts_that_are_gone_are_taken_out() -> None:
     """A merge patch keeps keys that it does not name."""
-    present = body(FINE, generation=1, present={}, figures={"used": {"cpu": "4", "memory": "1Gi"}}, now=0.0)
-    assert present is not None
-    patch = body(FINE, generation=1, present=present, figures={"used": {"cpu": "5"}}, now=1.0)
-    assert patch is not None
-    assert patch["used"] == {"cpu": "5", "memory": None}
+    present = status_of(
+        FINE, generation=1, present={}, figures={"used": {"cpu": "4", "memory": "1Gi"}}, now=0.0
+    )
+    wanted = status_of(FINE, generation=1, present=present, figures={"used": {"cpu": "5"}}, now=1.0)
+    assert merge_diff(present, wanted) == {"used": {"cpu": "5", "memory": None}}
 
 
 def test_an_object_in_force_stays_so_while_another_is_wrong() -> None:
     """The last good set holds; only what is new is told to wait."""
-    refused = Verdict(standing=Standing.SET_REFUSED, message="mend first: queues/x")
-    present = body(FINE, generation=1, present={}, figures={}, now=0.0)
-    assert present is not None
-    assert body(refused, generation=1, present=present, figures={}, now=1.0) is None
-    newer = body(refused, generation=2, present=present, figures={}, now=1.0)
-    assert newer is not None
-    assert newer["conditions"][0]["status"] == "Unknown"
+    refused = Verdict(condition=CrCondition.SET_REFUSED, message="mend first: queues/x")
+    present = status_of(FINE, generation=1, present={}, figures={}, now=0.0)
+    assert status_of(refused, generation=1, present=present, figures={}, now=1.0) == present
+    newer = status_of(refused, generation=2, present=present, figures={}, now=1.0)
+    assert accepted(newer)["status"] == "Unknown"
 
 
 class _Recorder:
@@ -143,3 +142,16 @@ async def test_one_object_is_written_at_most_once_a_period() -> None:
         await statuses.write(client, listed, {"uid-a": FINE}, figures=figures, now=float(second))
     assert client.paths == ["/apis/queuer.dev/v1/queues/a/status"] * 3
     assert PERIOD == 10.0
+    assert statuses.untold == {"uid-a": FINE}
+
+
+async def test_a_verdict_is_news_once() -> None:
+    """What the status says already was told as an Event when it was written, maybe by another process."""
+    client: Any = _Recorder()
+    told = status_of(FINE, generation=1, present={}, figures={}, now=0.0)
+    meta = _object("a", path="root.a").metadata
+    listed = Listed(queues=(ConfigObject(metadata=meta, spec={"path": "root.a"}, status=told),))
+    statuses, figures = Statuses(), {"root.a": {"used": {"cpu": "1"}}}
+    statuses.seen(listed)
+    await statuses.write(client, listed, {"uid-a": FINE}, figures=figures, now=0.0)
+    assert (len(client.paths), statuses.untold) == (1, {})

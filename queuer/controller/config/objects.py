@@ -33,15 +33,13 @@ async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *,
         async with begin(engine) as connection:
             changeset = await queues.plan(connection, wanted.document, writer=ManagedBy.CRD)
             if changeset.problems or changeset.conflicts:
-                return ConfigOutcome(
-                    revision=changeset.base, problems=changeset.problems, conflicts=changeset.conflicts
-                )
+                return ConfigOutcome(problems=changeset.problems, conflicts=changeset.conflicts)
             revision = await queues.apply(
                 connection, changeset, actor=actor, source="kubernetes", reason="objects changed"
             )
         if changeset.changes:
             log.info("applied", revision=revision, changes=len(changeset.changes))
-        return ConfigOutcome(revision=revision)
+        return ConfigOutcome()
 
     async def figures() -> Mapping[str, Mapping[str, Any]]:
         async with begin(engine) as connection:
