@@ -113,10 +113,7 @@ class Reconciler:
             outcome = ConfigOutcome() if wanted.wrong else await self.apply(wanted)
         except QueuerError as error:
             missing = isinstance(error, NotFoundError)
-            what = (
-                "definitions in crds/ not installed" if missing else "objects not applied, to be tried again"
-            )
-            log.warning(what, said=str(error))
+            log.warning("not applied, to be tried again", said=str(error), definitions_missing=missing)
             self._pauses = self._pauses or iter(_BACK_OFF)
             self._due = time.monotonic() + next(self._pauses)
             return False
@@ -159,10 +156,16 @@ async def _watch(access: Access, reconciler: Reconciler) -> None:
         raise RuntimeError("the watch of configuration objects ended by itself") from error
     finally:
         stop.set()
-        tasks = await spawning
-        for task in tasks:
+        for task in await spawning:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.wait(await spawning)
+        for task in filter(_is_of_kopf, asyncio.all_tasks()):  # it forgets the requests of its start
+            task.cancel()
+
+
+def _is_of_kopf(task: asyncio.Task[Any]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and code.co_filename.startswith(kopf.__path__[0])
 
 
 async def _spawn(registry: kopf.OperatorRegistry, stop: asyncio.Event) -> set[asyncio.Task[Any]]:

@@ -49,15 +49,20 @@ class Controller:
 async def running(cluster: Cluster, controller: Controller) -> AsyncIterator[Client]:
     access = await load_access(cluster.kubeconfig("queuer-controller"))
     async with Client(access) as client:
+        others = asyncio.all_tasks()
         task = asyncio.create_task(
             config_crs.run(client, access=access, apply=controller.apply, figures=controller.report)
         )
         try:
             yield client
             assert not task.done(), task
+            others.add(bystander := asyncio.create_task(asyncio.sleep(60)))
         finally:
             task.cancel()
             await asyncio.wait([task])
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() == others, "kopf leaves its own tasks, or ends those of others"
+        bystander.cancel()
 
 
 async def until(condition: Callable[[], Any], *, within: float = 20) -> Any:
