@@ -85,7 +85,7 @@ class Field:
         return {"Authorization": f"Bearer {self.cluster.token(identity)}"}
 
     def raw(self, request: bytes) -> bytes:
-        """What the API answers to these bytes; they need not be HTTP."""
+        """The API's answer to these bytes, which need not be HTTP."""
         port = int(self.cluster.queuer_url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(request)
@@ -108,7 +108,9 @@ class Field:
     # -- what must not happen
 
     def state(self) -> dict[str, Any]:
-        """What no attack may change: queues, plans, commands, jobs in the database and in the cluster."""
+        """State that no attack may change: queues, plans, commands, jobs in the database and in the
+        cluster.
+        """
         found = {key: sorted(map(_text, self.database.rows(query))) for key, query in _STATE.items()}
         with self._kubernetes() as client:
             listed = client.get("/apis/batch/v1/jobs", params={"labelSelector": "attacks/known=true"}).json()
@@ -123,7 +125,7 @@ class Field:
         return found
 
     def leaks(self) -> list[str]:
-        """What the answers since the last look tell of Bob's jobs and was not in the question."""
+        """Names of Bob's jobs in the answers since the last look that were not in the question."""
         words = {
             word
             for name, made in self.jobs.items() if name.startswith("secret")
@@ -160,7 +162,7 @@ def _text(value: object) -> str:
 
 
 def _fixed(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a job nobody but its owner and Queuer may change."""
+    """The parts of a job that only its owner and Queuer may change."""
     meta = item["metadata"]
     notes = {key: value for key, value in meta.get("annotations", {}).items() if key != OWN_STATUS}
     return {

@@ -1,4 +1,4 @@
-"""What Alice tries over the Kubernetes API, with the built-in `edit` rights in her namespaces."""
+"""Alice's attempts over the Kubernetes API, with the built-in `edit` rights in her namespaces."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ QUEUE = [
     ),
 ]
 
-# What Queuer alone writes
+# Fields that Queuer alone writes
 
 FORGERY = [
     Attack(
@@ -175,7 +175,7 @@ FORGERY = [
     ),
 ]
 
-# What is Bob's, and what is the cluster's
+# Objects of Bob, and of the cluster
 
 OTHERS = [
     Attack("to list another's jobs", lambda at: _theirs(at).run("get", "jobs.batch,pods,events"), FORBIDDEN),

@@ -1,4 +1,6 @@
-"""What Alice tries over REST, with a real token of hers or with one that is none. Each row: what, how, how it ends."""
+"""Alice's attempts over REST, with her real token or with an invalid one. Each row: what, how, how it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +247,7 @@ CHANGING = [
 ]
 
 
-# What-if as an oracle
+# The what-if as an oracle
 
 
 def _simulated(queue: str, namespace: str = "") -> Callable[[Field], Answers]:
@@ -269,7 +271,7 @@ ORACLES = [
 ]
 
 
-# Who she is
+# Her identity
 
 
 def _strangers(at: Field) -> Answers:

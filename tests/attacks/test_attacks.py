@@ -1,6 +1,6 @@
 """A tenant's attacks on another tenant, over REST and over the Kubernetes API: each is refused, or contained.
 
-Whatever an attack does, afterwards nothing has changed and no answer names what is another's.
+After any attack nothing has changed, and no answer names another tenant's objects.
 """
 
 from __future__ import annotations

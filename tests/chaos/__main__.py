@@ -1,5 +1,5 @@
-"""Kills the controller at every failpoint, each time beside a fault of the cluster, and checks what is left; then lets
-storms blow on its watches and its database.
+"""The run kills the controller at every failpoint, each time beside a fault of the cluster, and checks what
+is left. Then storms hit its watches and its database.
 
     python -m tests.chaos --seeds 20 [--storms N] [--first SEED] [--points decided committed]
 

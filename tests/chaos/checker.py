@@ -1,4 +1,4 @@
-"""What must be true, read from the API server and the database alone: a sentence for each thing that is not.
+"""Invariants, read from the API server and the database alone: a sentence for each violation.
 
 `settled` holds once everything is quiet. `sound` holds whenever no controller runs, and looks back over all that was
 written. Neither trusts what a controller has in memory, nor uses its code.
@@ -109,8 +109,8 @@ class Gangs:
 
 
 def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
-    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed, and nothing
-    that the auditor had to mend but what a story did to the ledger.
+    """Nothing is doubled, over-admitted, or on a node without a charge. No running gang is harmed. The
+    auditor mends only what a story did to the ledger.
 
     `found` was read while no controller ran.
     """
@@ -137,7 +137,7 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
 
 
 def said(process: Controller) -> list[str]:
-    """What a controller's log must not say."""
+    """Words that a controller's log must not have."""
     return [f"its log says {text}" for text in FAILURES if process.log_has(text)]
 
 
@@ -214,7 +214,7 @@ def misremembered(world: World, *, asked: Manifest) -> list[str]:
 
 
 def _decided_on(world: World) -> Snapshot:
-    """What the newest decision was made from; nothing where there was none yet."""
+    """The snapshot of the newest decision, or nothing before the first."""
     rows = world.database.rows("SELECT body FROM stored_cycle")
     return decode(rows[0]["body"]).snapshot if rows else Snapshot(nodes=(), tree=QueueTree.of(()))
 
@@ -230,7 +230,7 @@ def _differs(
     charges: list[dict[str, Any]],
     admissions: list[str],
 ) -> str:
-    """What of one job is not as it should be at a quiet time, "" where all is well."""
+    """The fault of one job at a quiet time, "" if all is well."""
     outcome = _outcome(job)
     if row["deleted_at"] is not None:
         return "taken for deleted"

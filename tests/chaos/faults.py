@@ -1,4 +1,4 @@
-"""What happens to the cluster beside a crash."""
+"""Faults of the cluster beside a crash."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ SHORT = Scale(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """What came of it. `settled`: seconds from the last fault until all was as it should be."""
+    """The result. `settled`: seconds from the last fault until all was as it should be."""
 
     seed: int
     jobs: int
@@ -189,7 +189,7 @@ class _Story:
             self.world.delete(witness)
 
     def _end(self, runs: list[Manifest]) -> None:
-        """What runs for ever is deleted: nothing may be held, nor remembered."""
+        """Endless jobs are deleted: nothing may be held, nor remembered."""
         for job in runs:
             self.world.delete(job)
         self._await(set())

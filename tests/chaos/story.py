@@ -1,7 +1,8 @@
 """A story: gangs come, change and go while the controller dies at one failpoint after the other, a fault beside each.
 
-A round arms the controller with one point, has it get there, lets the fault happen, and looks at what is left once it
-is dead. The next round's controller is its successor. After the last round one stays: all must settle, and what can
+A round arms the controller with one point and lets it get there. The fault happens, and the dead controller's
+traces are checked. The next round's controller is its successor. After the last round one stays: all must
+settle, and what can
 end must end. The seed decides all that is chosen; what meets what in time is chance.
 """
 
@@ -129,7 +130,8 @@ class _Story:
                 describe=lambda: f"all end: {settled(self.world)}",
             )
             wrong += settle(self.world, timeout=QUIET)
-            # What the story did to the ledger may have been put right just now: shown until the next look.
+            # The auditor may have just mended the story's damage to the ledger: it is shown until the next
+            # look.
             wait_until(
                 lambda: not process.metric(METRIC), timeout=QUIET,
                 describe=lambda: f"{METRIC} is 0, not {process.metric(METRIC)}",

@@ -1,6 +1,6 @@
 """A proxy before the API server whose watches go wrong: events dropped or doubled, streams cut, 410 Gone.
 
-All other requests pass as they are. Who speaks to it needs only its address; the token goes through.
+All other requests pass as they are. Callers need only its address; the token goes through.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _PASSED_BACK = ("Content-Type", "Retry-After")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """What goes wrong. `dropped`, `doubled`: share of the events; `gone`: share of the watches that are answered 410;
-    `life`: seconds that a stream holds on average, None = until its end.
+    """Faults to inject. `dropped`, `doubled`: share of the events. `gone`: share of the watches that are
+    answered 410. `life`: average seconds of a stream, None = until its end.
     """
 
     dropped: float = 0.0

@@ -1,4 +1,4 @@
-"""What users and administrators do: at any time, and again and again to get the controller to each failpoint."""
+"""Acts of users and administrators, repeated until the controller reaches each failpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.world import BESIDE, EXPRESS, REFUSED, TEAM_A, TEAM_B, Manifest
 
 
 def endless(world: World) -> list[Manifest]:
-    """What runs for ever: team-b on what it borrows, and some of team-a."""
+    """Endless jobs: team-b on what it borrows, and some of team-a."""
     return [
         *(world.job("borrower", queue=TEAM_B, pods=2, gpus=8) for _ in range(4)),
         world.pytorchjob("borrower", queue=TEAM_B, workers=3, gpus=4),
@@ -20,7 +20,7 @@ def endless(world: World) -> list[Manifest]:
 
 
 def moves(world: World, random: Random, endless: Sequence[Manifest]) -> list[Manifest]:
-    """What users do anyway: gangs come, are held, edited, suspended, deleted. Answers what must be cleaned up."""
+    """Acts of users: gangs come, are held, edited, suspended, deleted. Answers what must be cleaned up."""
     short(world, random)
     waiting = world.job("edited", queue=TEAM_A, pods=2, gpus=random.randint(1, 8), run_for="1s")
     world.patch(waiting, {"spec": {"parallelism": 1, "completions": 1}})

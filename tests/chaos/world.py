@@ -1,7 +1,7 @@
 """Where a story plays: a control plane, a PostgreSQL that may be stopped, two namespaces, one of which may go.
 
 It speaks to the API server directly, as the tenant for what users do and as the administrator for what happens to a
-cluster. What the story did to somebody's pods is noted in `excused`: only the others must have come through unharmed.
+cluster. `excused` notes the workloads whose pods the story touched. All others must come through unharmed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class World:
             _answer(response)
 
     def excuse(self, job: Manifest) -> None:
-        """What happens to its pods from here on is the story's own doing."""
+        """From here on the story itself acts on its pods."""
         self.excused.add(job["metadata"]["uid"])
 
     def state(self, job: Manifest) -> str:

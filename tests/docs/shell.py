@@ -33,7 +33,7 @@ class Shell:
         self._process.wait(10)
 
     def run(self, command: str, *, timeout: float = 30.0) -> tuple[str, int]:
-        """What it printed, and its exit code. The next command finds it in `$?`."""
+        """Its output and exit code. The next command finds it in `$?`."""
         stdin, stdout, mark = self._process.stdin, self._process.stdout, f"end-{uuid4().hex}"
         assert stdin is not None
         assert stdout is not None

@@ -2,7 +2,7 @@
 
 A page is a session of one shell. The rules, which docs/index.md tells the reader:
 
-- `$ ` begins a command, `> ` goes on with it. What follows is its output; none shown = anything.
+- `$ ` begins a command, `> ` goes on with it. The lines after it are its output; none shown = anything.
 - `…` stands for anything. Ages, times of day, and numbers of cycles and revisions may differ, and blanks in number.
 - A command ends with 0, unless the next one is `$ echo $?`.
 - A `yaml` block whose first line is `# NAME.yaml` is that file.
@@ -43,7 +43,7 @@ class Command:
 
 
 def steps(page: str) -> Iterator[File | Command]:
-    """What a reader of the page does, in order."""
+    """The steps of a page's reader, in order."""
     user, read_only = "admin", False
     for kind, body, note, said in FENCE.findall(page):
         if note:

@@ -1,4 +1,4 @@
-"""What README and docs point to is there: files, and headings in them."""
+"""Links of README and docs lead to files and headings that exist."""
 
 from __future__ import annotations
 

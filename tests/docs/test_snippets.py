@@ -1,4 +1,4 @@
-"""What pages tell readers to type does what the pages say, on a real cluster."""
+"""Commands on the pages do what the pages say, on a real cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A controller process against the test cluster, with settings of its own, that a test can kill, freeze and
 restart.
 
-It runs as `queuer serve controller` under its own identity, never as admin. What it did is read from
+It runs as `queuer serve controller` under its own identity, never as admin. Tests read its deeds from
 PostgreSQL and the API server, never from its memory.
 """
 
@@ -167,7 +167,7 @@ def controller(cluster: Cluster, database_url: str, **settings: str) -> Iterator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """What the controller wrote down, read as anybody could."""
+    """The controller's records, read as anybody could."""
 
     url: str
 
@@ -212,7 +212,7 @@ class Database:
         return dict(explanation.get("primary", {}))
 
     def used(self, resource: str = GPU) -> int:
-        """What all open ledger rows hold of a resource, base units."""
+        """The sum of all open ledger rows for a resource, base units."""
         rows = self.rows(
             "SELECT coalesce(sum((amounts->>%s)::bigint), 0) AS held FROM ledger WHERE closed IS NULL",
             resource,

@@ -2,8 +2,8 @@
 
     python -m tests.e2e.landing --cases 500 [--first SEED]
 
-Each case is played on both profiles. All pods are made as the pins say, at once and in any order; a gang that is not
-bound whole in time, or not inside the level that it requires, is a failure told with the case's seed.
+Each case is played on both profiles. All pods are made as the pins say, at once and in any order. A gang
+fails if it is not bound whole in time, or leaves its required level. The failure names the case's seed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of cases: counts, and a sentence for each gang that did not land."""
+    """Results of cases: counts, and a sentence for each gang that did not land."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -185,7 +185,7 @@ def _node(pod: Mapping[str, Any]) -> str | None:
 
 
 def _outside(launch: Launch, case: LandingCase, pods: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a gang that is bound: outside its pin, or of the level that it requires."""
+    """The fault of a bound gang: outside its pin, or outside its required level."""
     labels = {_name(node): node["metadata"]["labels"] for node in case.nodes}
     nodes = {str(_node(pods[_name(pod)])) for pod in launch.pods}
     wrong = [f"{launch.uid} landed on {sorted(nodes - launch.hosts)}"] if nodes - launch.hosts else []

@@ -1,7 +1,7 @@
 """Random fragmented small clusters with pods that are not ours, and what the decision starts on them.
 
-A case is drawn from one seed, without I/O: nodes and pods as the API server takes them, jobs as users write them, and
-two decisions, the second made while nothing of the first has landed, or some of it, anywhere inside its pins. The
+A case is drawn from one seed, without I/O. It has nodes and pods as the API server takes them, and jobs as
+users write them. The second of two decisions is made before the first has landed, or while it lands. The
 flavors confine every case to nodes of its own, so that many cases share one cluster.
 """
 
@@ -277,7 +277,7 @@ class _World:
             spec.setdefault("affinity", {})["podAntiAffinity"] = {_REQUIRED: [apart]}
         return {"metadata": {"labels": labels}, "spec": spec}
 
-    # What follows from an admission
+    # Consequences of an admission
 
     def launch(self, workload: Workload, rows: Rows, *, cycle: int) -> Launch:
         """The pods that the job makes once it is patched."""

@@ -1,8 +1,8 @@
 """A namespace with a database and, where started, a controller: what a test of the main path does and sees
 there.
 
-Jobs are created with the token of the tenant `alice`. Node changes (cordons, fillers) are undone at the end,
-and the test's pods are waited for, so that the next test finds the whole fleet free.
+Jobs are created with the token of the tenant `alice`. The end undoes node changes (cordons, fillers) and
+waits for the test's pods, so that the next test finds a free fleet.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Scene:
         )  # fmt: skip
 
     def story(self, name: str) -> str:
-        """What is known of a workload, for messages."""
+        """All facts about a workload, for messages."""
         row = self.database.workload(name, self.namespace)
         told = {key: row.get(key) for key in ("state", "attempt", "token", "explanation")}
         nodes = [

@@ -1,4 +1,4 @@
-"""What three people see of the story on their screens: admin, alice of team-a, bob of team-b.
+"""The story on three people's screens: admin, alice of team-a, bob of team-b.
 
 It is played on a cluster with all its parts. `follow` looks after each beat; the text of a screen must say what the
 API, or the command line, says of the same.
@@ -174,7 +174,7 @@ class Screens:
         assert lived[:4] == ["Queued", "Admitted", "Placing", "Running"]
 
     def back(self) -> None:
-        """Who was evicted runs anew, and its page says so without a reload."""
+        """The evicted job runs anew, and its page says so without a reload."""
         expect(self.bob.get_by_label("Why", exact=True)).to_contain_text("All its pods run")
         expect(self.bob.get_by_role("main")).to_contain_text("attempt 2")
 

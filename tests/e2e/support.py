@@ -1,4 +1,4 @@
-"""What end-to-end tests share: kubectl under an identity, waiting for a condition, manifests of jobs."""
+"""Shared by end-to-end tests: kubectl under an identity, waiting for a condition, manifests of jobs."""
 
 from __future__ import annotations
 

@@ -225,6 +225,6 @@ def start(place: Place, kind: str, **spec: Any) -> Manifest:
 
 
 def admit(place: Place, target: Manifest) -> Manifest:
-    """What the controller sends: annotation and suspend together."""
+    """The controller's patch: annotation and suspend together."""
     change = merged(annotation(ADMISSION, "a1"), suspend(target["kind"].lower(), False))
     return place.entered_by(CONTROLLER).patch(target, change)

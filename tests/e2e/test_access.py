@@ -1,4 +1,4 @@
-"""Who may use a queue, for how long, and how much at a time: told by the stamped user, whatever a manifest says."""
+"""The stamped user, not the manifest, decides who may use a queue, for how long, and how much at a time."""
 
 from __future__ import annotations
 

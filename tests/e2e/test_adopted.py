@@ -1,4 +1,6 @@
-"""What an administrator forces past the queue is charged as it runs, and reported; the queue goes on with the rest."""
+"""A job that an administrator forces past the queue is charged as it runs, and reported. The queue goes on
+with the rest.
+"""
 
 from __future__ import annotations
 

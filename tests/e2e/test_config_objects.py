@@ -24,7 +24,7 @@ from tests.e2e.support import create, get, kubectl
 
 
 class Controller:
-    """What the controller does with a set: here it notes it, and finds fault as a test says."""
+    """The controller's use of a set: here it notes the set, and finds the faults that a test names."""
 
     def __init__(self) -> None:
         self.sets: list[ConfigSet] = []
@@ -97,7 +97,7 @@ def _condition(cluster: Cluster, path: str) -> dict[str, Any]:
 
 
 def _events(cluster: Cluster, path: str) -> list[tuple[str, str, str]]:
-    """What was told of a queue, as `kubectl describe` shows it."""
+    """The Events of a queue, as `kubectl describe` shows them."""
     name = path.rsplit(".", 1)[-1]
     found = get(cluster, "events", "-n", "default", f"--field-selector=involvedObject.name={name}")["items"]
     assert {e["reportingComponent"] for e in found} <= {"queuer-controller"}

@@ -1,4 +1,4 @@
-"""What goes on while controller or database are away, and what is made of it when they are back.
+"""Work that goes on while controller or database are away, and its handling when they are back.
 
 That the controller may die anywhere is the subject of `test_chaos`.
 """

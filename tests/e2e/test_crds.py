@@ -75,7 +75,7 @@ def _object(kind: str, **spec: Any) -> Manifest:
 
 
 def _told(admin: Place, manifest: Manifest) -> str:
-    """What the API server says against an object."""
+    """The API server's objection to an object."""
     with pytest.raises(KubectlError) as refusal:
         admin.try_create(manifest)
     return str(refusal.value)

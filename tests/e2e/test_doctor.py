@@ -44,7 +44,7 @@ class Doctor:
         return ran.returncode, json.loads(ran.stdout)["findings"]
 
     def wrong(self, **environment: str) -> list[dict[str, str]]:
-        """What must be mended; fails where the exit code says otherwise."""
+        """The findings to mend; the test fails if the exit code says otherwise."""
         code, findings = self.look(**environment)
         found = [finding for finding in findings if finding["health"] == "wrong"]
         assert code == (1 if found else 0)

@@ -1,4 +1,4 @@
-"""What cannot start says why, in words that lead to the right answer, and disturbs nobody else."""
+"""A job that cannot start says why, in words that lead to the right answer, and disturbs nobody else."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _gone(scene: Scene, name: str) -> bool:
 
 
 def test_jobs_and_roles_of_no_pods(scene: Scene) -> None:
-    """What asks for nothing at all is told so, where Kubernetes does not end it by itself."""
+    """A job that asks for nothing at all is told so, unless Kubernetes ends it by itself."""
     scene.database.apply(tree(scene.namespace))
     scene.start()
     scene.job("paused", spec={"parallelism": 0})

@@ -1,5 +1,6 @@
-"""A controller that sleeps through the end of its leadership can do no harm when it wakes; a watch that
-misses events does not leave memory wrong."""
+"""A controller that sleeps through the end of its leadership does no harm when it wakes. Memory is right even
+after a watch missed events.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_nothing_is_said_to_run_before_every_pod_is_bound(scene: Scene) -> None:
 
 
 def test_a_gang_that_lands_nowhere_rests_and_others_use_the_nodes(scene: Scene) -> None:
-    """Its volume is not there. Whoever holds and releases the job has it tried at once."""
+    """Its volume is not there. A job that its owner holds and releases is tried at once."""
     scene.database.apply(tree(scene.namespace))
     scene.cordon(sorted(scene.nodes())[2:])
     scene.start(QUEUER_LANDING_DEADLINE="2", QUEUER_AVOID="60")

@@ -1,5 +1,5 @@
-"""Whatever the decision starts on random fragmented clusters is bound whole by kube-scheduler, with the shipped profile
-and with the default one, all at once and in any order, while gangs of an earlier decision still land.
+"""kube-scheduler binds every started gang whole on random fragmented clusters, with the shipped and the
+default profile. Pods come all at once and in any order, while gangs of an earlier decision still land.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The admission policies of `deploy/`, tried on a real API server with the tokens they bind.
 
 A tenant holds the built-in `edit` rights in the namespace. Each refusal must name the policy and carry its
-sentence; each thing that stays allowed is tried too, for a policy that refuses everything passes the rest.
+sentence. Allowed writes are tried too, since a policy that refuses everything would pass the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WARNINGS = "--warnings-as-errors"
 
 
 class TestCreate:
-    """What happens to a job when it is created."""
+    """The policies' changes to a job on create."""
 
     def test_a_queued_job_is_suspended_whatever_it_says(self, managed: Place, kind: str) -> None:
         created = managed.try_create(merged(job(kind), suspend(kind, False)))
@@ -156,7 +156,7 @@ class TestCreate:
 
 
 class TestWarnings:
-    """What is allowed and probably not meant: kubectl prints why, and does it all the same."""
+    """Writes that are allowed and probably not meant: kubectl prints why, and writes all the same."""
 
     @pytest.mark.parametrize(
         ("labels", "sentence"),

@@ -1,4 +1,4 @@
-"""What the admission policies let anybody change on a job that waits, or that runs; see `test_policies`."""
+"""Edits that the admission policies allow on a waiting or running job; see `test_policies`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
 
 
 class TestPods:
-    """Whose a pod is decides who pays for it: neither side of that can be forged."""
+    """The owner of a pod pays for it, and nobody can forge either."""
 
     def test_a_bare_pod_does_not_say_that_it_is_of_a_job(self, managed: Place, kind: str) -> None:
         target = managed.create(job(kind))
@@ -53,7 +53,7 @@ class TestPods:
             managed.patch(bare, {"metadata": {"ownerReferences": owner(target)}})
 
     def test_a_template_with_the_label_of_another_job_makes_no_pods(self, managed: Place) -> None:
-        """Whoever creates the pods: a controller does what a tenant's template says."""
+        """The rule holds for every creator of pods: a controller does what a tenant's template says."""
         other, target = managed.create(job("job")), managed.create(job("job"))
         child = merged(pod(), _workload(other), {"metadata": {"ownerReferences": owner(target)}})
         with refused("queuer-guard-pods-label", "names the job that owns the pod"):

@@ -1,4 +1,4 @@
-"""What the controller tells of the future and keeps of the past: start ranges, stored cycles, decayed use."""
+"""The controller's forecasts and records: start ranges, stored cycles, decayed use."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_thousand_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> 
     figures += f"PATCHes by code {ours}, {sum(ours.values()) / JOBS:.3f} per job"
     record_property("figures", figures)
     print(figures)  # noqa: T201 (shown with -s; the measurement is part of the test's point)
-    # Who waits for long is told why, for a tenth of the writes, 100 at first and one a second.
+    # Jobs that wait long are told why, for a tenth of the writes, 100 at first and one a second.
     assert JOBS <= accepted <= 1.1 * JOBS + 100 + took
     assert set(ours) <= {"200", "409"}, (
         "a PATCH that meets a newer version is sent again; nothing else goes wrong"

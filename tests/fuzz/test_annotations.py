@@ -1,7 +1,8 @@
-"""Whatever stands in a job's labels and annotations: its owner is told which key is wrong, and nobody else notices.
+"""For any text in a job's labels and annotations its owner is told which key is wrong, and nobody else
+notices.
 
-Each job goes the way of a real one: decoded as the watch does it, taken in, written to PostgreSQL, decided on, and
-asked for over REST.
+Each job goes the way of a real one: decoded by the watch, taken in, written to PostgreSQL, decided on, read
+over REST.
 """
 
 from __future__ import annotations

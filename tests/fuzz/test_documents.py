@@ -1,4 +1,4 @@
-"""Whatever is sent as a QueueTree document: it is applied whole, or refused by field with nothing stored."""
+"""Any QueueTree document is applied whole, or refused by field with nothing stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STORED = (
 )
 fuzzed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-# What stands where something else belongs
+# A value where another belongs
 
 WORDS = (
     "", " ", "root", "root.a", "root.a.b", "root.A", "root..a", ".root", "../root", "root." + "a" * 70,
@@ -51,7 +51,7 @@ ONE_IN = 20
 
 
 def mostly(sound: st.SearchStrategy[Any], odd: st.SearchStrategy[Any] = anything) -> st.SearchStrategy[Any]:
-    """What belongs there, and one time in `ONE_IN` what does not."""
+    """A legal value, and one time in `ONE_IN` an illegal one."""
     return st.integers(1, ONE_IN).flatmap(lambda number: odd if number == ONE_IN else sound)
 
 

@@ -1,7 +1,7 @@
 """The API keeps to the schema that it publishes, for an admin and for a plain tenant: as declared, never a 500.
 
-Left out are the check that all that fits the schema is accepted, as a tree document has rules that no schema says; the
-probe whose 503 says that nobody leads here; and the stream, an answer without end (`tests/api/test_stream.py`).
+Three things are left out. A tree document has rules that no schema says, so fitting the schema is no proof.
+The probe's 503 says that nobody leads here. The stream never ends (`tests/api/test_stream.py`).
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _observer(place: World, home: Path) -> Iterator[Observer]:
 
 
 def _beside(observer: Observer) -> Callable[[], None]:
-    """What is done about once a second: read the API in turn, and now and then listen for drift."""
+    """About once a second: read the API in turn, and now and then listen for drift."""
     turns = cycle((*READS.values(), None))
     looks = count(1)
 
@@ -191,7 +191,7 @@ def _figures(moments: Sequence[Moment]) -> dict[str, Any]:
 
 
 def _slow(place: World) -> dict[str, int]:
-    """What Queuer asked of the database that took it longer than `SLOW`, with how often."""
+    """Queuer's statements that took the database longer than `SLOW`, with their counts."""
     found = Counter[str]()
     for line in (place.postgres / "log").read_text(errors="replace").splitlines():
         who, _, said = line.partition("|")

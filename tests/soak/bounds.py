@@ -1,4 +1,4 @@
-"""What a soak must show from its first quiet point to its last, as sentences about what it did not."""
+"""Bounds that a soak must keep from its first quiet point to its last, as sentences about each miss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rises(course: Sequence[int]) -> bool:
 
 
 def broken(moments: Sequence[Moment]) -> Iterator[str]:
-    """What is not as it must be."""
+    """The broken bounds."""
     for moment in moments:
         yield from (f"after {moment.jobs} jobs: {said}" for said in moment.wrong)
     if not moments:
@@ -58,7 +58,7 @@ def broken(moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def _kept(name: str, course: Sequence[Census]) -> Iterator[str]:
-    """What one process keeps more and more of."""
+    """Things of which one process keeps more and more."""
     for what in course[-1].entries:
         if rises(counts := [census.entries.get(what, 0) for census in course]):
             yield f"{name} keeps more and more in {what}: {counts}"

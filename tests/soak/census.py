@@ -30,7 +30,8 @@ _Cached = type(cache(int))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """What one process keeps. `entries`: of the containers of all objects of a class together, by `Class.attribute`;
+    """The memory of one process. `entries`: of the containers of all objects of a class together, by
+    `Class.attribute`;
     of a module's globals, by `module.name`; of a function's cache, by `module.function()`. Empty ones are left out.
 
     `blocks`: pieces of memory that Python has given out, whatever the operating system says.
@@ -85,7 +86,7 @@ def write(path: Path, census: Census) -> None:
 
 
 def read(path: Path) -> Census | None:
-    """What was written last, None where nothing was."""
+    """The last written record, or None."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Census)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""What users and the cluster do all the time: short jobs in two namespaces, some deleted, gangs that borrow and are
-evicted, a node that goes and comes back.
+"""The load of users and cluster: short jobs in two namespaces, deletions, gangs that borrow and are evicted,
+a node that goes and returns.
 
 The seed decides all that is chosen; what meets what in time is chance. Never more than `Mix.alive` jobs are there at
 once, so that the API server's work stays the same however many jobs there will be.

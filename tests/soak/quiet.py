@@ -75,8 +75,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One quiet point. `rss`: MiB by process; `outdated`: rows that retention should have deleted, by rule; `reads`:
-    milliseconds of what the API is asked; `wrong`: what must not be.
+    """One quiet point. `rss`: MiB by process. `outdated`: rows that retention should have deleted, by rule.
+    `reads`: milliseconds of the API's answers. `wrong`: violations.
     """
 
     jobs: int

@@ -1,4 +1,4 @@
-"""What is looked at: a full demo, in a browser. Screenshots of every screen are kept in `.cache/ui`."""
+"""The site under test: a full demo, in a browser. Screenshots of every screen are kept in `.cache/ui`."""
 
 from __future__ import annotations
 

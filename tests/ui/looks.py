@@ -1,4 +1,4 @@
-"""What holds of every page, whatever it shows: asked of the browser."""
+"""Rules that hold for every page, asked of the browser."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def picture(page: Page, name: str) -> None:
 
 
 def faults(page: Page) -> list[str]:
-    """What axe finds serious or critical."""
+    """Axe's serious or critical findings."""
     page.evaluate(AXE.read_text())
     found = page.evaluate(f"axe.run(document, {_RULES})")
     return [
@@ -62,6 +62,6 @@ def faults(page: Page) -> list[str]:
 
 
 def cut_off(page: Page) -> list[str]:
-    """What lies outside the window, or is clipped, where nothing can be scrolled to see it."""
+    """Elements outside the window, or clipped, that no scrolling brings into sight."""
     found: list[str] = page.evaluate(_CUT)
     return found

@@ -1,6 +1,7 @@
 """A running Queuer to look at: our own processes on a real PostgreSQL; Kubernetes is in memory.
 
-Tests are plain functions, since the browser's driver has a loop of its own. What they await runs in another thread.
+Tests are plain functions, since the browser's driver has a loop of its own. Their coroutines run in another
+thread.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def run(self, work: Coroutine[Any, Any, T], *, seconds: float = 60) -> T:
-        """What a coroutine answers that runs beside the site."""
+        """The result of a coroutine that runs beside the site."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
 
     def metric(self, name: str) -> float:

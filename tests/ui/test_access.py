@@ -65,7 +65,7 @@ def test_axe_finds_nothing_in_a_part(page: Page, places: dict[str, str], name: s
 
 
 def in_both_colours(page: Page, name: str) -> list[str]:
-    """What axe finds in light and in dark; a picture of each is kept."""
+    """Axe's findings in light and in dark; a picture of each is kept."""
     found: list[str] = []
     for colours in ("light", "dark"):
         page.emulate_media(color_scheme=colours)
@@ -124,7 +124,7 @@ def test_a_job_is_read_at_four_times_its_size(
         settled(page, places[name])
         picture(page, f"demo-{name}-360")
         assert cut_off(page) == []
-        # What is read as text needs no scrolling aside, tables included.
+        # Text needs no sideways scrolling, tables included.
         wide = page.evaluate(
             "[...document.querySelectorAll('main .panel')].filter(e => e.scrollWidth > e.clientWidth + 1)"
             ".map(e => e.getAttribute('aria-label') || e.innerText.slice(0, 40))"

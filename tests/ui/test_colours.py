@@ -1,7 +1,7 @@
-"""What colours say is also seen by who sees them differently, and colour never says it alone.
+"""People who see colours differently read the same, and colour never says a thing alone.
 
-The browser shows the page as people with each kind of colour blindness see it; distances are CIE76 in Lab (10 is
-plainly another colour, 2.3 a just noticeable one).
+The browser shows the page as people with each kind of colour blindness see it. Distances are CIE76 in Lab: 10
+is plainly another colour, 2.3 is just noticeable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong around the dashboard: each trouble has a face of its own, and what was shown stays."""
+"""Faults around the dashboard: each trouble has a face of its own, and the shown data stays."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
 
 
 def post(demo: Site, path: str, body: object | None) -> Any:
-    """What the API answers; a body is posted."""
+    """The API's answer; a body is posted."""
     asked = urllib.request.Request(f"{demo.url}/api/v1/{path}")
     if body is not None:
         asked.data = json.dumps(body).encode()

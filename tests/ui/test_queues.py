@@ -16,7 +16,7 @@ GPU = "nvidia.com/gpu"
 
 
 def rest(demo: Site, path: str) -> dict[str, Any]:
-    """What the API answers."""
+    """The API's answer."""
     with urllib.request.urlopen(f"{demo.url}/api/v1{path}") as answer:
         found: dict[str, Any] = json.load(answer)
     return found
