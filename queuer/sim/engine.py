@@ -8,27 +8,27 @@ seconds. Every moment is checked: no node holds more than it has.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
-from queuer.domain.assignments import Admission, Bond, Reservation
+from queuer.domain.assignments import Admission
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
-from queuer.domain.nodes import Node
 from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import demand_of
 from queuer.sim.consistent import matches
-from queuer.sim.jobs import Job, Stage, admitted_of, hosts_of, interval_of, job_of
+from queuer.sim.jobs import HOUR, Job, Stage, initial_run, interval_of, job_of, run_end
 from queuer.sim.scenario import Event, Scenario
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
+from queuer.solver.world import World
 
 Record = Callable[[StoredCycle], None]
 CYCLES = 1_000
@@ -59,10 +59,9 @@ class Simulation:
         """
         self.scenario = scenario
         self.jobs: dict[str, Job] = {
-            s.workload.uid: job_of(s, scenario, number=i) for i, s in enumerate(scenario.stories)
+            s.workload.uid: job_of(s, number=i) for i, s in enumerate(scenario.stories)
         }
         self.plan: Plan | None = None
-        self.time = 0.0
         self.cycles = 0
         self.partial: list[str] = []
         self.admissions: list[tuple[float, str]] = []
@@ -72,17 +71,45 @@ class Simulation:
         self._record = record
         self._decide, self._landing = decide, landing
         self._arrays: Arrays | None = None
-        self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
-        self._tree = self._build_tree()
         self._events = sorted(scenario.events, key=lambda e: e.at)
         self._memory = HORIZON * _longest_half_life(scenario)
         self._past: deque[Interval] = deque()
-        self._bonds: tuple[Bond, ...] = ()
-        self._reservations: tuple[Reservation, ...] = ()
-        self._active = [j for j in self.jobs.values() if j.stage is not Stage.FUTURE]
-        to_come = (j for j in self.jobs.values() if j.stage is Stage.FUTURE)
-        self._to_come = deque(sorted(to_come, key=lambda j: j.workload.submitted))
+        to_come = (job for job in self.jobs.values() if not job.arrived)
+        self._to_come = deque(sorted(to_come, key=lambda job: job.workload.submitted))
+        self.world = self._begin()
+
+    def _begin(self) -> World:
+        scenario, used = self.scenario, dict[str, Resources]()
+        for name, amounts in scenario.foreign:
+            used[name] = add(used.get(name, {}), amounts)
+        snapshot = Snapshot(
+            nodes=tuple(NodeState(node=node, used=used.get(node.name, {})) for node in scenario.nodes),
+            tree=self._build_tree(),
+            topology=scenario.topology,
+            flavors=scenario.flavors,
+        )
+        world = World(snapshot, now=0.0, landing=self._landing, grace=scenario.grace, end_of=self._end_of)
+        for job in self.jobs.values():
+            if job.arrived:
+                world.place(*initial_run(job.story, scenario))
+        return world
+
+    @property
+    def time(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.world.time
+
+    def stage(self, uid: str) -> Stage:
+        """Where a job stands."""
+        world, run = self.world, self.world.admitted.get(uid)
+        if uid in world.waiting:
+            return Stage.WAITING
+        if run is None:
+            return Stage.ENDED if self.jobs[uid].arrived else Stage.FUTURE
+        if not run.releasing:
+            return Stage.RUNNING
+        return Stage.LEAVING if uid in world.returning else Stage.ENDING
 
     def advance(self, stops: Iterable[float]) -> Iterable[float]:
         """Run to the end, yielding each time after it has settled; `stops` are judged even if nothing
@@ -91,94 +118,78 @@ class Simulation:
         marks = sorted(set(stops))
         at: float | None = 0.0
         while at is not None and at <= self.scenario.until:
-            self.time = at
-            self._settle()
+            self._settle(at)
             yield at
             at = self._next(marks)
 
     def used(self, path: str, resource: str) -> int:
         """What admitted and leaving work of a subtree uses."""
         return sum(
-            demand_of(j.workload.pod_sets, j.counts()).get(resource, 0)
-            for j in self.jobs.values()
-            if j.present and f"{j.workload.queue}.".startswith(f"{path}.")
+            demand_of(run.workload.pod_sets, run.counts).get(resource, 0)
+            for run in self.world.admitted.values()
+            if f"{run.workload.queue}.".startswith(f"{path}.")
         )
 
     # Time
 
     def _next(self, marks: list[float]) -> float | None:
-        times = [t for t in marks if t > self.time]
-        times += [e.at for e in self._events if e.at > self.time]
+        world = self.world
+        times = [*marks, *world.moments(), *(row.expires for row in world.reservations)]
+        times += [event.at for event in self._events]
         if self._to_come:
             times.append(self._to_come[0].workload.submitted)
-        for job in self._active:
-            if job.stage in (Stage.LEAVING, Stage.ENDING):
-                times.append(job.gone)
-            elif job.stage is Stage.RUNNING:
-                least = (
-                    self._tree.policy(job.workload.queue).min_runtime
-                    if job.workload.queue in self._tree
-                    else None
-                )
-                times += [t for t in (job.end, job.since + (least or 0.0), job.landed) if t is not None]
-            elif job.stage is Stage.WAITING and job.workload.queue in self._tree:
-                most = self._tree.policy(job.workload.queue).max_wait
-                times += [] if most is None else [job.workload.submitted + most]
-        times += [b.deadline for b in self._bonds]
-        times += [t for r in self._reservations for t in (r.start, r.expires)]
+        for pending in world.waiting.values():
+            workload = pending.workload
+            most = world.tree.policy(workload.queue).max_wait if workload.queue in world.tree else None
+            times += [] if most is None else [workload.submitted + most]
         return min((t for t in times if t > self.time), default=None)
 
-    def _settle(self) -> None:
-        for job in self._active:
-            end = job.end
-            if end is not None and end <= self.time:
-                self._leave(job, Stage.ENDED)
-                self._learn(job)
-            elif job.landed <= self.time:
-                job.hosts = {}
-        self._depart()
-        for event in [e for e in self._events if e.at <= self.time]:
+    def _settle(self, at: float) -> None:
+        self._pass_to(at)
+        for event in [e for e in self._events if e.at <= at]:
             self._events.remove(event)
             self._happen(event)
-        self._depart()
+        self._pass_to(at)
         self._arrive()
-        self._active = [j for j in self._active if j.stage is not Stage.ENDED]
         for _ in range(CYCLES):
             if not self._cycle():
                 return
-            self._depart()
-        raise SimulationFault(f"{self.scenario.name}: no rest at {self.time:g} s after {CYCLES} cycles")
+            self._pass_to(at)
+        raise SimulationFault(f"{self.scenario.name}: no rest at {at:g} s after {CYCLES} cycles")
+
+    def _pass_to(self, at: float) -> None:
+        """Let time pass. Ends are taken in the order of the story."""
+        gone = self.world.pass_to(at)
+        for run in sorted(gone, key=lambda run: (run.releasing, self._number(run))):
+            if self._memory:
+                self._past.append(interval_of(run, closed=at))
+            if not run.releasing:
+                self._learn(self.jobs[run.workload.uid])
+
+    def _end_of(self, run: Admitted, bound: float) -> float:
+        """The end of a run, which begins when all pods are bound."""
+        runtime = self.jobs[run.workload.uid].story.runtime
+        return inf if runtime is None else run_end(bound, runtime)
 
     def _learn(self, job: Job) -> None:
-        """Remember how long it ran. The first run of a queue tells those who had no estimate."""
-        if self.estimates.learn(job.workload, self.time - max(job.since, job.landed)):
-            for other in self._active:
-                if other.workload.queue == job.workload.queue and other.stage is not Stage.ENDED:
-                    self._estimate(other)
+        """Remember how long it ran. The first run of a queue gives an estimate to those that had none."""
+        world, queue = self.world, job.workload.queue
+        if self.estimates.learn(job.workload, self.time - job.began):
+            for uid in (*world.waiting, *world.admitted):
+                if self.jobs[uid].workload.queue == queue:
+                    self._estimate(self.jobs[uid])
 
     def _estimate(self, job: Job) -> None:
         job.workload = replace(job.workload, estimate=self.estimates.of(job.workload))
+        self.world.update(job.workload)
 
     def _arrive(self) -> None:
         while self._to_come and self._to_come[0].workload.submitted <= self.time:
             job = self._to_come.popleft()
-            if job.stage is Stage.FUTURE:
-                job.stage = Stage.WAITING
+            if not job.arrived:
+                job.arrived = True
                 self._estimate(job)
-                insort(self._active, job, key=lambda j: j.number)
-
-    def _depart(self) -> None:
-        for job in self._active:
-            if job.stage is Stage.LEAVING and job.gone <= self.time:
-                self._leave(job, Stage.WAITING)
-            elif job.stage is Stage.ENDING and job.gone <= self.time:
-                self._leave(job, Stage.ENDED)
-
-    def _leave(self, job: Job, stage: Stage) -> None:
-        """Its pods are gone."""
-        if self._memory:
-            self._past.append(interval_of(job, closed=self.time))
-        job.stage, job.pods, job.hosts = stage, {}, {}
+                self.world.arrive(Pending(workload=job.workload))
 
     # Events
 
@@ -186,33 +197,24 @@ class Simulation:
         match event.kind:
             case "cordon" | "uncordon":
                 for name in event.body:
-                    self._nodes[name] = replace(self._nodes[name], unschedulable=event.kind == "cordon")
+                    self.world.cordon(name, unschedulable=event.kind == "cordon")
             case "fail":
                 for name in event.body:
-                    self._fail(name)
+                    for uid in self.world.lose(name):
+                        self.jobs[uid].evictions.append(self.time)
             case "delete":
                 for job in self._named(event.body):
-                    if job.stage is Stage.RUNNING:  # else its pods leave already
-                        job.gone = self.time + self.scenario.grace
-                    job.stage, job.hosts = Stage.ENDING if job.present else Stage.ENDED, {}
+                    job.arrived = True
+                    self.world.delete(job.uid)
             case "hold" | "release":
                 for job in self._named(event.body):
                     job.workload = replace(job.workload, hold=event.kind == "hold")
+                    self.world.update(job.workload)
             case "queue":
                 body = dict(event.body)
                 path = str(body.pop("path"))
                 self._queues[path] = {**self._queues.get(path, {}), **body}
-                self._tree = self._build_tree()
-
-    def _fail(self, name: str) -> None:
-        del self._nodes[name]
-        for job in self.jobs.values():
-            if any(name in nodes for nodes in job.pods.values()):
-                for nodes in job.pods.values():
-                    nodes.pop(name, None)
-                if job.stage is Stage.RUNNING:
-                    self._evict(job, by=None)
-                    job.first = True
+                self.world.tree = self._build_tree()
 
     def _named(self, patterns: Iterable[str]) -> list[Job]:
         return [j for uid, j in self.jobs.items() if any(matches(uid, p) for p in patterns)]
@@ -230,103 +232,66 @@ class Simulation:
 
     def _cycle(self) -> bool:
         """Decide and act; whether anything changed. Where nobody waits there is nothing to decide."""
-        if not any(j.stage in (Stage.WAITING, Stage.LEAVING) for j in self._active):
-            self._bonds, self._reservations = (), ()
+        world = self.world
+        if not (world.waiting or world.returning):
+            world.bonds, world.reservations = (), ()
             self._check()
             return False
         snapshot = self.snapshot()
         self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
-        plan = self._decide(
-            snapshot,
-            now=self.time,
-            seed=self._seed,
-            budget=self._budget,
-            arrays=self._arrays,
-        )
+        given = {"now": self.time, "seed": self._seed, "budget": self._budget}
+        plan = self._decide(snapshot, **given, arrays=self._arrays)
         if self._record is not None:
-            self._record(
-                StoredCycle(snapshot=snapshot, now=self.time, seed=self._seed, budget=self._budget, plan=plan)
-            )
+            self._record(StoredCycle(snapshot=snapshot, plan=plan, **given))
         self.cycles += 1
         self.plan = plan
+        bound = {bond.uid for bond in world.bonds}
+        world.apply(plan)
         for admission in plan.admissions:
-            self._admit(admission)
+            self._started(admission)
         for eviction in plan.evictions:
-            self._evict(self.jobs[eviction.uid], by=eviction.beneficiary)
-        changed = bool(
-            plan.admissions or plan.evictions or {b.uid for b in plan.bonds} != {b.uid for b in self._bonds}
-        )
-        self._bonds, self._reservations = plan.bonds, plan.reservations
+            self.jobs[eviction.uid].evictions.append(self.time)
         self._check()
-        return changed
+        return bool(plan.admissions or plan.evictions or {bond.uid for bond in plan.bonds} != bound)
 
     def snapshot(self) -> Snapshot:
-        """What the decision is given at this moment."""
-        used = self._used(landing=False)
-        return Snapshot(
-            nodes=tuple(NodeState(node=n, used=used[n.name]) for n in self._nodes.values()),
-            tree=self._tree,
-            topology=self.scenario.topology,
-            flavors=self.scenario.flavors,
-            admitted=tuple(admitted_of(j, now=self.time) for j in self._active if j.present),
-            pending=tuple(
-                Pending(workload=j.workload, first=j.first, displaced_by=j.displaced_by)
-                for j in self._active
-                if j.stage is Stage.WAITING
-            ),
-            bonds=self._bonds,
-            reservations=self._reservations,
-            past=self._past_use(),
-        )
+        """The input of a decision at this moment, in the order of the story."""
+        made = self.world.snapshot()
+        admitted = [self._recounted(run) for run in sorted(made.admitted, key=self._number)]
+        pending = tuple(sorted(made.pending, key=self._number))
+        return replace(made, admitted=tuple(admitted), pending=pending, past=self._past_use(admitted))
 
-    def _past_use(self) -> Past:
+    def _number(self, row: Admitted | Pending) -> int:
+        return self.jobs[row.workload.uid].number
+
+    def _recounted(self, run: Admitted) -> Admitted:
+        """With its evictions of the last hour."""
+        recent = sum(at > self.time - HOUR for at in self.jobs[run.workload.uid].evictions)
+        return run if run.evicted == recent else replace(run, evicted=recent)
+
+    def _past_use(self, admitted: Sequence[Admitted]) -> Past:
         while self._past and (self._past[0].closed or 0.0) <= self.time - self._memory:
             self._past.popleft()
-        if not half_lives(self._tree):
+        tree = self.world.tree
+        if not half_lives(tree):
             return {}
-        open_ones = (interval_of(j) for j in self._active if j.present)
-        return past_use(self._tree, (*self._past, *open_ones), now=self.time)
+        return past_use(tree, (*self._past, *map(interval_of, admitted)), now=self.time)
 
-    def _used(self, *, landing: bool = True) -> dict[str, dict[str, int]]:
-        """What all pods request, by node; with those that are still to land, where they are planned."""
-        used: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
-        for name, amounts in self.scenario.foreign:
-            _put(used, name, amounts)
-        for job in self._active:
-            if job.present and (landing or not job.hosts):
-                for name, got in job.on_nodes().items():
-                    _put(used, name, got)
-        return used
-
-    def _admit(self, admission: Admission) -> None:
-        uid, rows = admission.uid, admission.assignments
-        job = self.jobs[uid]
-        job.stage, job.since, job.landed, job.first = (
-            Stage.RUNNING,
-            self.time,
-            self.time + self._landing,
-            False,
-        )
-        job.pods = {a.pod_set: dict(a.nodes) for a in rows}
-        job.flavors = {a.pod_set: a.flavor for a in rows}
-        job.hosts = {a.pod_set: hosts_of(a, self._nodes.values()) for a in rows} if self._landing else {}
+    def _started(self, admission: Admission) -> None:
+        job, run = self.jobs[admission.uid], self.world.admitted[admission.uid]
+        job.began = self.time + self._landing
         job.started = self.time if job.started is None else job.started
         job.guess = job.workload.estimate
-        self.admissions.append((self.time, uid))
-        counts = job.counts()
+        self.admissions.append((self.time, job.uid))
         for pod_set in job.workload.pod_sets:
-            if not (pod_set.min_count or pod_set.count) <= counts[pod_set.name] <= pod_set.count:
-                self.partial.append(uid)
-
-    def _evict(self, job: Job, *, by: str | None) -> None:
-        job.stage, job.gone, job.hosts = Stage.LEAVING, self.time + self.scenario.grace, {}
-        job.evictions.append(self.time)
-        job.displaced_by = frozenset() if by is None else frozenset({by})
+            if not (pod_set.min_count or pod_set.count) <= run.counts.get(pod_set.name, 0) <= pod_set.count:
+                self.partial.append(job.uid)
 
     def _check(self) -> None:
-        for name, amounts in self._used().items():
-            for resource, amount in amounts.items():
-                there = self._nodes[name].allocatable.get(resource, 0)
+        landing = self.world.to_land()
+        for name, state in self.world.nodes.items():
+            for resource, amount in add(state.used, landing.get(name, {})).items():
+                there = state.node.allocatable.get(resource, 0)
                 if amount > there:
                     raise SimulationFault(
                         f"{self.scenario.name} at {self.time:g} s: {name} holds {amount} of {there} {resource}"
@@ -338,8 +303,3 @@ def _longest_half_life(scenario: Scenario) -> float:
     later = (dict(e.body) for e in scenario.events if e.kind == "queue")
     bodies = [*scenario.queues.items(), *((str(body.pop("path")), body) for body in later)]
     return max((parse_queue(path, body).policy.half_life or 0.0 for path, body in bodies), default=0.0)
-
-
-def _put(used: dict[str, dict[str, int]], name: str, amounts: Resources) -> None:
-    if name in used:
-        used[name] = add(used[name], amounts)

@@ -55,10 +55,10 @@ def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Verdic
     match key:
         case "admitted":
             wrong = [
-                f"{uid} is {job.stage}"
+                f"{uid} is {simulation.stage(uid)}"
                 for p in body
-                for uid, job in _named(simulation, p)
-                if job.stage is not Stage.RUNNING
+                for uid, _ in _named(simulation, p)
+                if simulation.stage(uid) is not Stage.RUNNING
             ] + [f"{p} names no workload" for p in body if not _named(simulation, p)]
         case "waiting":
             wrong = [text for p, tokens in body.items() for text in _waiting(simulation, p, tokens)]
@@ -67,7 +67,8 @@ def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Verdic
             got = {uid for uid, job in simulation.jobs.items() if job.evictions}
             wrong = [f"evicted: {sorted(got)}"] if got != wanted else []
         case "count":
-            running = {u for p in body["of"] for u, j in _named(simulation, p) if j.stage is Stage.RUNNING}
+            named = {uid for p in body["of"] for uid, _ in _named(simulation, p)}
+            running = {uid for uid in named if simulation.stage(uid) is Stage.RUNNING}
             wrong = _within(len(running), body, exact="admitted")
         case "evictedCount":
             gone = {u for p in body["of"] for u, j in _named(simulation, p) if j.evictions}
@@ -83,9 +84,10 @@ def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Verdic
 
 def _waiting(simulation: Simulation, pattern: str, tokens: list[str]) -> list[str]:
     wrong = []
-    for uid, job in _named(simulation, pattern):
-        if job.stage not in (Stage.WAITING, Stage.LEAVING):
-            wrong.append(f"{uid} is {job.stage}")
+    for uid, _ in _named(simulation, pattern):
+        stage = simulation.stage(uid)
+        if stage not in (Stage.WAITING, Stage.LEAVING):
+            wrong.append(f"{uid} is {stage}")
         elif tokens and simulation.plan is not None:
             explanation = simulation.plan.explanations.get(uid)
             got = explanation.primary.token if explanation else "none"
@@ -106,7 +108,7 @@ def _domains(simulation: Simulation, uid: str, wanted: Mapping[str, Any]) -> lis
         return [f"no level {wanted['level']}"]
     nodes = {n.name: n for n in simulation.scenario.nodes}
     pods: dict[str, int] = {}
-    for spread in simulation.jobs[uid].pods.values():
+    for spread in simulation.world.pods.get(uid, {}).values():
         for name, count in spread.items():
             domain = topology.domain(nodes[name], level)
             last = "" if domain is None else domain[-1]

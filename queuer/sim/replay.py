@@ -107,7 +107,7 @@ def replay(
         if progress is not None:
             progress(time)
     took = clock() - began
-    left = [uid for uid, job in simulation.jobs.items() if job.stage is not Stage.ENDED]
+    left = [uid for uid in simulation.jobs if simulation.stage(uid) is not Stage.ENDED]
     if left:
         raise SimulationFault(f"{len(left)} jobs never ended, the first of them {left[0]}")
     return report(
@@ -268,7 +268,7 @@ def _outcomes(setup: Setup, simulation: Simulation) -> list[Outcome]:
     found = []
     for row in setup.jobs:
         job = simulation.jobs[_uid(row)]
-        ends = [*(gone + GRACE for gone in job.evictions), run_end(job.since, row.duration)]
+        ends = [*(gone + GRACE for gone in job.evictions), run_end(job.began, row.duration)]
         runs = tuple(Run(start=s, end=e) for s, e in zip(starts[_uid(row)], ends, strict=True))
         found.append(
             Outcome(

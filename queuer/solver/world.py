@@ -70,6 +70,10 @@ class World:
         """The queues."""
         return self._base.tree
 
+    @tree.setter
+    def tree(self, tree: QueueTree) -> None:
+        self._base = replace(self._base, tree=tree)
+
     # A plan
 
     def apply(self, plan: Plan) -> None:
