@@ -80,7 +80,7 @@ class Arrays:
             usage=usage,
             waiting=waiting,
             idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
-            nevers=self.nevers if stays and same and waiting.kinds is self.waiting.kinds else {},
+            nevers=self.nevers if stays and same and waiting.shapes is self.waiting.shapes else {},
         )
 
     def __post_init__(self) -> None:

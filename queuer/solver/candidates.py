@@ -73,19 +73,19 @@ class Candidates:
     ) -> None:
         self._state, self._rights, self.footprints = state, rights, footprints
         self._gang, self._charge, self.parts = gang, charge, parts
-        reach, respected = rights.reach(gang, charge), state.respected(gang, charge)
+        owned, respected = rights.of(gang, charge), state.respected(gang, charge)
         self._room, self._closed = state.room(respected, View.LATER), state.closed(gang, bound=True)
         self.most = state.behind(respected, np.full_like(state.free_later, ANY)) if respected else None
         self.runs, self.main = self.footprints.runs, self._largest()
-        self._parties = list(rights.permitted(reach))
+        self._groups = list(rights.permitted(owned))
         of = np.zeros(len(self.runs), dtype=np.intp)  # group by run
         self.weights = self.footprints.lost + 1
         may_go = np.zeros(len(of), dtype=bool)
-        for n, (group, rule) in enumerate(self._parties):
+        for n, (group, rule) in enumerate(self._groups):
             of[group.numbers] = n
             self.weights[group.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
             may_go[group.numbers] = True
-        may_go[[rights.numbers[uid] for uid in (*state.leaving, *reach.spared)]] = False
+        may_go[[rights.numbers[uid] for uid in (*state.leaving, *owned.spared)]] = False
         self._of: list[int] = of.tolist()
         self.numbers: Numbers = np.flatnonzero(may_go)
         entries, self._whose = self.footprints.entries(self.numbers)
@@ -95,7 +95,7 @@ class Candidates:
     def could_fit(self) -> bool:
         """Whether quota and slots might suffice once all candidates have gone."""
         for short in self._state.used_later.shortfalls(self._gang.queue, self._charge):
-            below = (p for p, _ in self._parties if short.queue in p.path)
+            below = (p for p, _ in self._groups if short.queue in p.path)
             lacking = short.held + short.asks - short.limit
             if sum(self._rights.charged(p, short.account) for p in below) < lacking:
                 return False
@@ -111,7 +111,7 @@ class Candidates:
 
     def group(self, number: int) -> tuple[VictimGroup, EvictionRule]:
         """With whom it may go, and by which rule as things are."""
-        return self._parties[self._of[number]]
+        return self._groups[self._of[number]]
 
     def cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
         """What its eviction costs, by this rule or as things are."""
@@ -216,18 +216,18 @@ class Candidates:
         the line.
         """
         of = np.array(self._of, dtype=np.intp)[whose]
-        ends = np.cumsum(np.bincount(of, minlength=len(self._parties)))
-        by_party = np.split(np.argsort(of, kind="stable"), ends[:-1])
-        parties = [((*g.reclaim, *g.preempt), m) for (g, _), m in zip(self._parties, by_party, strict=True)]
+        ends = np.cumsum(np.bincount(of, minlength=len(self._groups)))
+        by_group = np.split(np.argsort(of, kind="stable"), ends[:-1])
+        groups = [((*g.reclaim, *g.preempt), m) for (g, _), m in zip(self._groups, by_group, strict=True)]
         under: dict[Guarantee, list[Numbers]] = {}
-        for rows, members in parties:
+        for rows, members in groups:
             for mark in dict.fromkeys(mark for row in rows for mark in row):
                 under.setdefault(mark, []).append(members)
         above = {
             mark: self._above(mark, np.concatenate(there), where, whose) for mark, there in under.items()
         }
         found = np.zeros(len(where), dtype=bool)
-        for rows, members in parties:
+        for rows, members in groups:
             for row in rows:
                 found[members] |= np.all([above[mark][members] for mark in row], axis=0)
         return found

@@ -174,7 +174,7 @@ class _Cycle:
             admissions=tuple(
                 Admission(
                     uid=s.gang.uid,
-                    assignments=pinned(state.nodes, s.gang.shape.like, s.variant.flavors, s.spreads),
+                    assignments=pinned(state.nodes, s.gang.shape.example, s.variant.flavors, s.spreads),
                 )
                 for s in starts
             ),
@@ -202,7 +202,7 @@ class _Cycle:
         bond = Bond(
             uid=settled.gang.uid,
             assignments=pinned(
-                state.nodes, settled.gang.shape.like, settled.variant.flavors, settled.spreads
+                state.nodes, settled.gang.shape.example, settled.variant.flavors, settled.spreads
             ),
             victims=tuple(own or state.leaving),
             deadline=state.time + self._budget.bond,

@@ -124,7 +124,7 @@ class _Asked:
             ancestor=ancestor,
             bounds=bounds,
             shares=shares,
-            free=self._free(),
+            free=self._state.free_in(self._flavor, self._requests),
             reclaimable=reclaimable,
             borrowers=borrowers,
         )
@@ -150,7 +150,12 @@ class _Asked:
     def _taken(self, pods: int, most: int, claims: Sequence[Account]) -> tuple[int, tuple[str, ...]]:
         """Beyond `pods`, up to `most`, by what one of that size may evict, with what is free already."""
         state = State(self._arrays(self._probe(most, fixed=True)), time=self._after.now)
-        gang, whose, free, larger = state.arrays.waiting.gangs[PROBE], Counter[str](), self._free(), most
+        gang, whose, free, larger = (
+            state.arrays.waiting.gangs[PROBE],
+            Counter[str](),
+            self._state.free_in(self._flavor, self._requests),
+            most,
+        )
         charge = charge_of({self._flavor: {r: n * most for r, n in self._requests.items()}})
         for account in claims:
             taken = takes(state, gang, charge, account)
@@ -211,17 +216,13 @@ class _Asked:
         """What limits on the path leave, from the leaf up."""
         state, book = self._state, self._state.book
         accounts = charge_of({self._flavor: self._requests})
-        rooms: dict[tuple[str, Account], int] = {}
-        for account in accounts:
-            for usage in state.usages():
-                for path, room in usage.rooms(self._queue, account):
-                    rooms[path, account] = min(room, rooms.get((path, account), room))
+        rooms = {account: state.rooms(self._queue, account) for account in accounts}
         found = []
         for path in book.lineage(self._queue):
             for account in accounts:
                 limit = book.limit(path, account)
                 if limit is not None:
-                    live, room = book.is_live(path, account, limit), rooms[path, account]
+                    live, room = book.is_live(path, account, limit), rooms[account][path]
                     found.append(Bound(queue=path, account=account, limit=limit, room=room, live=live))
         return tuple(found)
 
@@ -230,13 +231,6 @@ class _Asked:
         state, pod_set = self._state, self._probe(1).workload.pod_sets[0]
         need, open_to = state.nodes.need(pod_set), state.nodes.open_to(pod_set, self._flavor)
         return int(np.where(open_to, need.slots(state.free_now), 0).sum())
-
-    def _free(self) -> Resources:
-        state, nodes = self._state, self._state.nodes
-        there = [(i, nodes.snapshot.nodes[i].node) for i in np.flatnonzero(nodes.in_flavor[self._flavor])]
-        usable = [i for i, node in there if node.ready and not node.unschedulable]
-        free = np.minimum(state.free_now[usable], state.free_later[usable]).clip(min=0).sum(axis=0)
-        return {r: int(free[nodes.column[r]]) for r in self._requests}
 
 
 def _ahead(after: AfterCycle, queue: str) -> tuple[Pending, ...]:

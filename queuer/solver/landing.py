@@ -13,7 +13,7 @@ import numpy as np
 from queuer.domain.assignments import Assignment
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes
-from queuer.solver.placement import Spreads, kin
+from queuer.solver.placement import Spreads, landing_key
 from queuer.solver.records import Admitted
 
 
@@ -97,7 +97,10 @@ class Landing:
         counts: dict[object, tuple[PodSet, tuple[str, ...], int]] = {}
         for part in admitted.unbound:
             pod_set = set_named(admitted.workload, part.pod_set)
-            key = kin(self._nodes, pod_set, admitted.flavors.get(part.pod_set, "")), frozenset(part.hosts)
+            key = (
+                landing_key(self._nodes, pod_set, admitted.flavors.get(part.pod_set, "")),
+                frozenset(part.hosts),
+            )
             counts[key] = pod_set, part.hosts, part.count + (counts[key][2] if key in counts else 0)
         for pod_set, names, count in counts.values():
             hosts = [self._nodes.index[h] for h in names if h in self._nodes.index]
@@ -134,7 +137,7 @@ def united(
     found: dict[object, list[PodSet]] = {}
     for pod_set in workload.pod_sets:
         if spreads.get(pod_set.name):
-            found.setdefault(kin(nodes, pod_set, flavors[pod_set.name]), []).append(pod_set)
+            found.setdefault(landing_key(nodes, pod_set, flavors[pod_set.name]), []).append(pod_set)
     return list(found.values())
 
 

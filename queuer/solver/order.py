@@ -23,7 +23,7 @@ class Moment(Protocol):
     past: Mapping[str, float]
 
 
-Standing = tuple[bool, float]
+Rank = tuple[bool, float]
 """Whether a gang would borrow at a queue, and the queue's share with it counted in."""
 Offer = tuple[bool, float, tuple[Any, ...], str, "Gang"]
 """What a queue compares its children by, then the child and its gang. No two are of one child, so none is compared by
@@ -32,18 +32,18 @@ its gang.
 
 
 class _Step:
-    """From a queue to its parent: the heap and the policy there, and standings at the queue by kind of gang, until
+    """From a queue to its parent: the heap and the policy there, and ranks at the queue by `quota_key`, until
     somebody in it is settled.
     """
 
-    __slots__ = ("by_share", "heap", "packed", "queue", "standings")
+    __slots__ = ("by_share", "heap", "packed", "queue", "ranks")
 
     def __init__(self, queue: str, heap: list[Offer], policy: Policy) -> None:
         self.queue = queue
         self.heap = heap
         self.packed = policy.order is Order.PACKED
         self.by_share = policy.sharing is not Sharing.PRIORITY
-        self.standings: dict[int, Standing] = {}
+        self.ranks: dict[int, Rank] = {}
 
 
 def by_right(gang: Gang, claimed: Usage) -> tuple[bool, tuple[bool, Seniority]]:
@@ -108,10 +108,10 @@ class Tournament:
         self._preferred.update({uid: number for number, uid in enumerate(uids)})
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
         for path in inside:
-            self._lines.get(path, []).sort(key=self._rank, reverse=True)
+            self._lines.get(path, []).sort(key=self._packed_rank, reverse=True)
         self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
 
-    def _rank(self, gang: Gang) -> tuple[bool, int, float, float, int, str]:
+    def _packed_rank(self, gang: Gang) -> tuple[bool, int, float, float, int, str]:
         """Seniority in a packed subtree, whose leaves are as one: those first that were interrupted by a failure."""
         priority, submitted, choices, uid = gang.seniority
         preferred = self._preferred.get(uid, inf)
@@ -124,7 +124,7 @@ class Tournament:
         self._lines[leaf].pop()
         if settled:
             for step in path:
-                step.standings.clear()
+                step.ranks.clear()
         elif leaf in self._blocked:
             self._blocked[leaf].update(dict.fromkeys(gang.shape.flavors, gang.uid))
         offered = self._head(leaf)
@@ -179,16 +179,16 @@ class Tournament:
     def _offer(self, step: _Step, gang: Gang) -> Offer:
         """What a queue offers its parent."""
         if step.packed:
-            return (False, 0.0, self._rank(gang), step.queue, gang)
-        kind = gang.shape.kind
-        known = step.standings.get(kind)
+            return (False, 0.0, self._packed_rank(gang), step.queue, gang)
+        key = gang.shape.quota_key
+        known = step.ranks.get(key)
         if known is None:
-            known = step.standings[kind] = self._standing(step, gang)
+            known = step.ranks[key] = self._rank_at(step, gang)
         borrows, share = known
         return (borrows, share, gang.seniority, step.queue, gang)
 
-    def _standing(self, step: _Step, gang: Gang) -> Standing:
-        """The gang's standing at a queue as things are; only where it would borrow does the share matter."""
+    def _rank_at(self, step: _Step, gang: Gang) -> Rank:
+        """The gang's rank at a queue as things are; only where it would borrow does the share matter."""
         at = step.queue
         claimed, charges = self._moment.claimed, gang.shape.charges
         for charge in charges:

@@ -15,7 +15,7 @@ from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
 from queuer.solver.records import NodeState, Pending, Snapshot
-from queuer.solver.shapes import form_of
+from queuer.solver.shapes import placement_terms
 from queuer.solver.state import State
 
 MOST = 10_000
@@ -35,7 +35,7 @@ class Outlook:
 
     def never(self, workload: Workload) -> Explanation | None:
         """As the decision would tell it; None: it can start one day, or it is for the decision to say."""
-        key = (workload.queue, workload.preemptible, form_of(workload))
+        key = (workload.queue, workload.preemptible, placement_terms(workload))
         if key not in self._known:
             if len(self._known) >= MOST:
                 self._known.clear()

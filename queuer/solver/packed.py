@@ -106,11 +106,11 @@ def _window(state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled])
     free = state.room().free.clip(min=0).sum(axis=0) * WINDOW
     for gang in gangs:
         if gang.uid not in by_time:
-            if gang.likeness not in alone:
+            if gang.turn_key not in alone:
                 mark = state.mark
-                alone[gang.likeness] = not turns.refused(gang) and turns.turn(gang, undone=True)
+                alone[gang.turn_key] = not turns.refused(gang) and turns.turn(gang, undone=True)
                 state.undo(mark)
-            if (free < 0).any() or not alone[gang.likeness]:
+            if (free < 0).any() or not alone[gang.turn_key]:
                 continue
         found.append(gang)
         for pod_set in gang.workload.pod_sets:

@@ -34,11 +34,11 @@ class Variant:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Part:
     """One pod set to place. `accepting`: nodes that take its pods (N). `required`, `preferred`: levels for the set
-    alone; `row`: requests of a pod (R); `kin`: see `kin`.
+    alone; `row`: requests of a pod (R); `landing_key`: see `landing_key`.
     """
 
     name: str
-    kin: object
+    landing_key: object
     count: int
     need: Need
     row: Matrix
@@ -63,7 +63,7 @@ def parts_of(nodes: Nodes, workload: Workload, variant: Variant, *, idle: bool =
             parts.append(
                 Part(
                     name=pod_set.name,
-                    kin=kin(nodes, pod_set, variant.flavors[pod_set.name]),
+                    landing_key=landing_key(nodes, pod_set, variant.flavors[pod_set.name]),
                     count=count,
                     need=nodes.need(pod_set),
                     row=nodes.row(pod_set.requests),
@@ -77,7 +77,7 @@ def parts_of(nodes: Nodes, workload: Workload, variant: Variant, *, idle: bool =
     return parts
 
 
-def kin(nodes: Nodes, pod_set: PodSet, flavor: str) -> object:
+def landing_key(nodes: Nodes, pod_set: PodSet, flavor: str) -> object:
     """Equal for the pod sets of a gang that are one for landing: their pods are alike and share a pin."""
     if pod_set.exclusive_host or pod_set.required or pod_set.preferred:
         return pod_set.name
@@ -119,17 +119,17 @@ def _united(parts: Sequence[Part]) -> dict[object, Part]:
     """Sets that are one for landing as one part, under the first name."""
     found: dict[object, Part] = {}
     for part in parts:
-        first = found.get(part.kin)
-        found[part.kin] = part if first is None else replace(first, count=first.count + part.count)
+        first = found.get(part.landing_key)
+        found[part.landing_key] = part if first is None else replace(first, count=first.count + part.count)
     return found
 
 
 def _shared_out(parts: Sequence[Part], whole: Sequence[Part], spreads: Spreads) -> Spreads:
     """The pods of united parts given back to the pod sets, host by host."""
-    left = {part.kin: dict(spreads[part.name]) for part in whole}
+    left = {part.landing_key: dict(spreads[part.name]) for part in whole}
     found: dict[str, Spread] = {}
     for part in parts:
-        there, found[part.name], missing = left[part.kin], {}, part.count
+        there, found[part.name], missing = left[part.landing_key], {}, part.count
         for node in list(there):
             if some := min(missing, there[node]):
                 found[part.name][node] = some

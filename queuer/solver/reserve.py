@@ -25,7 +25,7 @@ from queuer.solver.landing import pinned
 from queuer.solver.nodes import Matrix, Rows, added, fits
 from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
-from queuer.solver.shapes import Gang, Shape
+from queuer.solver.shapes import Gang, GangShape
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
 
@@ -135,10 +135,10 @@ class Reserver:
                 free[node] += row
         return Room(self._state.nodes, free)
 
-    def _find_could_hold(self, shape: Shape, number: int) -> bool:
+    def _find_could_hold(self, shape: GangShape, number: int) -> bool:
         """Whether such a gang has a placement in one of its variants, if nothing else ran and all nodes were well."""
-        parts = parts_of(self._state.nodes, shape.like, shape.least[number][0], idle=True)
-        return place(self._emptied, shape.like, parts) is not None
+        parts = parts_of(self._state.nodes, shape.example, shape.least[number][0], idle=True)
+        return place(self._emptied, shape.example, parts) is not None
 
     # One reservation
 

@@ -50,9 +50,11 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
-    """Whom a gang may evict at all; one for all gangs that may evict the same. `rights`: each with the branch that it
-    does not reach, or with the gang's own queue, which is all that it reaches then. `spared`: uids, whatever the right.
+class GangRights:
+    """Eviction rights of a gang; one object for all gangs with the same, so that it serves as a key.
+
+    `rights`: each right with the branch that it does not cover, or with the gang's own queue, which is then all that it
+    covers; `spared`: uids that no right covers.
     """
 
     rights: tuple[tuple[Right, str], ...]
@@ -83,9 +85,9 @@ class Rights:
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
-        self._reaches: dict[object, Reach] = {}
-        self._same: dict[object, Reach] = {}
-        self._answers: dict[Reach, tuple[int, bool]] = {}
+        self._by_key: dict[object, GangRights] = {}
+        self._same: dict[object, GangRights] = {}
+        self._answers: dict[GangRights, tuple[int, bool]] = {}
         self._lost = cache(lambda run: lost_work(run.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
@@ -104,30 +106,30 @@ class Rights:
             found.setdefault(run.admitted.workload.queue, []).append(run)
         return found
 
-    def reach(self, gang: Gang, charge: Charge) -> Reach:
-        """Whom this gang may evict, by where it is entitled as things are. `charge`: what it asks for."""
+    def of(self, gang: Gang, charge: Charge) -> GangRights:
+        """The rights of this gang, by where it is entitled as things are. `charge`: what it asks for."""
         may, displaced_by = self._state.claimed.entitlements(gang.queue, charge), gang.pending.displaced_by
         key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
-        if key not in self._reaches:
+        if key not in self._by_key:
             rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
-            reach = Reach(rights, frozenset(displaced_by & self._state.running.keys()))
-            self._reaches[key] = self._same.setdefault((rights, reach.spared), reach)
-        return self._reaches[key]
+            owned = GangRights(rights, frozenset(displaced_by & self._state.running.keys()))
+            self._by_key[key] = self._same.setdefault((rights, owned.spared), owned)
+        return self._by_key[key]
 
-    def anybody(self, reach: Reach) -> bool:
+    def anybody(self, owned: GangRights) -> bool:
         """Whether somebody may go as things are."""
-        changes, answer = self._answers.get(reach, (-1, False))
+        changes, answer = self._answers.get(owned, (-1, False))
         if changes != self._state.changes:
-            leaving, spared = self._state.leaving, reach.spared
-            uids = (h.admitted.workload.uid for group, _ in self.permitted(reach) for h in group.runs)
+            leaving, spared = self._state.leaving, owned.spared
+            uids = (h.admitted.workload.uid for group, _ in self.permitted(owned) for h in group.runs)
             answer = any(uid not in leaving and uid not in spared for uid in uids)
-            self._answers[reach] = (self._state.changes, answer)
+            self._answers[owned] = (self._state.changes, answer)
         return answer
 
-    def permitted(self, reach: Reach) -> Iterator[tuple[VictimGroup, EvictionRule]]:
+    def permitted(self, owned: GangRights) -> Iterator[tuple[VictimGroup, EvictionRule]]:
         """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
         remaining = self._state.remaining
-        for right, toward in reach.rights:
+        for right, toward in owned.rights:
             for group in self._reached(right, toward):
                 rule = group.rule(remaining)
                 if rule is not None:
@@ -214,12 +216,12 @@ class Rights:
 def takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
     """What the gang may evict of an account, one after the other, smallest first, by uid."""
     rights, remaining = Rights(state), state.remaining.copy()
-    reach = rights.reach(gang, charge)
-    there = [(group, run) for group, _ in rights.permitted(reach) for run in group.runs]
+    owned = rights.of(gang, charge)
+    there = [(group, run) for group, _ in rights.permitted(owned) for run in group.runs]
     found: dict[str, int] = {}
     for group, run in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
         uid, amount = run.admitted.workload.uid, run.charge.get(account, 0)
-        if uid not in state.leaving and uid not in reach.spared and amount and group.rule(remaining):
+        if uid not in state.leaving and uid not in owned.spared and amount and group.rule(remaining):
             found[uid] = amount
             remaining.add(run.admitted.workload.queue, run.charge, times=-1)
     return found

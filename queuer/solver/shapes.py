@@ -32,19 +32,19 @@ Seniority = tuple[int, float, int, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Shape:
-    """What gangs that are alike share. `like`: one of them, for all that placement depends on. `variants`: flavors at
-    full size, best first; `charges` beside them; `least`: the same at the smallest size. `flavors`: all that its queue
-    allows, usable or not.
+class GangShape:
+    """The part that similar gangs share, so that it is worked out once.
 
-    `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes that
-    entitlement and shares of a queue above both cannot tell apart.
+    `example`: the workload of one of them, for all that placement depends on; `variants`: flavors at full size, best
+    first, with their `charges`; `least`: the same at the smallest size; `flavors`: all that the queue allows, usable or
+    not. `placement_key`: equal for shapes that placement cannot tell apart, in any queue; `quota_key`: equal for shapes
+    that entitlement and shares at a common ancestor cannot tell apart.
     """
 
     number: int
-    form: int
-    kind: int
-    like: Workload
+    placement_key: int
+    quota_key: int
+    example: Workload
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]
     least: tuple[tuple[Variant, Charge], ...]
@@ -53,16 +53,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gang:
-    """A waiting gang in the tournament. `queue`: its leaf. `likeness`: equal for gangs that no turn can tell apart,
-    seniority and expected run time aside.
+    """A waiting gang in the tournament.
+
+    `queue`: its leaf; `turn_key`: equal for gangs that no turn can tell apart, seniority and expected run time aside.
     """
 
     pending: Pending
-    shape: Shape
+    shape: GangShape
     uid: str
     queue: str
     seniority: Seniority
-    likeness: int
+    turn_key: int
 
     @property
     def workload(self) -> Workload:
@@ -78,21 +79,21 @@ class Gang:
         return self.workload.preemptible or claimed.entitled(self.queue, charge, at=self.queue)
 
 
-class Kinds:
-    """Numbers for what gangs have in common, and the shapes that go with them. It only grows."""
+class Shapes:
+    """Numbers every shape that gangs have. It only grows."""
 
     def __init__(self, tree: QueueTree, flavors: tuple[Flavor, ...]) -> None:
         self._tree, self._flavors = tree, flavors
         self._claims = QuotaBook(tree, {}).claims
-        self._shapes: dict[object, Shape] = {}
-        self._forms: dict[object, int] = {}
-        self._kinds: dict[object, int] = {}
-        self._alike: dict[object, int] = {}
+        self._shapes: dict[object, GangShape] = {}
+        self._placement_keys: dict[object, int] = {}
+        self._quota_keys: dict[object, int] = {}
+        self._turn_keys: dict[object, int] = {}
         self._usable: dict[object, tuple[PodSet, str, bool]] = {}
         self.closed = cache(self._find_closed)
 
     def __len__(self) -> int:
-        return len(self._alike)
+        return len(self._turn_keys)
 
     def hold(self, nodes: Nodes, tree: QueueTree, flavors: tuple[Flavor, ...]) -> bool:
         """Whether what was found on other nodes, queues and flavors holds on these."""
@@ -107,10 +108,10 @@ class Kinds:
             return reason
         if faults := tuple(faults_of_workload(workload)):
             return malformed(faults)
-        form = form_of(workload)
-        shape = self._shapes.get((workload.queue, form))
+        terms = placement_terms(workload)
+        shape = self._shapes.get((workload.queue, terms))
         if shape is None:
-            shape = self._shapes[workload.queue, form] = self._new_shape(workload, form, nodes)
+            shape = self._shapes[workload.queue, terms] = self._new_shape(workload, terms, nodes)
         rights = (workload.priority, workload.preemptible, pending.avoid, pending.displaced_by)
         return Gang(
             pending=pending,
@@ -118,10 +119,10 @@ class Kinds:
             uid=workload.uid,
             queue=workload.queue,
             seniority=(-workload.priority, workload.submitted, len(shape.variants), workload.uid),
-            likeness=self._alike.setdefault((shape.number, rights), len(self._alike)),
+            turn_key=self._turn_keys.setdefault((shape.number, rights), len(self._turn_keys)),
         )
 
-    def _new_shape(self, workload: Workload, form: object, nodes: Nodes) -> Shape:
+    def _new_shape(self, workload: Workload, terms: object, nodes: Nodes) -> GangShape:
         counts = {p.name: p.count for p in workload.pod_sets}
         smallest = {p.name: p.least for p in workload.pod_sets}
         choices, named = [], set[str]()
@@ -138,12 +139,12 @@ class Kinds:
         if smallest != counts:
             sized = [replace(v, counts=smallest) for v in variants]
             least = tuple((v, charge_for(workload, v.flavors, smallest)) for v in sized)
-        kind = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
-        return Shape(
+        asks = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
+        return GangShape(
             number=len(self._shapes),
-            form=self._forms.setdefault(form, len(self._forms)),
-            kind=self._kinds.setdefault(kind, len(self._kinds)),
-            like=workload,
+            placement_key=self._placement_keys.setdefault(terms, len(self._placement_keys)),
+            quota_key=self._quota_keys.setdefault(asks, len(self._quota_keys)),
+            example=workload,
             variants=variants,
             charges=charges,
             least=least,
@@ -184,7 +185,7 @@ class Waiting:
     both in the snapshot's order. `by_leaf`: the gangs of a leaf in their order.
     """
 
-    kinds: Kinds
+    shapes: Shapes
     gangs: Mapping[str, Gang]
     aside: Mapping[str, Explanation]
     by_leaf: Mapping[str, tuple[Gang, ...]]
@@ -192,27 +193,27 @@ class Waiting:
     @classmethod
     def of(cls, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """From the snapshot alone."""
-        kinds = Kinds(snapshot.tree, snapshot.flavors)
-        return cls(kinds=kinds, gangs={}, aside={}, by_leaf={}).follow(snapshot, nodes)
+        shapes = Shapes(snapshot.tree, snapshot.flavors)
+        return cls(shapes=shapes, gangs={}, aside={}, by_leaf={}).follow(snapshot, nodes)
 
     @property
     def crowded(self) -> bool:
         """Whether most of what is known is of gangs that are gone."""
-        return len(self.kinds) > 2 * len(self.gangs) + SPARE
+        return len(self.shapes) > 2 * len(self.gangs) + SPARE
 
     def follow(self, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """Those of another snapshot."""
-        if not self.kinds.hold(nodes, snapshot.tree, snapshot.flavors):
+        if not self.shapes.hold(nodes, snapshot.tree, snapshot.flavors):
             return Waiting.of(snapshot, nodes)
         gangs: dict[str, Gang] = {}
         aside: dict[str, Explanation] = {}
         came: list[Gang] = []
-        known, kinds = self.gangs, self.kinds
+        known, shapes = self.gangs, self.shapes
         for pending in snapshot.pending:
             uid = pending.workload.uid
             gang = known.get(uid)
             if gang is None or (gang.pending is not pending and gang.pending != pending):
-                found = kinds.gang(pending, nodes)
+                found = shapes.gang(pending, nodes)
                 if isinstance(found, Explanation):
                     aside[uid] = found
                     continue
@@ -243,13 +244,13 @@ def _usable(nodes: Nodes, pod_set: PodSet, flavor: str) -> bool:
     return bool(nodes.open_to(pod_set, flavor, idle=True).any())
 
 
-def form_of(workload: Workload) -> object:
+def placement_terms(workload: Workload) -> object:
     """What placement depends on."""
     sets = workload.pod_sets
-    return (workload.required, workload.preferred, tuple([_form_of_set(pod_set) for pod_set in sets]))
+    return (workload.required, workload.preferred, tuple([_terms_of_set(pod_set) for pod_set in sets]))
 
 
-def _form_of_set(pod_set: PodSet) -> object:
+def _terms_of_set(pod_set: PodSet) -> object:
     terms = pod_set.terms
     return (
         (pod_set.name, pod_set.count, pod_set.min_count, tuple(sorted(pod_set.requests.items()))),

@@ -7,14 +7,14 @@ bound gang; a bound gang fits the later one.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
 
 from queuer.domain.assignments import Eviction, Reservation
-from queuer.domain.quota import Charge, CountedCharge
+from queuer.domain.quota import Account, Charge, CountedCharge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -172,7 +172,7 @@ class State:
 
     def _start(self, settled: Settled, times: int) -> None:
         self._take(self.settled, settled, times, first=True)
-        owned = self.landing.choices(settled.gang.shape.like, settled.variant.flavors, settled.spreads)
+        owned = self.landing.choices(settled.gang.shape.example, settled.variant.flavors, settled.spreads)
         self.landing.add(settled.gang.uid, settled.hosts, owned, times)
 
     def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
@@ -229,7 +229,7 @@ class State:
 
     def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
         """What a placement takes, by node number (vectors of R)."""
-        return rows_of(self.nodes, settled.gang.shape.like, settled.spreads)
+        return rows_of(self.nodes, settled.gang.shape.example, settled.spreads)
 
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""
@@ -334,6 +334,22 @@ class State:
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""
         return (self.used_now, self.used_later) if self.forked else (self.used_now,)
+
+    def rooms(self, queue: str, account: Account) -> dict[str, int]:
+        """What limits on the path leave a gang that starts now, by queue; a queue without a limit is absent."""
+        found: dict[str, int] = {}
+        for usage in self.usages():
+            for path, room in usage.rooms(queue, account):
+                found[path] = min(room, found.get(path, room))
+        return found
+
+    def free_in(self, flavor: str, resources: Iterable[str]) -> dict[str, int]:
+        """What is free on the nodes of a flavor that are ready and not cordoned."""
+        nodes, at = self.nodes, np.flatnonzero(self.nodes.in_flavor[flavor]).tolist()
+        there = [(i, self.snapshot.nodes[i].node) for i in at]
+        usable = [i for i, node in there if node.ready and not node.unschedulable]
+        free = np.minimum(self.free_now[usable], self.free_later[usable]).clip(min=0).sum(axis=0)
+        return {resource: int(free[nodes.column[resource]]) for resource in resources}
 
 
 def _move(reserved: Reserved, rows: Rows, times: int) -> None:

@@ -46,7 +46,7 @@ class Turns:
 
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
-        key = self._key(gang) if self._state.reserved else gang.likeness
+        key = self._key(gang) if self._state.reserved else gang.turn_key
         known = self._dead.get(key)
         if known is None:
             known = self._hopeless(gang)
@@ -82,7 +82,7 @@ class Turns:
         if gang.uid in state.reserved:
             return gang.uid
         there = len(state.reserved)
-        return (gang.likeness, there, state.outlived(gang.workload)) if there else gang.likeness
+        return (gang.turn_key, there, state.outlived(gang.workload)) if there else gang.turn_key
 
     # Without eviction
 
@@ -135,8 +135,8 @@ class Turns:
         if blocked is not None:
             return blocked
         respected = state.respected(gang, charge)
-        form = self._placement_key(gang, variant, respected)
-        spreads = self._spreads(gang, variant, respected) if form not in self._nowhere else None
+        key = self._placement_key(gang, variant, respected)
+        spreads = self._spreads(gang, variant, respected) if key not in self._nowhere else None
         if spreads is not None:
             return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge)
@@ -144,16 +144,16 @@ class Turns:
         if spreads is not None:
             landed = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
             return refusal._replace(block=Block.LANDING, owners=owners, landed=landed)
-        self._nowhere[form] = ()
+        self._nowhere[key] = ()
         alone = self._placement_key(gang, variant, ())
         if respected and alone not in self._nowhere and self._spreads(gang, variant, ()) is not None:
             return refusal._replace(block=Block.RESERVED, owners=respected)
-        self._nowhere[form] = self._holders(gang, variant, respected)
-        return refusal._replace(owners=self._nowhere[form])
+        self._nowhere[key] = self._holders(gang, variant, respected)
+        return refusal._replace(owners=self._nowhere[key])
 
     def _spreads(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
-        landing, workload = self._state.landing, gang.shape.like
+        landing, workload = self._state.landing, gang.shape.example
         room, closed = self._state.room(respected), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
@@ -168,7 +168,7 @@ class Turns:
         self, gang: Gang, variant: Variant, respected: tuple[str, ...]
     ) -> tuple[Spreads | None, tuple[str, ...]]:
         """Where the gang fits once all pods have landed, and whose pods these are."""
-        landing, workload = self._state.landing, gang.shape.like
+        landing, workload = self._state.landing, gang.shape.example
         if not landing.here.any():
             return None, ()
         room, closed = self._state.room(respected, View.LANDED), self._state.closed(gang)
@@ -186,19 +186,19 @@ class Turns:
         if not landing.held.any():
             return ()
         room = self._state.room(respected, View.UNHELD)
-        spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
+        spreads = place(room, gang.shape.example, self._parts(gang, variant), closed=self._state.closed(gang))
         return tuple(landing.holders(sorted(chain.from_iterable(spreads.values())))) if spreads else ()
 
     def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
-        key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
+        key = (gang.shape.placement_key, tuple(variant.counts.values()), tuple(variant.flavors.values()))
         if key not in self._known_parts:
-            self._known_parts[key] = parts_of(self._state.nodes, gang.shape.like, variant)
+            self._known_parts[key] = parts_of(self._state.nodes, gang.shape.example, variant)
         return self._known_parts[key]
 
     def _placement_key(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> object:
         """Equal for gangs that placement cannot tell apart, whatever their queues."""
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
-        return (gang.shape.form, counts, flavors, gang.pending.avoid, respected)
+        return (gang.shape.placement_key, counts, flavors, gang.pending.avoid, respected)
 
     def _quota(self, gang: Gang, variant: Variant, charge: Charge) -> Refusal | None:
         """The limit in its way, or that it may not borrow."""

@@ -46,7 +46,7 @@ class Victims:
 
     def anybody(self, gang: Gang) -> bool:
         """Whether the gang may evict somebody as things are."""
-        return any(self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least)
+        return any(self._rights.anybody(self._rights.of(gang, charge)) for _, charge in gang.shape.least)
 
     def bound(
         self, gang: Gang, variant: Variant, charge: Charge, parts: Sequence[Part] | None
@@ -57,10 +57,10 @@ class Victims:
         state = self._state
         if not parts or not gang.may_take(charge, state.claimed):
             return None
-        reach, respected = self._rights.reach(gang, charge), state.respected(gang, charge)
+        owned, respected = self._rights.of(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
-        key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, respected)
-        if key in self._hopeless or not self._rights.anybody(reach):
+        key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, owned, respected)
+        if key in self._hopeless or not self._rights.anybody(owned):
             return None
         room = state.room(respected, View.LATER)
         spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))

@@ -10,7 +10,7 @@ from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Pending, Snapshot
-from queuer.solver.rights import Reach, Rights
+from queuer.solver.rights import GangRights, Rights
 from queuer.solver.state import State
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 
@@ -29,19 +29,19 @@ def world(queues: list[Queue], *work: Admitted, waiting: Workload | Pending = MI
     return snapshot([node("n", gpu=64)], [queue("root"), *queues], admitted=work, pending=[waiting])
 
 
-def reaches(state: State, uid: str = "mine") -> tuple[Rights, Reach]:
+def reaches(state: State, uid: str = "mine") -> tuple[Rights, GangRights]:
     """The rights of this state, and how far they reach for a waiting gang."""
     rights, waiting = Rights(state), state.arrays.waiting.gangs[uid]
-    return rights, rights.reach(waiting, waiting.shape.charges[0])
+    return rights, rights.of(waiting, waiting.shape.charges[0])
 
 
 def permitted(snap: Snapshot) -> dict[str, EvictionRule]:
     """Whom `mine` may evict as things are, and by which rule."""
     state = state_of(snap)
-    rights, reach = reaches(state)
-    pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(reach) for hold in p.runs]
-    found = {uid: rule for uid, rule in pairs if uid not in reach.spared}
-    assert rights.anybody(reach) == bool(found)
+    rights, owned = reaches(state)
+    pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(owned) for hold in p.runs]
+    found = {uid: rule for uid, rule in pairs if uid not in owned.spared}
+    assert rights.anybody(owned) == bool(found)
     return found
 
 
@@ -144,13 +144,13 @@ def test_never_the_one_for_whose_sake_it_was_evicted() -> None:
 def test_who_leaves_frees_the_line_for_nobody_else() -> None:
     """Once one of the two has gone, the other's queue is inside its guarantee."""
     state = state_of(world(shares(8, 6), busy("b1", "root.b", 4), busy("b2", "root.b", 4)))
-    rights, reach = reaches(state)
+    rights, owned = reaches(state)
     mark = state.mark
-    assert rights.anybody(reach)
+    assert rights.anybody(owned)
     state.leave("b1")
-    assert not rights.anybody(reach)
+    assert not rights.anybody(owned)
     state.undo(mark)
-    assert rights.anybody(reach)
+    assert rights.anybody(owned)
 
 
 def test_equal_permissions_are_one_reach() -> None:
@@ -159,7 +159,7 @@ def test_equal_permissions_are_one_reach() -> None:
     work = [busy("low", "root.a", 4)]
     state = state_of(snapshot([node("n")], [queue("root"), queue("root.a")], admitted=work, pending=waiting))
     rights, gangs = Rights(state), state.arrays.waiting.gangs.values()
-    first, second, third = (rights.reach(waits, waits.shape.charges[0]) for waits in gangs)
+    first, second, third = (rights.of(waits, waits.shape.charges[0]) for waits in gangs)
     assert first is second
     assert first is not third
 
@@ -175,10 +175,10 @@ def test_what_was_taken_back_is_no_answer_for_what_comes_instead() -> None:
     state = state_of(
         world([queue("root.a")], busy("low", "root.a", 4), busy("firm", "root.a", 4, priority=10))
     )
-    rights, reach = reaches(state)
+    rights, owned = reaches(state)
     mark = state.mark
     state.leave("firm")
-    assert rights.anybody(reach)
+    assert rights.anybody(owned)
     state.undo(mark)
     state.leave("low")
-    assert not rights.anybody(reach)
+    assert not rights.anybody(owned)

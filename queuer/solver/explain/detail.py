@@ -124,23 +124,20 @@ class _Asked:
         flavors = dict.fromkeys(f for variant, _ in self._gang.shape.least for f in variant.flavors.values())
         asked = {r for p in self._gang.workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
         return [
-            {"flavor": flavor, "free": self._free(flavor, asked), "headroom": self._headroom(flavor, asked)}
+            {
+                "flavor": flavor,
+                "free": format_resources(self._state.free_in(flavor, asked)),
+                "headroom": self._headroom(flavor, asked),
+            }
             for flavor in list(flavors)[:FLAVORS]
         ]
 
-    def _free(self, flavor: str, resources: Iterable[str]) -> dict[str, str]:
-        nodes, state = self._state.nodes, self._state
-        there = [(i, nodes.snapshot.nodes[i].node) for i in nodes.in_flavor[flavor].nonzero()[0]]
-        usable = [i for i, node in there if node.ready and not node.unschedulable]
-        free = np.minimum(state.free_now[usable], state.free_later[usable]).clip(min=0).sum(axis=0)
-        return format_resources({r: int(free[nodes.column[r]]) for r in resources})
-
     def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, Any]]:
         """What a workload of the queue may still ask for; what no row limits is left out."""
-        queue, usages = self._gang.queue, self._state.usages()
+        queue = self._gang.queue
         rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
-        for resource, usage, of in product(resources, usages, (flavor, None)):
-            for path, room in usage.rooms(queue, (of, resource)):
+        for resource, of in product(resources, (flavor, None)):
+            for path, room in self._state.rooms(queue, (of, resource)).items():
                 rooms[path][resource] = min(room, rooms[path].get(resource, room))
         return [{"queue": path, "room": format_resources(there)} for path, there in rooms.items() if there]
 
@@ -253,7 +250,7 @@ class _Holders:
         if not any(entitled) or not claims:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
-        free = min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account))
+        free = min(state.rooms(gang.queue, account).values())
         if free >= charge[account]:
             return None
         lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}

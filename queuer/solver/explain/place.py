@@ -63,14 +63,14 @@ class Places:
         """What is lacking on these flavors; what not even an idle cluster has comes first. None: nothing, as things
         are.
         """
-        key = (gang.shape.form, gang.pending.avoid, *variant.flavors.values())
+        key = (gang.shape.placement_key, gang.pending.avoid, *variant.flavors.values())
         if key not in self._lacks:
             self._lacks[key] = self.never(gang, variant) or self._now(gang, variant)
         return self._lacks[key]
 
     def never(self, gang: Gang, variant: Variant) -> Reason | None:
         """What not even an idle cluster has."""
-        key = (gang.shape.form, *variant.flavors.values())
+        key = (gang.shape.placement_key, *variant.flavors.values())
         if key not in self._nevers:
             self._nevers[key] = self._no_level(gang.workload) or self._idle(gang, variant)
         return self._nevers[key]

@@ -39,10 +39,10 @@ def first_contested(
         assert refusal.variant is not None
         assert refusal.charge is not None
         respected = state.respected(gang, refusal.charge)
-        form = (gang.shape.form, gang.pending.avoid, respected, *refusal.variant.flavors.values())
+        key = (gang.shape.placement_key, gang.pending.avoid, respected, *refusal.variant.flavors.values())
         asked = Contested(gang, refusal.variant, refusal.charge)
-        if form in hopeless or excluded(state, asked, free):
-            hopeless.add(form)
+        if key in hopeless or excluded(state, asked, free):
+            hopeless.add(key)
         else:
             found.append(asked)
         if len(found) == CONTESTED:

@@ -85,7 +85,7 @@ def _fill(state: State, model: Model, values: Sequence[int], members: Sequence[_
         for leaf, some in _leaves(model, left, member.column.spot, kind, -fewer):
             part = Part(
                 name=name,
-                kin=name,
+                landing_key=name,
                 count=some,
                 need=need,
                 row=row,

@@ -125,7 +125,7 @@ class Question:
     def form(self, gang: Gang, variant: Variant, closed: Mask | None) -> Form | None:
         """What the gang asks for on nodes that are not closed, preferred levels aside; None = counts do not say it."""
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
-        key = (gang.shape.form, counts, flavors, b"" if closed is None else closed.tobytes())
+        key = (gang.shape.placement_key, counts, flavors, b"" if closed is None else closed.tobytes())
         if key not in self._forms:
             self._forms[key] = self._new_form(gang, variant, closed)
         return self._forms[key]

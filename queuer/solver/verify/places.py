@@ -81,9 +81,9 @@ def check_landing(case: Case) -> Iterator[Violation]:
     """A pod set with a choice shares its hosts with no other gang; sets of one gang find room beside each other."""
     for uid, groups in case.coming.items():
         for group in groups if len(groups) > 1 and uid in case.started else ():
-            kin = [o for o in groups if alike(group.pod_set, group.hosts, o.pod_set, o.hosts)]
-            count = sum(o.count for o in kin)
-            if (found := _beside(case, group, [o for o in groups if o not in kin])) < count:
+            same = [o for o in groups if alike(group.pod_set, group.hosts, o.pod_set, o.hosts)]
+            count = sum(o.count for o in same)
+            if (found := _beside(case, group, [o for o in groups if o not in same])) < count:
                 text = (
                     f"{group.pod_set.name} may find only {found} of {count} places beside its gang's others"
                 )
