@@ -239,10 +239,10 @@ class Simulation:
             return False
         snapshot = self.snapshot()
         self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
-        given = {"now": self.time, "seed": self._seed, "budget": self._budget}
-        plan = self._decide(snapshot, **given, arrays=self._arrays)
+        now, seed, budget = self.time, self._seed, self._budget
+        plan = self._decide(snapshot, now=now, seed=seed, budget=budget, arrays=self._arrays)
         if self._record is not None:
-            self._record(StoredCycle(snapshot=snapshot, plan=plan, **given))
+            self._record(StoredCycle(snapshot=snapshot, now=now, seed=seed, budget=budget, plan=plan))
         self.cycles += 1
         self.plan = plan
         bound = {bond.uid for bond in world.bonds}
