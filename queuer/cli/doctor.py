@@ -1,32 +1,158 @@
-"""`queuer doctor`: what is wrong with an installation, and how to mend it.
+"""`queuer doctor`: finds what is wrong with an installation, and says how to mend it.
 
-Unlike other verbs it does not rely on REST alone: where the API is down, that is what is to be found out. So it asks
-the API, the cluster and the database each for itself, with what rights the caller has. It only reads. What it may
-not look at is `unknown`, never `ok`.
+Other verbs rely on REST alone. The doctor asks the API, the cluster and the database each for itself, with the caller's
+rights, because the API may be the part that is down. It only reads. A part that it may not look at is `unknown`, never
+`ok`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from queuer.cli import checks
-from queuer.cli.client import Client, Exit
+from queuer import __version__
+from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.output import Column, Printer, View, printed, say, styled
-from queuer.domain.finding import RIGHTS, Finding, Health, unknown
+from queuer.cli.token import CREATE, LOOPBACK
+from queuer.domain.document import parse
+from queuer.domain.errors import InvalidInput, QueuerError
+from queuer.local import cluster_checks as cluster
+from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
 
-if TYPE_CHECKING:
-    from queuer.domain.document import TreeDocument
+MOST_SKEW = 5.0
+"""Seconds between two clocks. Dates of HTTP have no fraction; a controller is called stale after 30."""
 
-_SERVER = "pip install 'queuer[server]'"
+
+@dataclass(slots=True, kw_only=True)
+class Installation(Site):
+    """A site with its API and database. `meta` is None until the API has answered."""
+
+    client: Client
+    database_url: str = ""
+    meta: Mapping[str, Any] | None = None
+
+
+def api(site: Installation) -> Iterator[Finding]:
+    """Whether the API answers, and is of this version. Opens `meta` and `tree`."""
+    try:
+        site.meta = site.client.get("/meta")
+    except CommandFailed as error:
+        yield wrong(error.message, error.hint)
+        return
+    site.compare_clock("the API", site.client.server_time)
+    # A tree of a newer version, or one that the caller may not read, leaves unknown what is compared with it.
+    with suppress(CommandFailed, InvalidInput):
+        site.tree = parse(site.client.get("/queue-tree"))
+    url, there = site.client.url, site.meta["version"]
+    if there == __version__:
+        yield ok(f"{url} answers, version {__version__}")
+    else:
+        fix = f"pip install 'queuer=={there}', or upgrade the server"
+        yield odd(f"{url} is of version {there}, this is {__version__}", fix)
+
+
+def identity(site: Installation) -> Iterator[Finding]:
+    """Whether callers have to log in."""
+    url, fix = site.client.url, "unset QUEUER_AUTH where `queuer serve api` runs"
+    if ways := (site.meta or {})["authentication"]:
+        yield ok(f"one logs in with {', '.join(ways)}")
+    elif urlsplit(url).hostname in LOOPBACK:
+        yield odd("nobody logs in; whoever can use this machine may change everything", fix)
+    else:
+        yield wrong(f"nobody logs in: whoever reaches {url} may change everything", fix)
+
+
+def controller(site: Installation) -> Iterator[Finding]:
+    """Whether a controller decides."""
+    if site.meta is None:
+        raise Unseen("only the API says how it is", "mend the API first")
+    try:
+        said = site.client.get("/overview")["controller"]
+    except CommandFailed as error:
+        fix = CREATE if error.exit_code is Exit.FORBIDDEN else error.hint
+        raise Unseen(f"the API does not say how it is: {error.message}", fix) from error
+    if said["state"] in ("leading", "idle"):
+        yield ok(said["text"])
+    elif said["state"] == "away":
+        fix = "start the API server of Kubernetes, or mend the way to it: kubectl get --raw /readyz"
+        yield wrong(said["text"], fix)
+    else:
+        fix = "start `queuer serve controller`, or look into its log; here: queuer local up"
+        yield wrong(said["text"], fix)
+
+
+def database(site: Installation) -> Iterator[Finding]:
+    """Whether the database answers, at the schema of this version."""
+    if not (url := site.database_url):
+        fix = "--database-url, or QUEUER_DATABASE_URL, as the servers have it"
+        raise Unseen("no database was named", fix)
+    try:
+        from queuer.store import migrate
+
+        migrate.check(url)
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+    except QueuerError as error:
+        yield wrong(error.message or str(error), error.hint or "queuer db check")
+    else:
+        site.compare_clock("the database", lambda: migrate.server_time(url))
+        yield ok(f"it answers, at schema {migrate.head()}")
+
+
+def clocks(site: Installation) -> Iterator[Finding]:
+    """Whether the clocks that could be read agree with each other and with this machine's."""
+    if not (offsets := site.offsets):
+        raise Unseen("no other clock could be read", "mend what does not answer first")
+    first, last = (pick(offsets, key=offsets.__getitem__) for pick in (min, max))
+    off = max(offsets, key=lambda name: abs(offsets[name]))
+    if (skew := offsets[last] - offsets[first]) > MOST_SKEW:
+        text = f"the clock of {last} is {skew:.0f} s ahead of that of {first}"
+        yield wrong(text, "run NTP (chrony, systemd-timesyncd) on both machines")
+    elif (skew := abs(offsets[off])) > MOST_SKEW:
+        text = f"the clock of {off} differs from this machine's by {skew:.0f} s"
+        yield odd(text, "run NTP here: ages that are shown would be wrong")
+    else:
+        yield ok(f"{', '.join(sorted(offsets))} and this machine agree within {MOST_SKEW:.0f} s")
+
+
+def programs(_: Installation) -> Iterator[Finding]:
+    """Whether `kubectl queuer` works on this machine."""
+    if shutil.which("kubectl") is None:
+        yield odd("kubectl is not on PATH", "install kubectl, or add its directory to PATH")
+    elif shutil.which("kubectl-queuer") is None:
+        text = "kubectl-queuer is not on PATH: `kubectl queuer` does not work"
+        yield odd(text, "add the directory of the program queuer to PATH")
+    else:
+        yield ok("kubectl and kubectl-queuer are on PATH")
+
+
+CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] = (
+    ("api", "", api),
+    ("identity", "meta", identity),
+    ("controller", "", controller),
+    ("database", "", database),
+    ("kubernetes", "", cluster.kubernetes),
+    ("definitions", "cluster", cluster.installed("crds")),
+    ("policies", "cluster", cluster.installed("deploy/policies")),
+    ("roles", "cluster", cluster.installed("deploy/namespace.yaml", "deploy/rbac.yaml")),
+    ("rights", "cluster", cluster.rights),
+    ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
+    ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
+    ("namespaces", "cluster", cluster.fitting("namespaces", cluster.namespaces)),
+    ("clocks", "", clocks),
+    ("kubectl", "", programs),
+)
+"""All checks in order, each with its name and the part of the `Site` that it needs. A part that an earlier check could
+not open has that check's finding; the checks that need it are left out."""
 
 
 @printed
@@ -45,60 +171,33 @@ def doctor(
 
     Exit 1 when something is wrong; else 4 when there was something that you may not look at.
     """
-    with Client.from_env(quiet=True) as client:
-        findings = list(_examine(client, _kubeconfig(kubeconfig), database_url or ""))
+    usual = Path("~/.kube/config").expanduser()
+    file = Path(kubeconfig) if kubeconfig else usual if usual.exists() else None
+    with (
+        Client.from_env(quiet=True) as client,
+        Installation(client=client, database_url=database_url or "", kubeconfig=file) as site,
+    ):
+        found = list(examine(site))
     if out.for_people:
-        _print(findings, out)
+        _print(found, out)
     else:
-        answer = {"findings": [asdict(finding) for finding in findings]}
-        out.listing(answer, _VIEW)
-    if any(finding.health is Health.WRONG for finding in findings):
+        out.listing({"findings": [{"check": name, **asdict(finding)} for name, finding in found]}, _VIEW)
+    if any(finding.health is Health.WRONG for _, finding in found):
         raise typer.Exit(Exit.FAILURE)
-    if any(finding.fix == RIGHTS for finding in findings):
+    if any(finding.fix == RIGHTS for _, finding in found):
         raise typer.Exit(Exit.FORBIDDEN)
 
 
-def _kubeconfig(given: str | None) -> Path | None:
-    usual = Path("~/.kube/config").expanduser()
-    return Path(given) if given else usual if usual.exists() else None
-
-
-def _examine(client: Client, kubeconfig: Path | None, database_url: str) -> Iterator[Finding]:
-    api, offsets = checks.Api(client), dict[str, float]()
-    yield from api.findings()
-    if api.reachable and (there := checks.ahead(client.server_time)) is not None:
-        offsets["the API"] = there
-    yield _database(database_url, offsets)
-    yield from _cluster(kubeconfig, api.tree, offsets)
-    yield checks.clocks(offsets)
-    yield from checks.programs()
-
-
-def _database(url: str, offsets: dict[str, float]) -> Finding:
-    if not url:
-        fix = "--database-url, or QUEUER_DATABASE_URL, as the servers have it"
-        return unknown("database", "no database was named", fix)
-    try:
-        from queuer.store import doctor as store
-    except ModuleNotFoundError as error:
-        return unknown("database", f"the package {error.name} is not installed here", _SERVER)
-    found = store.database(url)
-    if found.health is Health.OK and (there := checks.ahead(lambda: store.server_time(url))) is not None:
-        offsets["the database"] = there
-    return found
-
-
-def _cluster(
-    kubeconfig: Path | None, tree: TreeDocument | None, offsets: dict[str, float]
-) -> Sequence[Finding]:
-    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
-        fix = "--kubeconfig, or KUBECONFIG"
-        return [unknown("kubernetes", "no cluster was named, so nothing inside it was looked at", fix)]
-    try:
-        from queuer.local.doctor import examine
-    except ModuleNotFoundError as error:
-        return [unknown("kubernetes", f"the package {error.name} is not installed here", _SERVER)]
-    return asyncio.run(examine(kubeconfig, tree, offsets))
+def examine(site: Installation) -> Iterator[tuple[str, Finding]]:
+    """The findings of all checks, each with the name of its check."""
+    for name, needs, check in CHECKS:
+        if needs and getattr(site, needs) is None:
+            continue
+        try:
+            for finding in check(site):
+                yield name, finding
+        except Unseen as reason:
+            yield name, unknown(*reason.args)
 
 
 _VIEW = View(
@@ -109,24 +208,19 @@ _VIEW = View(
 _STYLES = {Health.WRONG: "bold red", Health.WARNING: "yellow", Health.UNKNOWN: "cyan", Health.OK: "green"}
 
 
-def _grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """What the caller may not look at as one, at the end."""
-    barred = Counter(finding.check for finding in findings if finding.fix == RIGHTS)
-    seen = [finding for finding in findings if finding.fix != RIGHTS]
+def _print(found: Sequence[tuple[str, Finding]], out: Printer) -> None:
+    """A line a finding, and one at the end for all checks that the caller may not make."""
+    barred = Counter(name for name, finding in found if finding.fix == RIGHTS)
+    shown = [(name, finding) for name, finding in found if finding.fix != RIGHTS]
     if barred:
         names = ", ".join(f"{check} ({count})" if count > 1 else check for check, count in barred.items())
-        seen.append(
-            unknown("rights", f"{barred.total()} checks need rights that you do not have: {names}", RIGHTS)
-        )
-    return seen
-
-
-def _print(findings: Sequence[Finding], out: Printer) -> None:
-    for finding in _grouped(findings):
-        line = styled(f"{finding.health:<8} {finding.check:<12} {finding.text}")
+        text = f"{barred.total()} checks need rights that you do not have: {names}"
+        shown.append(("rights", unknown(text, RIGHTS)))
+    for name, finding in shown:
+        line = styled(f"{finding.health:<8} {name:<12} {finding.text}")
         line.stylize(_STYLES[finding.health], 0, len(finding.health))
         out.line(line)
         if finding.fix:
             out.line(styled(f"{'':<8} {'':<12} fix: {finding.fix}"))
-    counts = Counter(finding.health for finding in findings)
+    counts = Counter(finding.health for _, finding in found)
     say(", ".join(f"{counts[health]} {health}" for health in Health if counts[health]))

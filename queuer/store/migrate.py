@@ -13,7 +13,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, exc
+from sqlalchemy import create_engine, exc, text
 from sqlalchemy.engine import Connection, Engine
 
 import queuer
@@ -61,6 +61,16 @@ def current(url: str) -> str | None:
             return MigrationContext.configure(connection).get_current_revision()
     except exc.OperationalError as error:
         raise _unreachable(error) from error
+    finally:
+        engine.dispose()
+
+
+def server_time(url: str) -> float:
+    """The database's clock, epoch seconds. Call it where `check` finds nothing wrong."""
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
     finally:
         engine.dispose()
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from queuer.domain.finding import Health
-from queuer.store import doctor, migrate
+from queuer.cli.client import Client
+from queuer.cli.doctor import Installation, database
+from queuer.local.site import Finding, Health
+from queuer.store import migrate
+
+
+def examined(url: str) -> tuple[Installation, Finding]:
+    site = Installation(client=Client("http://127.0.0.1:1"), database_url=url)
+    (found,) = database(site)
+    return site, found
 
 
 def test_a_database_of_this_schema_is_well_and_tells_its_time(database_url: str) -> None:
-    found = doctor.database(database_url)
+    site, found = examined(database_url)
     assert (found.health, migrate.head() in found.text) == (Health.OK, True)
-    assert abs(doctor.server_time(database_url) - time.time()) < 60
+    assert abs(site.offsets["the database"]) < 60
 
 
 def test_a_database_of_another_schema_names_the_verb_that_mends_it(database_url: str) -> None:
     migrate.downgrade(database_url, "-1")
-    found = doctor.database(database_url)
+    _, found = examined(database_url)
     assert (found.health, found.fix) == (Health.WRONG, "run `queuer db upgrade`")
 
 
@@ -30,5 +36,5 @@ def test_a_database_of_another_schema_names_the_verb_that_mends_it(database_url:
     ],
 )
 def test_a_database_that_cannot_be_asked_is_wrong(url: str, fix: str) -> None:
-    found = doctor.database(url)
+    _, found = examined(url)
     assert (found.health, fix in f"{found.text} {found.fix}") == (Health.WRONG, True), found

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
 import pytest
 
 from queuer import __version__
-from queuer.cli import checks, main
+from queuer.cli import doctor, main
 from queuer.cli.client import Client, Exit
-from queuer.domain.finding import Finding, Health, barred, unknown, wrong
-from queuer.domain.nodes import HOSTNAME, Flavor
-from queuer.kube.doctor.installed import differs, shipped
-from queuer.kube.doctor.rights import needed
-from queuer.kube.doctor.surroundings import MANAGED, flavors, levels, namespaces
-from queuer.kube.objects import Meta
-from queuer.local.resources import manifests
+from queuer.domain.document import TreeDocument
+from queuer.domain.nodes import HOSTNAME, Flavor, Topology
+from queuer.domain.queue import Queue
+from queuer.local.cluster_checks import MANAGED, differs, flavors, levels, namespaces, needed, shipped
+from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
 RACK = "topology.kubernetes.io/rack"
 WELL, ODD, WRONG = Health.OK, Health.WARNING, Health.WRONG
@@ -25,6 +24,22 @@ WELL, ODD, WRONG = Health.OK, Health.WARNING, Health.WRONG
 
 def healths(findings: Any) -> list[Health]:
     return [finding.health for finding in findings]
+
+
+def site(answers: Mapping[str, Any] | None = None, *, url: str = "https://queuer.test", **parts: Any) -> Any:
+    """A site whose API gives these answers by path; it refuses the caller everything else."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path.removeprefix("/api/v1")
+        if path in (answers or {}):
+            return httpx2.Response(200, json=(answers or {})[path])
+        return httpx2.Response(401, json={"detail": "no token", "errors": []})
+
+    return doctor.Installation(client=Client(url, transport=httpx2.MockTransport(answer)), **parts)
+
+
+def tree(*queues: Queue, **parts: Any) -> TreeDocument:
+    return TreeDocument(queues=queues, **parts)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +51,7 @@ def healths(findings: Any) -> list[Health]:
     ],
 )
 def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: str, health: Health) -> None:
-    assert checks.identity({"authentication": ways}, url).health is health
+    assert healths(doctor.identity(site(url=url, meta={"authentication": ways}))) == [health]
 
 
 @pytest.mark.parametrize(
@@ -44,40 +59,42 @@ def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: s
     [("leading", WELL), ("idle", WELL), ("away", WRONG), ("stale", WRONG), ("never", WRONG)],
 )
 def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health) -> None:
-    found = checks.controller({"state": state, "text": "said"})
+    overview = {"controller": {"state": state, "text": "said", "at": None}}
+    (found,) = doctor.controller(site({"/overview": overview}, meta={}))
     assert (found.health, found.text) == (health, "said")
 
 
 def test_a_server_of_another_version_is_told() -> None:
-    assert checks.version({"version": __version__}, "u").health is WELL
-    found = checks.version({"version": "0.0.1"}, "u")
+    assert healths(doctor.api(site({"/meta": {"version": __version__}}))) == [WELL]
+    (found,) = doctor.api(site({"/meta": {"version": "0.0.1"}}))
     assert (found.health, "queuer==0.0.1" in found.fix) == (ODD, True)
 
 
 @pytest.mark.parametrize(
     ("there", "health"), [((), ODD), (("kubectl",), ODD), (("kubectl", "kubectl-queuer"), WELL)]
 )
-def test_programs_are_looked_for_on_the_path(there: tuple[str, ...], health: Health) -> None:
-    found = list(checks.programs(lambda name: name if name in there else None))
-    assert healths(found) == [health]
+def test_programs_are_looked_for_on_the_path(
+    there: tuple[str, ...], health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name if name in there else None)
+    assert healths(doctor.programs(site())) == [health]
 
 
 @pytest.mark.parametrize(
     ("offsets", "health", "said"),
     [
-        ({}, Health.UNKNOWN, "no other clock"),
         ({"the API": 0.4, "the cluster": -0.6}, WELL, "agree"),
         ({"the API": 0.0, "the cluster": -40.0}, WRONG, "the API is 40 s ahead of that of the cluster"),
         ({"the API": 40.0, "the cluster": 40.2}, ODD, "this machine's by 40 s"),
     ],
 )
 def test_clocks_are_compared_with_each_other(offsets: dict[str, float], health: Health, said: str) -> None:
-    found = checks.clocks(offsets)
+    (found,) = doctor.clocks(site(offsets=offsets))
     assert (found.health, said in found.text) == (health, True), found
 
 
 def _guard() -> Any:
-    objects = shipped(manifests("deploy/policies"))
+    objects = shipped("deploy/policies")
     return copy.deepcopy(
         next(o.document for o in objects if o.name == "ValidatingAdmissionPolicy queuer-guard")
     )
@@ -109,7 +126,7 @@ def test_a_policy_that_guards_less_is_not_as_shipped(act: str) -> None:
 
 
 def test_rights_are_those_of_the_shipped_roles() -> None:
-    found = list(needed(shipped(manifests("deploy/rbac.yaml"))))
+    found = list(needed(shipped("deploy/rbac.yaml")))
     names = {(each.account, each.name) for each in found}
     assert ("queuer-controller", "patch jobs.batch") in names
     assert ("queuer-controller", "patch queues.queuer.dev/status") in names
@@ -117,25 +134,21 @@ def test_rights_are_those_of_the_shipped_roles() -> None:
     assert {each.namespace for each in found} == {"queuer-system"}
 
 
-def _nodes(**labels: dict[str, str]) -> list[Meta]:
-    return [Meta(name=name, labels=found) for name, found in labels.items()]
-
-
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])
 def test_a_level_that_no_node_has_is_a_fault(labelled: tuple[str, ...], health: Health) -> None:
-    nodes = _nodes(**{name: {RACK: "r1"} if name in labelled else {} for name in ("a", "b")})
-    assert healths(levels(nodes, [RACK, HOSTNAME])) == [health]
+    nodes = {name: {RACK: "r1"} if name in labelled else {} for name in ("a", "b")}
+    assert healths(levels(nodes, tree(topology=Topology(keys=(RACK, HOSTNAME))))) == [health]
 
 
 def test_nodes_without_flavor_and_flavors_without_nodes_are_told() -> None:
     h100, a100 = (Flavor(name=name, node_labels={"gpu": name}) for name in ("h100", "a100"))
-    nodes = _nodes(a={"gpu": "h100"}, b={})
-    found = list(flavors(nodes, [h100, a100]))
+    nodes: dict[str, dict[str, str]] = {"a": {"gpu": "h100"}, "b": {}}
+    found = list(flavors(nodes, tree(flavors=(h100, a100))))
     assert healths(found) == [ODD, ODD]
     assert "1 of 2 nodes belong to no flavor: b" in found[0].text
     assert "no node belongs to flavor a100, which asks for gpu=a100" in found[1].text
-    assert healths(flavors(nodes, [])) == [WELL]
-    assert healths(flavors(nodes[:1], [h100])) == [WELL]
+    assert healths(flavors(nodes, tree())) == [WELL]
+    assert healths(flavors({"a": nodes["a"]}, tree(flavors=(h100,)))) == [WELL]
 
 
 @pytest.mark.parametrize(
@@ -149,50 +162,57 @@ def test_nodes_without_flavor_and_flavors_without_nodes_are_told() -> None:
     ],
 )
 def test_opting_in_is_spelled_right(label: str, value: str, health: Health, said: str) -> None:
-    (found,) = namespaces([Meta(name="team-a", labels={label: value})], {"team-a"})
+    queue = Queue(path="root", namespaces=("team-a",))
+    (found,) = namespaces({"team-a": {label: value}}, tree(queue))
     assert (found.health, said in found.fix) == (health, True), found
 
 
 def test_a_managed_namespace_without_a_queue_is_told_where_queues_are_known() -> None:
-    spaces = [Meta(name="team-a", labels={MANAGED: "required"})]
-    (found,) = namespaces(spaces, set())
+    spaces = {"team-a": {MANAGED: "required"}}
+    (found,) = namespaces(spaces, tree())
     assert (found.health, "no queue names it" in found.text) == (ODD, True)
     assert healths(namespaces(spaces, None)) == [WELL]
 
 
+def seen(site: Any) -> dict[str, Finding]:
+    """The findings by check, one each."""
+    with site:
+        return dict(doctor.examine(site))
+
+
+@pytest.fixture
+def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@pytest.mark.usefixtures("nothing_else")
 def test_who_is_not_logged_in_is_told_how_and_the_rest_is_unknown() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path.endswith("/meta"):
-            return httpx2.Response(200, json={"version": __version__, "authentication": ["token"]})
-        return httpx2.Response(401, json={"detail": "no token", "errors": []})
-
-    with Client("https://queuer.test", transport=httpx2.MockTransport(answer)) as client:
-        api = checks.Api(client)
-        found = list(api.findings())
-    assert healths(found) == [WELL, WELL, Health.UNKNOWN]
-    assert "kubectl create token" in found[-1].fix
-    assert api.tree is None
+    found = seen(site({"/meta": {"version": __version__, "authentication": ["token"]}}))
+    assert [found[name].health for name in ("api", "identity", "controller")] == [WELL, WELL, Health.UNKNOWN]
+    assert "kubectl create token" in found["controller"].fix
 
 
+@pytest.mark.usefixtures("nothing_else")
 def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
     """And nothing after it is said to be well."""
-    with Client("http://127.0.0.1:1") as client:
-        api = checks.Api(client)
-        found: list[Finding] = list(api.findings())
-        assert client.server_time() is None
-    assert healths(found) == [WRONG, Health.UNKNOWN]
-    assert not api.reachable
+    away = doctor.Installation(client=Client("http://127.0.0.1:1"))
+    found = seen(away)
+    unseen = {name for name, finding in found.items() if finding.health is Health.UNKNOWN}
+    assert (found["api"].health, unseen) == (WRONG, {"controller", "database", "kubernetes", "clocks"})
+    assert "no other clock" in found["clocks"].text
+    assert away.client.server_time() is None
 
 
 def test_what_the_caller_may_not_look_at_is_one_line_and_not_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Other unknown things keep their own line and leave the exit code at 0; a fault counts more than both."""
-    blind = [barred("policies", f"policy {n} cannot be read") for n in range(35)] + [barred("rights", "no")]
-    other = unknown("database", "no database was named", "--database-url")
+    refused = unknown("it cannot be read", RIGHTS)
+    blind = [("policies", refused)] * 35 + [("rights", refused)]
+    other = ("database", unknown("no database was named", "--database-url"))
     assert examined(monkeypatch, [other]) == 0
     assert examined(monkeypatch, [other, *blind]) == Exit.FORBIDDEN
-    assert examined(monkeypatch, [*blind, wrong("api", "it is down", "start it")]) == Exit.FAILURE
+    assert examined(monkeypatch, [*blind, ("api", wrong("it is down", "start it"))]) == Exit.FAILURE
     capsys.readouterr()
     examined(monkeypatch, [other, *blind])
     printed = capsys.readouterr().out
@@ -200,9 +220,9 @@ def test_what_the_caller_may_not_look_at_is_one_line_and_not_well(
     assert len(printed.splitlines()) == 4
 
 
-def examined(monkeypatch: pytest.MonkeyPatch, findings: list[Finding]) -> int:
+def examined(monkeypatch: pytest.MonkeyPatch, findings: list[tuple[str, Finding]]) -> int:
     """How `queuer doctor` ends with these findings."""
-    monkeypatch.setattr("queuer.cli.doctor._examine", lambda *_: iter(findings))
+    monkeypatch.setattr("queuer.cli.doctor.examine", lambda *_: iter(findings))
     monkeypatch.setattr("sys.argv", ["queuer", "doctor"])
     try:
         main.run()

@@ -1,1 +1,0 @@
-"""Checks of what Queuer needs of a cluster. They read only, as whoever asks, and return findings."""

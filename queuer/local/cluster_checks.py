@@ -1,0 +1,292 @@
+"""The checks of `queuer doctor` on the cluster: is what this version ships installed, and does the tree fit the nodes?
+
+An object is compared in full but for its metadata and status: a policy with one more condition may guard nothing.
+Roles are not compared. The API server is asked what the service accounts may do, as all roles and bindings count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from queuer.domain.document import TreeDocument
+from queuer.domain.errors import QueuerError
+from queuer.domain.nodes import HOSTNAME, Node, flavor_of
+from queuer.local.resources import manifests
+from queuer.local.site import Finding, Labels, Site, Unseen, odd, ok, status_of, unknown, unreadable, wrong
+
+MANAGED = "queuer.dev/managed"
+_VALUES = ("true", "required", "false")
+_OURS = (MANAGED, "queuer.dev/default-queue")
+_NEAR = 0.85
+"""How like ours a key must be to count as misspelled; `queuer.io/managed` is, `example.com/managed` is not."""
+_NAMED = 3
+_FREE = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+"""Kinds that need only be there: administrators add to them."""
+_FILLED_IN: Mapping[str, Any] = {
+    "scope": "*", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+    "conversion": {"strategy": "None"}, "globalDefault": False,
+}  # fmt: skip
+"""Fields that the API server adds with these defaults: they count as left out."""
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+Document = Mapping[str, Any]
+Check = Callable[[Site], Iterator[Finding]]
+
+
+def kubernetes(site: Site) -> Iterator[Finding]:
+    """Whether the API server answers, and is new enough. Opens the site's cluster."""
+    try:
+        site.open_cluster()
+        site.ask_version()
+    except QueuerError as error:
+        if status_of(error) is not None:
+            raise Unseen(
+                f"the API server lets nobody in so: {error}", "log in to the cluster anew"
+            ) from error
+        yield wrong(error.message, error.hint or "is it the right KUBECONFIG, and the server well?")
+    else:
+        yield ok("it answers, and is new enough")
+
+
+# Objects as they are shipped
+
+
+class Shipped(NamedTuple):
+    """An object as it is shipped, and the file that has it."""
+
+    file: Path
+    document: Document
+
+    @property
+    def name(self) -> str:
+        """e.g. `ValidatingAdmissionPolicy queuer-guard`."""
+        return f"{self.document['kind']} {self.document['metadata']['name']}"
+
+    @property
+    def path(self) -> str:
+        """Where the API server has it."""
+        meta, version = self.document["metadata"], self.document["apiVersion"]
+        word = self.document["kind"].lower()
+        plural = (
+            f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
+        )
+        space = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+        return f"/api{'s' if '/' in version else ''}/{version}{space}/{plural}/{meta['name']}"
+
+    @property
+    def install(self) -> str:
+        """The command that makes it where it is missing."""
+        return f"kubectl apply --server-side --force-conflicts -f {self.file}"
+
+    @property
+    def replace(self) -> str:
+        """The command that puts it in the place of another: applying would leave what others added."""
+        return f"kubectl replace -f {self.file}"
+
+
+def shipped(*paths: str) -> list[Shipped]:
+    """The objects in these files and directories."""
+    import yaml
+
+    files = [file for path in paths for file in manifests(path)]
+    return [Shipped(file, each) for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+
+
+def installed(*paths: str) -> Check:
+    """The check that the objects of these files are there as shipped: one finding for each that is not."""
+
+    def check(site: Site) -> Iterator[Finding]:
+        objects, cluster = shipped(*paths), site.cluster
+        assert cluster is not None
+        live = site.ask(cluster.get(each.path) for each in objects)
+        faults = list(filter(None, map(_fault, objects, live)))
+        yield from faults or [ok(f"{len(objects)} objects are there as shipped")]
+
+    return check
+
+
+def _fault(wanted: Shipped, live: Any) -> Finding | None:
+    """The finding on one object. `live`: the object as the API server has it, or why it cannot be read."""
+    if isinstance(live, QueuerError):
+        if status_of(live) == HTTPStatus.NOT_FOUND:
+            return wrong(f"{wanted.name} is missing", wanted.install)
+        return unknown(*unreadable(f"{wanted.name} cannot be read", live).args)
+    difference = None if wanted.document["kind"] in _FREE else differs(wanted.document, live)
+    return None if difference is None else wrong(f"{wanted.name} {difference}", wanted.replace)
+
+
+def differs(wanted: Document, live: Document) -> str | None:
+    """How an object is not as shipped, in words; None where it is."""
+    mine, theirs = (_without_defaults({**each, "metadata": None, "status": None}) for each in (wanted, live))
+    at = next(_differences(mine, theirs, ""), None)
+    if at is None:
+        return None
+    if at.startswith("spec.validationActions"):
+        acts = ", ".join(map(str, theirs["spec"].get("validationActions", []))) or "nothing"
+        return f"has validationActions {acts}: it refuses less than it should"
+    return f"is not the one of this version: it differs at {at}"
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kept = {key: one for key, one in value.items() if key not in _FILLED_IN or one != _FILLED_IN[key]}
+        return {key: _without_defaults(one) for key, one in kept.items()}
+    return [_without_defaults(one) for one in value] if isinstance(value, list) else value
+
+
+def _differences(mine: Any, theirs: Any, at: str) -> Iterator[str]:
+    """Paths at which two values differ."""
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        for key in sorted({*mine, *theirs}):
+            yield from _differences(mine.get(key), theirs.get(key), f"{at}.{key}" if at else key)
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for index, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            yield from _differences(one, other, f"{at}[{index}]")
+    elif mine != theirs:
+        yield at
+
+
+# Rights of the service accounts
+
+
+class Right(NamedTuple):
+    """A right that a service account must have. `resource` may have a subresource: `queues/status`."""
+
+    namespace: str
+    account: str
+    verb: str
+    group: str
+    resource: str
+
+    @property
+    def name(self) -> str:
+        """As kubectl writes it: `patch jobs.batch`."""
+        resource, slash, sub = self.resource.partition("/")
+        return f"{self.verb} {resource}{'.' + self.group if self.group else ''}{slash}{sub}"
+
+    @property
+    def review(self) -> Document:
+        """The question to the API server whether the account has it."""
+        accounts = "system:serviceaccounts"
+        resource, _, sub = self.resource.partition("/")
+        asked = {"group": self.group, "resource": resource, "subresource": sub, "verb": self.verb}
+        spec = {
+            "user": f"system:serviceaccount:{self.namespace}:{self.account}",
+            "groups": [accounts, f"{accounts}:{self.namespace}", "system:authenticated"],
+            "resourceAttributes": asked,
+        }
+        return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def needed(objects: Sequence[Shipped]) -> Iterator[Right]:
+    """The rights that the shipped roles give to service accounts."""
+    documents = [each.document for each in objects]
+    rules = {d["metadata"]["name"]: d["rules"] for d in documents if d["kind"] == "ClusterRole"}
+    for binding in (d for d in documents if d["kind"] == "ClusterRoleBinding"):
+        for subject, rule in itertools.product(binding["subjects"], rules[binding["roleRef"]["name"]]):
+            for what in itertools.product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+                yield Right(subject["namespace"], subject["name"], *what)
+
+
+def rights(site: Site) -> Iterator[Finding]:
+    """Whether the service accounts may do what their roles say: one finding for each account that lacks rights."""
+    objects, cluster = shipped("deploy/rbac.yaml"), site.cluster
+    assert cluster is not None
+    wanted = list(needed(objects))
+    answers = site.ask(cluster.create(_REVIEWS, right.review) for right in wanted)
+    missing: dict[str, list[str]] = defaultdict(list)
+    for right, answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, QueuerError):
+            raise unreadable("rights cannot be asked for", answer)
+        if not answer["status"].get("allowed"):
+            missing[f"{right.namespace}/{right.account}"].append(right.name)
+    fix = next(each.install for each in objects if each.document["kind"] == "ClusterRole")
+    for account, names in missing.items():
+        yield wrong(f"the service account {account} may not {', '.join(names)}", fix)
+    if not missing:
+        yield ok(f"the service accounts have the {len(wanted)} rights that they need")
+
+
+# The tree beside the cluster
+
+
+def fitting(plural: str, compare: Callable[[Labels, TreeDocument | None], Iterator[Finding]]) -> Check:
+    """The check that compares labels of the cluster with the tree; nodes are not judged without a tree."""
+
+    def check(site: Site) -> Iterator[Finding]:
+        if site.tree is None and plural == "nodes":
+            raise Unseen("the API does not tell the configuration", "mend the API first")
+        yield from compare(site.labels(plural), site.tree)
+
+    return check
+
+
+def levels(nodes: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
+    """Whether nodes carry the labels of the topology's levels."""
+    asked = [key for key in (tree.topology.keys if tree and tree.topology else ()) if key != HOSTNAME]
+    for key in asked:
+        without = [name for name, labels in nodes.items() if key not in labels]
+        fix = f"kubectl label node NAME {key}=VALUE, or mend the level in the tree's topology"
+        if nodes and len(without) == len(nodes):
+            yield wrong(f"no node has the label {key} of the topology", fix)
+        elif without:
+            text = f"{len(without)} of {len(nodes)} nodes lack the label {key}: {_some(without)}"
+            yield odd(f"{text}; jobs that ask for this level do not go there", fix)
+        else:
+            yield ok(f"all {len(nodes)} nodes have the label {key}")
+    if not asked:
+        yield ok("no level is configured beside the host")
+
+
+def flavors(nodes: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
+    """Whether each node has a flavor and each flavor a node."""
+    declared = (tree.flavors if tree else None) or ()
+    made = [Node(name=name, labels=labels, allocatable={}) for name, labels in nodes.items()]
+    by_node = {node.name: flavor_of(node, declared) for node in made}
+    left = [name for name, flavor in by_node.items() if flavor is None]
+    empty = [flavor for flavor in declared if flavor.name not in by_node.values()]
+    if left:
+        text = f"{len(left)} of {len(nodes)} nodes belong to no flavor: {_some(left)}; no job goes there"
+        yield odd(text, "label them, or add a flavor: queuer export, then queuer apply -f tree.yaml")
+    for flavor in empty:
+        wanted = ", ".join(f"{key}={value}" for key, value in flavor.node_labels.items())
+        text = f"no node belongs to flavor {flavor.name}, which asks for {wanted or 'any label'}"
+        yield odd(text, "label nodes so; where an earlier flavor takes them, put this one first")
+    if not left and not empty:
+        which = f"one of {len(declared)} flavors" if declared else "the flavor default"
+        yield ok(f"each of {len(nodes)} nodes belongs to {which}")
+
+
+def namespaces(there: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
+    """Whether opting in is spelled right and, where the tree is known, leads to a queue."""
+    faults = [fault for name, labels in there.items() for fault in _misspelled(name, labels)]
+    managed = [name for name, labels in there.items() if labels.get(MANAGED) in ("true", "required")]
+    if tree is not None:
+        named = {name for queue in tree.queues for name in queue.namespaces}
+        for name in (name for name in managed if name not in named):
+            text = f"namespace {name} is managed, and no queue names it: no job of it can start"
+            fix = f"add {name} to `namespaces` of a queue: queuer export, queuer apply -f"
+            faults.append(odd(text, fix))
+    yield from faults or [ok(f"{len(managed)} of {len(there)} namespaces are managed")]
+
+
+def _misspelled(space: str, labels: Mapping[str, str]) -> Iterator[Finding]:
+    value = labels.get(MANAGED, "false")
+    if value not in _VALUES:
+        text = f'namespace {space} has {MANAGED}: "{value}", which is neither "true" nor "required"'
+        yield wrong(text, f"kubectl label namespace {space} --overwrite {MANAGED}=true")
+    for key in labels:
+        if key not in _OURS and get_close_matches(key, [MANAGED], cutoff=_NEAR):
+            fix = f"kubectl label namespace {space} {key}- {MANAGED}=true"
+            yield wrong(f"namespace {space} has the label {key}, not {MANAGED}", fix)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
