@@ -44,17 +44,13 @@ def audit(
 _VIEW = View(
     name=lambda entry: str(entry["id"]),
     columns=[
-        Column(
-            title="AT",
-            of=lambda entry: entry["at"][:19].replace("T", " "),
-            exact=("at", lambda entry: entry["at"]),
-        ),
-        Column(title="ACTOR", of=lambda entry: entry["actor"]),
-        Column(title="ACTION", of=lambda entry: entry["action"]),
-        Column(title="WHAT", of=lambda entry: entry["text"]),
-        Column(title="REVISION", of=lambda entry: entry["revision"], right=True),
-        Column(title="ID", of=lambda entry: entry["id"], right=True, wide=True),
-        Column(title="SOURCE", of=lambda entry: entry["source"], wide=True),
-        Column(title="REASON", of=lambda entry: entry["reason"]),
+        Column("AT", lambda entry: entry["at"][:19].replace("T", " "), exact="at"),
+        Column("ACTOR", "actor"),
+        Column("ACTION", "action"),
+        Column("WHAT", "text"),
+        Column("REVISION", "revision", right=True),
+        Column("ID", "id", right=True, wide=True),
+        Column("SOURCE", "source", wide=True),
+        Column("REASON", "reason"),
     ],
 )

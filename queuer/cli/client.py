@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from queuer import __version__
@@ -27,47 +29,43 @@ LONGEST_PAUSE = 10.0
 
 
 class Exit(IntEnum):
-    """Exit codes of every verb that talks to the API."""
+    """Exit codes of every verb that talks to the API. `meaning`: when a verb ends with it."""
 
-    OK = 0
-    FAILURE = 1
-    USAGE = 2
-    NOT_FOUND = 3
-    FORBIDDEN = 4
-    CONFLICT = 5
-    TIMEOUT = 6
-    UNREACHABLE = 7
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        """When a verb ends with it."""
-        return _MEANINGS[self]
+    def __new__(cls, code: int, meaning: str) -> Self:
+        member = int.__new__(cls, code)
+        member._value_, member.meaning = code, meaning
+        return member
 
+    OK = 0, "done"
+    FAILURE = 1, "failed, a refused document included"
+    USAGE = 2, "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`"
+    NOT_FOUND = 3, "not found"
+    FORBIDDEN = 4, "not logged in, or forbidden"
+    CONFLICT = (
+        5,
+        "conflict: the tree moved since it was planned, another writer owns it, or the controller refused a command",
+    )
+    TIMEOUT = 6, "no answer in time, of the controller to a command too"
+    UNREACHABLE = 7, "the server, or a part that it needs, cannot be reached"
 
-_MEANINGS = {
-    Exit.OK: "done",
-    Exit.FAILURE: "failed, a refused document included",
-    Exit.USAGE: "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`",
-    Exit.NOT_FOUND: "not found",
-    Exit.FORBIDDEN: "not logged in, or forbidden",
-    Exit.CONFLICT: "conflict: the tree moved since it was planned, another writer owns it, "
-    "or the controller refused a command",
-    Exit.TIMEOUT: "no answer in time, of the controller to a command too",
-    Exit.UNREACHABLE: "the server, or a part that it needs, cannot be reached",
-}
 
 EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 """What `--exit-status` makes of the reason why a job waits."""
 
-_EXIT_BY_STATUS = {
-    401: Exit.FORBIDDEN,
-    403: Exit.FORBIDDEN,
-    404: Exit.NOT_FOUND,
-    409: Exit.CONFLICT,
-    412: Exit.CONFLICT,
-    503: Exit.UNREACHABLE,
-    504: Exit.TIMEOUT,
+_BY_STATUS = {
+    401: (Exit.FORBIDDEN, CREATE),
+    403: (Exit.FORBIDDEN, "kubectl auth can-i --list"),
+    404: (Exit.NOT_FOUND, "queuer jobs, queuer queue ls"),
+    409: (Exit.CONFLICT, "queuer queue show QUEUE names its writer"),
+    412: (Exit.CONFLICT, "run the same command again: it plans against the tree as it is now"),
+    422: (Exit.FAILURE, "mend what is named and run the same command again"),
+    500: (Exit.FAILURE, "queuer local logs api"),
+    503: (Exit.UNREACHABLE, "queuer local status"),
+    504: (Exit.TIMEOUT, ""),
 }
+"""Exit code and next command by HTTP status."""
 
 
 class CommandFailed(QueuerError):
@@ -147,6 +145,19 @@ class Client:
                 self._say("the server answers again")
                 self._failures = 0
             return answer
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        params: Mapping[str, str] | None = None,
+        once: bool = False,
+    ) -> Any:
+        """The decoded answer to a POST of a JSON body. `once`: the server does it once, however often it is sent."""
+        key = {"Idempotency-Key": str(uuid.uuid4())} if once else {}
+        headers = {"Content-Type": "application/json", **key}
+        return self.request("POST", path, params=params, content=json.dumps(body).encode(), headers=headers)
 
     def _wait_out(self, error: CommandFailed) -> None:
         """Pause, longer each time, where it is worth asking again; else raise it."""
@@ -234,10 +245,16 @@ class Client:
         return answer
 
 
+def fetch(path: str, **params: str | None) -> Any:
+    """One answer of the API that `QUEUER_API` names."""
+    with Client.from_env() as client:
+        return client.get(path, **params)
+
+
 def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
-    exit_code = _EXIT_BY_STATUS.get(response.status_code, Exit.FAILURE)
+    exit_code, hint = _BY_STATUS.get(response.status_code, (Exit.FAILURE, ""))
     if response.status_code == 422 and response.request.method == "GET":
-        exit_code = Exit.USAGE  # a flag was wrong, no document
+        exit_code, hint = Exit.USAGE, "the same command with --help"  # a flag was wrong, no document
     try:
         body = response.json()
         errors, detail = body.get("errors") or [], body["detail"]
@@ -247,7 +264,7 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
     if response.status_code == 401 and login.missing:
         message = f"{message}; {login.missing}"
-    return CommandFailed(message, hint=_next(response), exit_code=exit_code)
+    return CommandFailed(message, hint=hint, exit_code=exit_code)
 
 
 def _line(error: Mapping[str, str]) -> str:
@@ -263,21 +280,3 @@ def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
         hint="check QUEUER_API",
         exit_code=exit_code,
     )
-
-
-def _next(response: httpx2.Response) -> str:
-    if response.status_code == 422 and response.request.method == "GET":
-        return "the same command with --help"
-    return _NEXT.get(response.status_code, "")
-
-
-_NEXT = {
-    401: CREATE,
-    403: "kubectl auth can-i --list",
-    404: "queuer jobs, queuer queue ls",
-    409: "queuer queue show QUEUE names its writer",
-    412: "run the same command again: it plans against the tree as it is now",
-    422: "mend what is named and run the same command again",
-    500: "queuer local logs api",
-    503: "queuer local status",
-}

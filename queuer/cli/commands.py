@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -98,19 +96,14 @@ def _many(
         for job in meant:
             say(f"{verb}{then}: {_named(job)}, {job['state']} in {job['queue']}")
         confirm("do it?", yes=yes)
-        items = _send(client, f"/workloads:{verb}", {**body, "uids": [job["uid"] for job in meant]})["items"]
+        body = {**body, "uids": [job["uid"] for job in meant]}
+        items = client.post(f"/workloads:{verb}", body, params={"wait": _WAIT}, once=True)["items"]
     _tell(meant, items, out)
 
 
 def _meant(client: Client, jobs: Sequence[str], namespace: str | None) -> list[Mapping[str, Any]]:
     found = [find(client, job, namespace) for job in jobs]
     return list({job["uid"]: job for job in found}.values())
-
-
-def _send(client: Client, path: str, body: Mapping[str, Any]) -> Any:
-    headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
-    content = json.dumps(body).encode()
-    return client.request("POST", path, params={"wait": _WAIT}, content=content, headers=headers)
 
 
 def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]], out: Printer) -> None:
@@ -147,10 +140,10 @@ def _named(job: Mapping[str, Any]) -> str:
 
 
 _VIEW = View(
-    name=lambda item: item["uid"],
+    name="uid",
     columns=[
-        Column(title="UID", of=lambda item: item["uid"]),
-        Column(title="OUTCOME", of=lambda item: (item["command"] or {}).get("outcome")),
-        Column(title="MESSAGE", of=lambda item: _ended(item)[0]),
+        Column("UID", "uid"),
+        Column("OUTCOME", lambda item: (item["command"] or {}).get("outcome")),
+        Column("MESSAGE", lambda item: _ended(item)[0]),
     ],
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -141,7 +139,7 @@ def apply(
             return
         require_reason(made, reason)
         confirm("apply?", yes=yes)
-        done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
+        done = client.post(f"/changesets/{made['id']}:apply", {"reason": reason}, once=True)
     if out.for_people:
         say(f"applied as revision {done['revision']}; next: queuer queue tree")
     else:
@@ -179,11 +177,6 @@ def _plan(
     params |= {} if keep else {"dryRun": "true"}
     headers = {"Content-Type": "application/yaml"}
     return client.request("POST", "/changesets", params=params, content=body, headers=headers)
-
-
-def post(client: Client, path: str, body: Mapping[str, Any]) -> Any:
-    headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
-    return client.request("POST", path, content=json.dumps(body).encode(), headers=headers)
 
 
 # The plan in words

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client, CommandFailed
-from queuer.cli.jobs import moment, reference
-from queuer.cli.output import Column, Printer, View, age, printed, say
+from queuer.cli.jobs import reference
+from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.figures import devices
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
@@ -110,10 +110,10 @@ def _replay_file(file: Path, out: Printer) -> None:
 _DECISIONS = View(
     name=lambda each: reference(each),
     columns=[
-        Column(title="JOB", of=lambda each: f"{reference(each)} -n {each['namespace']}"),
-        Column(title="QUEUE", of=lambda each: each["queue"]),
-        Column(title="ASKS", of=lambda each: devices(each["amounts"])),
-        Column(title="WHAT", of=lambda each: each["text"]),
+        Column("JOB", lambda each: f"{reference(each)} -n {each['namespace']}"),
+        Column("QUEUE", "queue"),
+        Column("ASKS", lambda each: devices(each["amounts"])),
+        Column("WHAT", "text"),
     ],
 )
 
@@ -122,21 +122,16 @@ def _view(now: datetime) -> View:
     return View(
         name=lambda cycle: str(cycle["id"]),
         columns=[
-            Column(title="CYCLE", of=lambda cycle: cycle["id"], right=True),
-            Column(
-                title="AGE",
-                of=lambda cycle: age((now - moment(cycle["finished"])).total_seconds()),
-                right=True,
-                exact=("finished", lambda cycle: cycle["finished"]),
-            ),
-            Column(title="TRIGGER", of=lambda cycle: cycle["trigger"]),
-            Column(title="STATUS", of=lambda cycle: cycle["status"]),
-            Column(title="TOOK", of=_took, right=True),
-            Column(title="ADMIT", of=lambda cycle: cycle["admitted"], right=True),
-            Column(title="EVICT", of=lambda cycle: cycle["evicted"], right=True),
-            Column(title="WAIT", of=lambda cycle: cycle["waiting"], right=True),
-            Column(title="REPLAY", of=lambda cycle: "yes" if cycle["replayable"] else "", wide=True),
-            Column(title="MORE", of=lambda cycle: "more" if cycle["stats"].get("more") else ""),
+            Column("CYCLE", "id", right=True),
+            Column("AGE", lambda cycle: ago(cycle["finished"], now), right=True, exact="finished"),
+            Column("TRIGGER", "trigger"),
+            Column("STATUS", "status"),
+            Column("TOOK", _took, right=True),
+            Column("ADMIT", "admitted", right=True),
+            Column("EVICT", "evicted", right=True),
+            Column("WAIT", "waiting", right=True),
+            Column("REPLAY", lambda cycle: "yes" if cycle["replayable"] else "", wide=True),
+            Column("MORE", lambda cycle: "more" if cycle["stats"].get("more") else ""),
         ],
     )
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -201,9 +200,9 @@ def examine(site: Installation) -> Iterator[tuple[str, Finding]]:
 
 
 _VIEW = View(
-    columns=[Column(title=key.upper(), of=itemgetter(key)) for key in ("health", "check", "text", "fix")],
-    name=itemgetter("check"),
     items="findings",
+    name="check",
+    columns=[Column(key.upper(), key) for key in ("health", "check", "text", "fix")],
 )
 _STYLES = {Health.WRONG: "bold red", Health.WARNING: "yellow", Health.UNKNOWN: "cyan", Health.OK: "green"}
 

@@ -9,10 +9,9 @@ import typer
 
 from queuer.cli.arguments import InQueue, Namespace, Watch
 from queuer.cli.client import Client
-from queuer.cli.jobs import find, reference
+from queuer.cli.jobs import find, looks, reference, refuse_documents
 from queuer.cli.names import job_names
 from queuer.cli.output import Column, Printer, View, printed
-from queuer.cli.watching import looks, refuse_documents
 
 
 @printed
@@ -79,17 +78,13 @@ def _why(event: Mapping[str, Any]) -> str:
 _VIEW = View(
     name=lambda event: str(event["id"]),
     columns=[
-        Column(
-            title="AT",
-            of=lambda event: event["at"][:19].replace("T", " "),
-            exact=("at", lambda event: event["at"]),
-        ),
-        Column(title="TYPE", of=lambda event: event["type"]),
-        Column(title="QUEUE", of=lambda event: event["queue"]),
-        Column(title="JOB", of=_job),
-        Column(title="BY", of=_why),
-        Column(title="ID", of=lambda event: event["id"], right=True, wide=True),
-        Column(title="UID", of=lambda event: event["uid"], wide=True),
-        Column(title="WHAT", of=lambda event: event["text"]),
+        Column("AT", lambda event: event["at"][:19].replace("T", " "), exact="at"),
+        Column("TYPE", "type"),
+        Column("QUEUE", "queue"),
+        Column("JOB", _job),
+        Column("BY", _why),
+        Column("ID", "id", right=True, wide=True),
+        Column("UID", "uid", wide=True),
+        Column("WHAT", "text"),
     ],
 )

@@ -1,20 +1,24 @@
-"""`queuer jobs`: what is queued and what runs, once or as it changes."""
+"""`queuer jobs` and `queuer wait`: jobs that are queued or run, once or as they change; and how verbs find one job."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import InQueue, Namespace, Watch
+from queuer.cli.arguments import InQueue, Job, Namespace, Watch
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Column, Printer, View, age, printed, say
-from queuer.cli.watching import looks, refuse_documents
+from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
+from queuer.domain.fields import parse_duration
 from queuer.domain.figures import devices
 from queuer.domain.workload import State
 
+PAUSE = 2.0
+"""Seconds between two looks of `-w` and `queuer wait`."""
 LIVE = ",".join(state for state in State if not state.ended)
 
 
@@ -87,29 +91,39 @@ def _last(client: Client, uid: str) -> Mapping[str, Any] | None:
     return found
 
 
+def looks() -> Iterator[None]:
+    """A look after each pause, without end. Output so far is flushed before, for a pipe too."""
+    while True:
+        sys.stdout.flush()
+        time.sleep(PAUSE)
+        yield
+
+
+def refuse_documents(out: Printer) -> None:
+    """Raise CommandFailed for formats that are one document: a watch has no end."""
+    if out.form in (Format.JSON, Format.YAML):
+        text = f"-w has no end, -o {out.form} is one document"
+        raise CommandFailed(text, hint="-w -o jsonl", exit_code=Exit.USAGE)
+
+
 def view_of(page: Any) -> View:
     """Jobs of a page, with their ages at its moment."""
     now = moment(page["asOf"])
     return View(
         name=reference,
         columns=[
-            Column(title="JOB", of=reference),
-            Column(title="NAMESPACE", of=lambda job: job["namespace"]),
-            Column(title="QUEUE", of=lambda job: job["queue"]),
-            Column(title="STATE", of=lambda job: "deleted" if job["deleted"] else job["state"]),
-            Column(title="PRIO", of=lambda job: job["priority"], right=True),
-            Column(title="ASKS", of=lambda job: devices(job["holds"] or job["demand"])),
-            Column(
-                title="AGE",
-                of=lambda job: age((now - moment(job["submitted"])).total_seconds()),
-                right=True,
-                exact=("submitted", lambda job: job["submitted"]),
-            ),
-            Column(title="USER", of=lambda job: job["user"], wide=True),
-            Column(title="ATTEMPT", of=lambda job: job["attempt"], right=True, wide=True),
-            Column(title="DOMAINS", of=lambda job: ", ".join(job["domains"]), wide=True),
-            Column(title="UID", of=lambda job: job["uid"], wide=True),
-            Column(title="REASON", of=lambda job: _reason(job["reason"])),
+            Column("JOB", reference),
+            Column("NAMESPACE", "namespace"),
+            Column("QUEUE", "queue"),
+            Column("STATE", lambda job: "deleted" if job["deleted"] else job["state"]),
+            Column("PRIO", "priority", right=True),
+            Column("ASKS", lambda job: devices(job["holds"] or job["demand"])),
+            Column("AGE", lambda job: ago(job["submitted"], now), right=True, exact="submitted"),
+            Column("USER", "user", wide=True),
+            Column("ATTEMPT", "attempt", right=True, wide=True),
+            Column("DOMAINS", lambda job: ", ".join(job["domains"]), wide=True),
+            Column("UID", "uid", wide=True),
+            Column("REASON", lambda job: _reason(job["reason"])),
         ],
     )
 
@@ -171,6 +185,73 @@ def check_namespace(client: Client, name: str) -> None:
     )
 
 
-def moment(text: str) -> datetime:
-    """A time of the REST API."""
-    return datetime.fromisoformat(text)
+class Goal(StrEnum):
+    """What to wait for."""
+
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+_REACHED = {
+    Goal.ADMITTED: {State.ADMITTED, State.PLACING, State.RUNNING, State.SUCCEEDED},
+    Goal.RUNNING: {State.RUNNING, State.SUCCEEDED},
+    Goal.FINISHED: {State.SUCCEEDED},
+}
+
+
+@printed
+def wait(
+    job: Job,
+    *,
+    goal: Annotated[Goal, typer.Option("--for", help="What to wait for.")] = Goal.ADMITTED,
+    timeout: Annotated[str, typer.Option(help="How long at most, e.g. 30s or 2h.")] = "10m",
+    namespace: Namespace = None,
+    out: Printer,
+) -> None:
+    """Wait until a job is admitted, runs, or has finished. Exit 6 after the timeout, 1 where it fails before.
+
+    Examples:
+
+      queuer wait job/llama-70b -n team-a --for=running --timeout 2h
+    """
+    deadline = time.monotonic() + parse_duration(timeout, field="--timeout")
+    with Client.from_env() as client:
+        found = find(client, job, namespace)
+        client.persist(until=deadline)
+        rounds = looks()
+        while not _reached(found, goal):
+            if time.monotonic() >= deadline:
+                raise CommandFailed(
+                    f"{reference(found)} is {found['state']}, not {goal}, after {timeout}",
+                    hint=f"queuer why {reference(found)} -n {found['namespace']}",
+                    exit_code=Exit.TIMEOUT,
+                )
+            next(rounds)
+            found = _again(client, found)
+        if not out.for_people:
+            out.answer(client.get(f"/workloads/{found['uid']}"), names=[reference(found)])
+            return
+    out.line(f"{reference(found)} is {found['state']}")
+
+
+def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
+    """Whether it is that far. Raises CommandFailed where it never will be."""
+    state = State(job["state"])
+    if state in _REACHED[goal]:
+        return True
+    if state is State.FAILED or job["deleted"]:
+        ended = "was deleted" if job["deleted"] else "has failed"
+        hint = f"queuer events {reference(job)} -n {job['namespace']}"
+        raise CommandFailed(f"{reference(job)} {ended}", hint=hint)
+    return False
+
+
+def _again(client: Client, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same job as it is now, by the row of the list: the detail would explain each time why it waits."""
+    rows = client.get(
+        "/workloads", name=job["name"], namespace=job["namespace"], deleted="true", limit="1000"
+    )
+    same = (row for row in rows["items"] if row["uid"] == job["uid"])
+    found: Mapping[str, Any] = next(same, {**job, "deleted": True})
+    return found

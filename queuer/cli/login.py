@@ -1,17 +1,22 @@
-"""`queuer login` and `logout`: a token kept for one server, and sent to that one alone."""
+"""`queuer login`, `logout`, `whoami` and `open`: the caller and the server, and the server's dashboard.
+
+A token is kept for one server, and sent to that one alone.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import typer
 
 from queuer.cli import token as tokens
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import say
+from queuer.cli.jobs import find
+from queuer.cli.output import Printer, printed, say
+from queuer.domain.queue import ROOT
 
 _MAKE = "kubectl create token NAME -n NAMESPACE --audience queuer"
 
@@ -64,3 +69,57 @@ def _read(url: str) -> str:
         return sys.stdin.read()
     say(f"paste a token for {url}; to make one: {_MAKE}")
     return str(typer.prompt("token", hide_input=True, err=True))
+
+
+@printed
+def whoami(*, out: Printer) -> None:
+    """Show who you are to the server: name, groups, what you may read and change."""
+    with Client.from_env() as client:
+        me = client.get("/me")
+    if not out.for_people:
+        out.answer(me, names=[me["name"]])
+        return
+    reads = "all namespaces" if me["readsEverything"] else ", ".join(me["namespaces"])
+    facts = {
+        "name": me["name"],
+        "groups": ", ".join(me["groups"]),
+        "reads jobs of": reads,
+        "changes": ", ".join(me["administers"]),
+        "server": client.url,
+    }
+    for label, value in facts.items():
+        out.line(f"{label:<15}{value or 'none'}")
+
+
+def open_page(
+    ref: Annotated[
+        str | None, typer.Argument(help="A queue's path, a cycle's number, or a job; default: the overview.")
+    ] = None,
+    *,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Of the job.")] = None,
+) -> None:
+    """Print the address of a page, and open it where there is a desktop."""
+    with Client.from_env() as client:
+        url = client.url + page_of(client, ref, namespace)
+    sys.stdout.write(f"{url}\n")
+    if sys.stdout.isatty() and _desktop():
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+def page_of(client: Client, ref: str | None, namespace: str | None) -> str:
+    """The path of the page. Raises CommandFailed where there is no such job."""
+    if ref is None:
+        return "/"
+    if ref == ROOT or ref.startswith(f"{ROOT}."):
+        return f"/queues/{quote(ref)}"
+    if ref.isdecimal():
+        return f"/cycles/{ref}"
+    return f"/jobs/{find(client, ref, namespace)['uid']}"
+
+
+def _desktop() -> bool:
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY")
+    )

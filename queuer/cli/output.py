@@ -10,12 +10,13 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -23,10 +24,11 @@ from queuer.cli.client import CommandFailed, Exit
 from queuer.domain.fields import nearest
 
 if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
+Entry = TypeVar("Entry")
 PIPE_WIDTH = 10_000
 STYLES = {
     "CHANGE": "bold red",
@@ -50,11 +52,6 @@ class Format(StrEnum):
     NAME = "name"
     CSV = "csv"
     JSONL = "jsonl"
-
-    @property
-    def for_people(self) -> bool:
-        """Whether it is a table, and no interface."""
-        return self in (Format.TABLE, Format.WIDE)
 
 
 class Color(StrEnum):
@@ -93,34 +90,36 @@ NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Tables and CSV wi
 ColorWhen = Annotated[Color, typer.Option("--color", help="When to colour.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Key = str | Callable[[Any], object]
+"""A value of an entry: the name of its field, `a.b` for one inside another, or a function of the entry."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a list. `wide`: only in wide tables and in CSV; `exact`: what CSV has instead, by its own title."""
+    """A column of a list: its title and its value. `wide`: only in wide tables and in CSV.
+
+    `exact` names the field that CSV has instead, under the field's own name.
+    """
 
     title: str
-    of: Callable[[Any], object]
+    key: Key
     right: bool = False
     wide: bool = False
-    exact: tuple[str, Callable[[Any], object]] | None = None
-
-    @property
-    def in_csv(self) -> tuple[str, Callable[[Any], object]]:
-        """Title and value where a program reads it."""
-        return self.exact or (self.title.lower(), self.of)
+    exact: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """How entries of a list are shown. `name`: what other verbs call one; `items`: where the answer has them."""
 
     columns: Sequence[Column]
-    name: Callable[[Any], str]
+    name: Key
     items: str = "items"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printer:
-    """What the person at the terminal wants to see, and how."""
+    """What the person at the terminal asked for by `-o`, `--no-headers` and `--color`."""
 
     form: Format = Format.TABLE
     headers: bool = True
@@ -129,15 +128,15 @@ class Printer:
     @property
     def for_people(self) -> bool:
         """Whether to print tables and sentences."""
-        return self.form.for_people
+        return self.form in (Format.TABLE, Format.WIDE)
 
     def listing(self, answer: Any, view: View, *, nothing: str = "nothing to show") -> None:
-        """Print a list in any format. `nothing`: what a person is told of an empty one."""
+        """Print a list in any format. `nothing`: the line for people where it is empty."""
         rows = answer[view.items]
         if self.for_people and not rows:
             say(nothing)
         elif self.form in (Format.JSON, Format.YAML):
-            emit(answer, self.form)
+            self._document(answer)
         else:
             self.entries(view, rows)
 
@@ -149,45 +148,56 @@ class Printer:
         elif self.form is Format.JSONL:
             _lines([json.dumps(answer)])
         else:
-            emit(answer, self.form)
+            self._document(answer)
+
+    def _document(self, answer: Any) -> None:
+        if self.form is Format.YAML:
+            import yaml  # not needed by the other formats
+
+            sys.stdout.write(yaml.safe_dump(answer, sort_keys=False, allow_unicode=False))
+        else:
+            sys.stdout.write(json.dumps(answer, indent=2) + "\n")
 
     def check_single(self) -> None:
-        """Raise CommandFailed where what is no list cannot be shown: a verb that changes something asks first."""
+        """Raise CommandFailed where only a list can be shown so. A verb that changes something asks first."""
         if self.form is Format.CSV:
-            raise CommandFailed(
-                "this is no list: -o csv cannot show it", hint="-o json", exit_code=Exit.USAGE
-            )
+            text = "this is no list: -o csv cannot show it"
+            raise CommandFailed(text, hint="-o json", exit_code=Exit.USAGE)
 
     def entries(self, view: View, rows: Sequence[Any], *, headers: bool = True) -> None:
-        """Print entries of a list in a format that can go on: `headers` False where some were printed before."""
+        """Print entries of a list in a format that can go on. `headers` is False after the first ones."""
         headers = headers and self.headers
         if self.form is Format.CSV:
             _csv(view.columns, rows, headers=headers)
         elif self.form is Format.JSONL:
             _lines(json.dumps(row) for row in rows)
         elif self.form is Format.NAME:
-            _lines(clean(view.name(row)) for row in rows)
+            _lines(clean(value(row, view.name)) for row in rows)
         elif rows:
-            shown = [column for column in view.columns if self.form is Format.WIDE or not column.wide]
-            cells = [[column.of(row) for column in shown] for row in rows]
-            right = [column.title for column in shown if column.right]
-            self.table([column.title for column in shown], cells, right=right, headers=headers)
+            columns = [column for column in view.columns if self.form is Format.WIDE or not column.wide]
+            self._table(columns, rows, headers=headers)
 
-    def table(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[object]],
-        *,
-        right: Sequence[str] = (),
-        headers: bool = True,
-    ) -> None:
-        """Print a table that is no list of the answer's entries."""
-        shown = table(columns, rows, right=right, headers=headers and self.headers)
-        print_table(shown, console(self.color))
+    def table(self, columns: Sequence[Column], rows: Iterable[Any]) -> None:
+        """Print a table for people that is no list of the answer's entries."""
+        self._table(columns, rows, headers=self.headers)
+
+    def _table(self, columns: Sequence[Column], rows: Iterable[Any], *, headers: bool) -> None:
+        """Print a table, without the blanks that fill its last column."""
+        screen = console(self.color)
+        with screen.capture() as captured:
+            screen.print(table(columns, rows, headers=headers))
+        _lines(line.rstrip() for line in captured.get().splitlines())
 
     def line(self, text: str | Text) -> None:
         """Print a line; a terminal may wrap it."""
         console(self.color).print(styled(text) if isinstance(text, str) else text, soft_wrap=True)
+
+
+_OPTIONS = (
+    ("output", Output, Format.TABLE),
+    ("no_headers", NoHeaders, False),
+    ("color", ColorWhen, Color.AUTO),
+)
 
 
 def printed(verb: Callable[..., None]) -> Callable[..., None]:
@@ -198,19 +208,39 @@ def printed(verb: Callable[..., None]) -> Callable[..., None]:
         verb(out=Printer(form=output, headers=not no_headers, color=color), **arguments)
 
     own = signature(verb, eval_str=True)
-    given = own.parameters["out"].default
-    form = Format.TABLE if given is Parameter.empty else given.form
-    options = (("output", Output, form), ("no_headers", NoHeaders, False), ("color", ColorWhen, Color.AUTO))
+    out = own.parameters["out"].default
+    given = {} if out is Parameter.empty else {"output": out.form}
     parameters = [p for p in own.parameters.values() if p.name != "out"] + [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, annotation, default in options
+        Parameter(name, Parameter.KEYWORD_ONLY, default=given.get(name, default), annotation=annotation)
+        for name, annotation, default in _OPTIONS
     ]
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 
-# What printing is made of
+def drawn(
+    entries: Iterable[Entry], *, path: Callable[[Entry], str], parent: Callable[[Entry], str | None]
+) -> Iterator[tuple[str, Entry]]:
+    """Every entry with the branch that stands before its name, parents first. An entry without its parent is a root."""
+    entries = list(entries)
+    known = set(map(path, entries))
+    children: dict[str | None, list[Entry]] = {}
+    for entry in entries:
+        above = parent(entry)
+        children.setdefault(above if above in known else None, []).append(entry)
+
+    def walk(above: str | None, indent: str) -> Iterator[tuple[str, Entry]]:
+        kids = children.get(above, [])
+        for kid in kids:
+            branch, below = ("└─ ", "   ") if kid is kids[-1] else ("├─ ", "│  ")
+            yield "" if above is None else indent + branch, kid
+            yield from walk(path(kid), "" if above is None else indent + below)
+
+    return walk(None, "")
+
+
+# Parts of a line
 
 
 def clean(text: object) -> str:
@@ -234,48 +264,33 @@ def console(color: Color = Color.AUTO) -> Console:
     )  # fmt: skip
 
 
-def print_table(view: Table, screen: Console | None = None) -> None:
-    """Print a table, without the blanks that fill its last column."""
-    screen = screen or console()
-    with screen.capture() as captured:
-        screen.print(view)
-    _lines(line.rstrip() for line in captured.get().splitlines())
-
-
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr."""
     sys.stderr.write(clean(text) + "\n")
 
 
-def emit(data: Any, form: Format) -> None:
-    """Print the REST answer itself. Raises CommandFailed for a format that is no document."""
-    if form not in (Format.JSON, Format.YAML):
-        raise CommandFailed(f"-o {form} is for lists", hint="use -o json", exit_code=Exit.USAGE)
-    if form is Format.YAML:
-        import yaml  # not needed by the other formats
-
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=False))
-    else:
-        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+def value(entry: Any, key: Key) -> Any:
+    """The value of an entry under a key; None where the entry has no such part."""
+    if not isinstance(key, str):
+        return key(entry)
+    for part in key.split("."):
+        entry = None if entry is None else entry.get(part)
+    return entry
 
 
-def table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    right: Sequence[str] = (),
-    headers: bool = True,
-) -> Table:
-    """A table without lines. Columns named in `right` are right-aligned; the last one may wrap."""
+def table(columns: Sequence[Column], rows: Iterable[Any], *, headers: bool = True) -> Table:
+    """A table without lines. The last column may wrap."""
     from rich.table import Table
     from rich.text import Text
 
     view = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=headers)
-    for index, name in enumerate(columns):
-        last = index == len(columns) - 1
-        view.add_column(name, justify="right" if name in right else "left", no_wrap=not last, overflow="fold")
+    for column in columns:
+        justify: JustifyMethod = "right" if column.right else "left"
+        last = column is columns[-1]
+        view.add_column(column.title, justify=justify, no_wrap=not last, overflow="fold")
     for row in rows:
-        view.add_row(*(cell if isinstance(cell, Text) else styled(cell) for cell in row))
+        cells = (value(row, column.key) for column in columns)
+        view.add_row(*(cell if isinstance(cell, Text) else styled(cell) for cell in cells))
     return view
 
 
@@ -285,6 +300,16 @@ def styled(value: object) -> Text:
 
     text = clean("-" if value is None else value)
     return Text(text, style=STYLES.get(text, ""))
+
+
+def moment(text: str) -> datetime:
+    """A time of the REST API."""
+    return datetime.fromisoformat(text)
+
+
+def ago(text: str, now: datetime) -> str:
+    """The age of a time of the REST API."""
+    return age((now - moment(text)).total_seconds())
 
 
 def age(seconds: float) -> str:
@@ -314,12 +339,11 @@ def written(value: object) -> str:
 
 def _csv(columns: Sequence[Column], rows: Iterable[Any], *, headers: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    titles, ways = zip(*(column.in_csv for column in columns), strict=True)
     if headers:
-        writer.writerow(titles)
+        writer.writerow(column.exact.rpartition(".")[2] or column.title.lower() for column in columns)
     for row in rows:
-        values = (of(row) for of in ways)
-        writer.writerow("" if value is None else clean(value) for value in values)
+        values = (value(row, column.exact or column.key) for column in columns)
+        writer.writerow("" if each is None else clean(each) for each in values)
 
 
 def _lines(lines: Iterable[str]) -> None:

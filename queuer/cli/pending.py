@@ -9,11 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import Job, Namespace, QueuePath
-from queuer.cli.client import Client
-from queuer.cli.jobs import find, moment, reference
-from queuer.cli.output import Column, Printer, View, age, clean, printed, say
+from queuer.cli.client import Client, fetch
+from queuer.cli.jobs import find, reference
+from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, say
 from queuer.domain.figures import devices
 from queuer.domain.quantity import add, format_resources, parse_quantity
+
+Entry = Mapping[str, Any]
+"""A waiting job by its name, or a run of jobs of other namespaces as one."""
 
 
 @printed
@@ -24,8 +27,7 @@ def pending(
     out: Printer,
 ) -> None:
     """List who waits in a queue and below, in the order of the last cycle."""
-    with Client.from_env() as client:
-        page = client.get(f"/queues/{path}/pending", limit=str(limit))
+    page = fetch(f"/queues/{path}/pending", limit=str(limit))
     out.listing(page, _view(page), nothing=f"nobody waits in {path}")
     if page["next"] and out.for_people:
         say(f"the first {limit} are shown; raise --limit")
@@ -61,7 +63,7 @@ def ahead(job: Job, *, namespace: Namespace = None, out: Printer) -> None:
 
 def _until(client: Client, job: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any] | None]:
     """Those before a job as one page, and its own entry; None where it does not wait."""
-    before: list[Mapping[str, Any]] = []
+    before: list[Entry] = []
     cursor: str | None = None
     while True:
         page = client.get(f"/queues/{job['queue']}/pending", limit="1000", cursor=cursor)
@@ -74,65 +76,59 @@ def _until(client: Client, job: Mapping[str, Any]) -> tuple[Any, Mapping[str, An
             return {**page, "items": []}, None
 
 
-def _sum(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _sum(entries: Iterable[Entry]) -> dict[str, str]:
     total: Mapping[str, int] = {}
     for entry in entries:
-        amounts = entry["workload"]["demand"] if "workload" in entry else entry["amounts"]
-        total = add(total, {name: parse_quantity(text, resource=name) for name, text in amounts.items()})
+        amounts = _demand(entry).items()
+        total = add(total, {name: parse_quantity(text, resource=name) for name, text in amounts})
     return format_resources(total)
+
+
+def _demand(entry: Entry) -> Mapping[str, str]:
+    amounts: Mapping[str, str] = entry["workload"]["demand"] if "workload" in entry else entry["amounts"]
+    return amounts
 
 
 def _view(page: Any) -> View:
     """Jobs, and runs of others' jobs as one line each."""
     now = moment(page["asOf"])
 
-    def own(entry: Mapping[str, Any], key: str) -> object:
-        return entry["workload"][key] if "workload" in entry else "-"
-
     return View(
         name=lambda entry: (
             reference(entry["workload"]) if "workload" in entry else f"{entry['gangs']} others"
         ),
         columns=[
-            Column(title="RANK", of=_rank, right=True),
-            Column(title="JOB", of=_job),
-            Column(title="NAMESPACE", of=lambda entry: own(entry, "namespace")),
-            Column(title="QUEUE", of=lambda entry: own(entry, "queue")),
-            Column(title="PRIO", of=lambda entry: own(entry, "priority"), right=True),
-            Column(title="ASKS", of=_asks),
-            Column(
-                title="WAITS",
-                of=lambda entry: _waits(entry, now),
-                right=True,
-                exact=("submitted", _submitted),
-            ),
-            Column(title="USER", of=lambda entry: own(entry, "user"), wide=True),
-            Column(title="UID", of=lambda entry: own(entry, "uid"), wide=True),
+            Column("RANK", _rank, right=True),
+            Column("JOB", _job),
+            _own("NAMESPACE", "namespace"),
+            _own("QUEUE", "queue"),
+            _own("PRIO", "priority", right=True),
+            Column("ASKS", lambda entry: devices(_demand(entry))),
+            Column("WAITS", lambda entry: _waits(entry, now), right=True, exact="workload.submitted"),
+            _own("USER", "user", wide=True),
+            _own("UID", "uid", wide=True),
         ],
     )
 
 
-def _rank(entry: Mapping[str, Any]) -> object:
+def _own(title: str, key: str, *, right: bool = False, wide: bool = False) -> Column:
+    """A column that only jobs by name have."""
+
+    def cell(entry: Entry) -> object:
+        return entry["workload"][key] if "workload" in entry else "-"
+
+    return Column(title, cell, right=right, wide=wide)
+
+
+def _rank(entry: Entry) -> object:
     if "workload" in entry:
         return entry["rank"]
     return entry["first"] if entry["first"] == entry["last"] else f"{entry['first']}-{entry['last']}"
 
 
-def _job(entry: Mapping[str, Any]) -> str:
-    if "workload" in entry:
-        return reference(entry["workload"])
-    return f"({entry['gangs']} of other namespaces)"
+def _job(entry: Entry) -> str:
+    return reference(entry["workload"]) if "workload" in entry else f"({entry['gangs']} of other namespaces)"
 
 
-def _asks(entry: Mapping[str, Any]) -> str:
-    return devices(entry["workload"]["demand"] if "workload" in entry else entry["amounts"])
-
-
-def _submitted(entry: Mapping[str, Any]) -> str:
-    submitted: str = entry["workload"]["submitted"] if "workload" in entry else ""
-    return submitted
-
-
-def _waits(entry: Mapping[str, Any], now: datetime) -> str:
-    submitted = _submitted(entry)
-    return age((now - moment(submitted)).total_seconds()) if submitted else "-"
+def _waits(entry: Entry, now: datetime) -> str:
+    return ago(entry["workload"]["submitted"], now) if "workload" in entry else "-"

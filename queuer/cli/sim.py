@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from math import isfinite
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,9 +186,10 @@ def _replay(setup: Setup, *, seed: int, store: Path | None, estimates: float) ->
 
 
 def _print(result: Report) -> None:
-    from queuer.cli.output import print_table, table
+    from queuer.cli.output import Column, Printer
 
-    columns = ("queue", "jobs", "wait mean", "p50", "p95", "max", "turnaround mean", "evictions")
+    titles = ("queue", "jobs", "wait mean", "p50", "p95", "max", "turnaround mean", "evictions")
+    columns = [Column(title, itemgetter(index), right=index > 0) for index, title in enumerate(titles)]
     parts: list[tuple[str, QueueReport | Report]] = list(result.queues.items())
     if len(parts) > 1:
         parts.append(("all", result))
@@ -196,7 +198,7 @@ def _print(result: Report) -> None:
         wait = part.wait
         seconds = (f"{s:,.0f} s" for s in (wait.mean, wait.p50, wait.p95, wait.max, part.turnaround.mean))
         rows.append((name, f"{part.jobs:,}", *seconds, part.evictions))
-    print_table(table(columns, rows, right=columns[1:]))
+    Printer().table(columns, rows)
     typer.echo(
         f"{result.utilisation:.1%} of the GPU time used; {result.decisions:,} decisions, "
         f"{result.decisions_per_s:,.0f} a second"

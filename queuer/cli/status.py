@@ -7,9 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from queuer.cli.client import Client
-from queuer.cli.jobs import moment
-from queuer.cli.output import Printer, age, clean, printed, styled
+from queuer.cli.output import Column, Printer, ago, clean, moment, printed, styled
 from queuer.cli.why import reasons
+
+_CAPACITY = [
+    Column("RESOURCE", "resource"),
+    *(Column(key.upper(), key, right=True) for key in ("used", "free", "allocatable")),
+]
 
 
 @printed
@@ -23,11 +27,9 @@ def status(*, out: Printer) -> None:
     now = moment(found["asOf"])
     for label, text in _facts(found, now):
         out.line(styled(f"{label:<12}{clean(text)}"))
-    rows = [(c["resource"], c["used"], c["free"], c["allocatable"]) for c in found["capacity"]]
-    if rows:
+    if found["capacity"]:
         out.line("")
-        columns = ("RESOURCE", "USED", "FREE", "ALLOCATABLE")
-        out.table(columns, rows, right=columns[1:])
+        out.table(_CAPACITY, found["capacity"])
     if found["reasons"]:
         out.line("")
         out.entries(reasons(now), found["reasons"])
@@ -35,21 +37,17 @@ def status(*, out: Printer) -> None:
 
 def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     leader, cycle = found["controller"], found["cycle"]
-    decided = f"; last cycle {_since(cycle['finished'], now)} ago" if cycle else ""
+    decided = f"; last cycle {ago(cycle['finished'], now)} ago" if cycle else ""
     yield "controller", f"{leader['text']}{decided}"
     counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
     yield "jobs", f"{counts or 'none'}; {found['queues']} queues"
     if found["oldestAdmissible"]:
-        yield "oldest", f"waits for room for {_since(found['oldestAdmissible'], now)}"
+        yield "oldest", f"waits for room for {ago(found['oldestAdmissible'], now)}"
     for item in found["attention"]:
-        since = f" (for {_since(item['since'], now)})" if item["since"] else ""
+        since = f" (for {ago(item['since'], now)})" if item["since"] else ""
         yield item["severity"], f"{item['text']}{since}"
     left_out = found["attentionTotal"] - len(found["attention"])
     if left_out:
         yield "", f"and {left_out} more"
     if not found["attention"]:
         yield "attention", "nothing needs you"
-
-
-def _since(text: str, now: datetime) -> str:
-    return age((now - moment(text)).total_seconds())

@@ -1,6 +1,7 @@
 """`queuer top`: the cluster at a glance, live in the terminal. It polls; `q` and Ctrl-C leave a clean terminal.
 
-Answers are fetched beside the loop that reads keys, so that a server that hangs delays nobody who wants to leave.
+A thread of its own fetches answers, so that a server that hangs delays nobody who wants to leave. A frame that could
+not be renewed turns grey and says how old it is.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ import os
 import select
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -22,12 +22,24 @@ from rich.live import Live
 from rich.text import Text
 
 from queuer.cli.client import Client, CommandFailed
-from queuer.cli.frames import frame
-from queuer.cli.output import console, say
+from queuer.cli.output import Column, ago, console, say, styled, table
+from queuer.cli.tree import main_resource, tree_rows
 
 LEAST_SECONDS = 2.0
 _BLINK = 0.25
 _PIPED = 10_000
+_STATES = ("Queued", "Held", "Admitted", "Placing", "Running", "Evicting")
+_MOST_ATTENTION = 5
+_AROUND = 9
+"""Lines beside those of queues and of what needs somebody."""
+_COLUMNS = (
+    Column("QUEUE", "name"),
+    Column("USED/GUAR", "use", right=True),
+    Column("PENDING", "amount", right=True),
+    Column("JOBS", "jobs", right=True),
+    Column("OLDEST", "oldest", right=True),
+    Column("BAR", "bar"),
+)
 
 
 def top(
@@ -40,7 +52,7 @@ def top(
     with Client.from_env(quiet=True) as client:
         first = Seen.of(client)
         if not sys.stdout.isatty():
-            console().print(_frame(first, height=_PIPED))
+            console().print(frame(first, now=datetime.now(tz=UTC), height=_PIPED))
             return
         try:
             _live(Feed(client, first, every=every))
@@ -50,42 +62,35 @@ def top(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The last answers; `stale`: why there is no newer one, "" where they are new."""
+    """The last answers. `stale`: the reason why there is no newer one, "" where they are new."""
 
-    overview: Any
+    overview: Mapping[str, Any]
     queues: Any
     stale: str = ""
 
     @classmethod
     def of(cls, client: Client) -> Seen:
-        """What the API says now. Raises CommandFailed."""
+        """The API's answers now. Raises CommandFailed."""
         return cls(overview=client.get("/overview"), queues=client.get("/queues")["items"])
 
 
-class Feed:
-    """Fetches in a thread of its own until `close`; `seen` is always the newest."""
+class Feed(threading.Thread):
+    """Fetches until it is closed; `seen` is always the newest. An answer that is under way is not waited for."""
 
     def __init__(self, client: Client, first: Seen, *, every: float) -> None:
+        super().__init__(daemon=True, name="feed")
         self.seen = first
         self._client, self._every = client, every
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="feed")
+        self.close = self._closing.set
 
-    def start(self) -> None:
-        """Begin to fetch."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Fetch no more; an answer that is under way is not waited for."""
-        self._closing.set()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Fetch, pause, and go on."""
         while not self._closing.wait(self._every):
             try:
                 self.seen = Seen.of(self._client)
             except CommandFailed as error:
-                old = self.seen
-                self.seen = Seen(overview=old.overview, queues=old.queues, stale=error.message)
+                self.seen = replace(self.seen, stale=error.message)
             except Exception:
                 if self._closing.is_set():
                     return  # the session was closed under an answer
@@ -97,41 +102,69 @@ def _live(feed: Feed) -> None:
     feed.start()
     try:
         with keys() as pressed, Live(console=screen, screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(_frame(feed.seen, height=screen.height), refresh=True)
-                if pressed() in ("q", "Q"):
-                    return
+            while pressed() not in ("q", "Q"):
+                live.update(frame(feed.seen, now=datetime.now(tz=UTC), height=screen.height), refresh=True)
     finally:
         feed.close()
-
-
-def _frame(seen: Seen, *, height: int) -> Group | Text:
-    return frame(seen.overview, seen.queues, now=datetime.now(tz=UTC), stale=seen.stale, height=height)
-
-
-def _no_key() -> str:
-    time.sleep(_BLINK)
-    return ""
 
 
 @contextmanager
 def keys() -> Iterator[Callable[[], str]]:
     """A function that waits a moment for a key and returns it, "" for none. The terminal is put back at the end."""
-    if not sys.stdin.isatty():
-        yield _no_key
+    terminal = sys.stdin.isatty()
+    watched = [sys.stdin.fileno()] if terminal else []
+
+    def pressed() -> str:
+        ready, _, _ = select.select(watched, [], [], _BLINK)
+        return os.read(ready[0], 1).decode(errors="replace") if ready else ""
+
+    if not terminal:
+        yield pressed
         return
     import termios
     import tty
 
-    here = sys.stdin.fileno()
+    (here,) = watched
     before = termios.tcgetattr(here)
-
-    def pressed() -> str:
-        ready, _, _ = select.select([here], [], [], _BLINK)
-        return os.read(here, 1).decode(errors="replace") if ready else ""
-
     try:
         tty.setcbreak(here)
         yield pressed
     finally:
         termios.tcsetattr(here, termios.TCSADRAIN, before)
+
+
+def frame(seen: Seen, *, now: datetime, height: int) -> Group:
+    """The frame, `height` lines at most."""
+    overview, resource = seen.overview, main_resource(seen.queues)
+    attention = overview["attention"][:_MOST_ATTENTION]
+    room = max(1, height - _AROUND - len(attention))
+    rows = [*tree_rows(seen.queues, resource, None, now)]
+    counts = [f"{overview['counts'][state]} {state}" for state in _STATES if overview["counts"].get(state)]
+    capacity = overview["capacity"]
+    parts: list[Any] = [_head(seen, now), Text("Jobs    " + (", ".join(counts) or "none"))]
+    for row in [row for row in capacity if row["resource"] == resource] or capacity[:1]:
+        parts.append(
+            Text(f"Room    {row['used']} used, {row['free']} free of {row['allocatable']} {row['resource']}")
+        )
+    parts.append(Text())
+    parts += [Text(f"! {styled(item['text']).plain}", style="yellow") for item in attention]
+    parts.append(table(_COLUMNS, rows[:room]))
+    if more := len(rows[room:]):
+        parts.append(Text(f"… {more} more queues: queuer queue tree"))
+    parts.append(Text("q quits", style="dim"))
+    if seen.stale:
+        for part in parts[1:]:
+            part.style = "dim"
+    return Group(*parts)
+
+
+def _head(seen: Seen, now: datetime) -> Text:
+    overview = seen.overview
+    text = Text(f"Queuer  {styled(overview['controller']['text']).plain}", style="bold")
+    if cycle := overview["cycle"]:
+        decided = f"  cycle {cycle['id']} {cycle['status']}, {ago(cycle['finished'], now)} ago"
+        text.append(decided, style="not bold")
+    if seen.stale:
+        stale = f"  STALE: as of {ago(overview['asOf'], now)} ago: {styled(seen.stale).plain}"
+        text.append(stale, style="bold red")
+    return text

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
 from queuer.cli.client import Client
-from queuer.cli.output import Printer, printed, say
+from queuer.cli.output import Column, Printer, drawn, printed, say
 
 _HOST = "host"
 _MOST = "500"
-_COLUMNS = ("DOMAIN", "LEVEL", "FREE", "OF", "NODES", "WHOLE", "OUT")
-_SLOTS = ("LEVEL", "DOMAINS", "FITS IN", "GANGS", "BEST", "PODS THERE")
-
+_DOMAINS = (
+    Column("DOMAIN", "name"),
+    Column("LEVEL", "level"),
+    Column("FREE", "free", right=True),
+    Column("OF", "there", right=True),
+    Column("NODES", "nodes", right=True),
+    Column("WHOLE", "wholeNodes", right=True),
+    Column("OUT", "out", right=True),
+)
+_SLOTS = (
+    Column("LEVEL", "level"),
+    Column("DOMAINS", "domains", right=True),
+    Column("FITS IN", "fittingDomains", right=True),
+    Column("GANGS", "gangs", right=True),
+    Column("BEST", lambda row: row["best"] or "-"),
+    Column("PODS THERE", "bestPods"),
+)
 Answer = Mapping[str, Any]
 
 
@@ -43,14 +58,13 @@ def topo(
         names = [_path(domain) for answer in answers for domain in answer["domains"]]
         out.answer({"levels": answers, "slots": fits}, names=names)
         return
-    first = answers[0]
-    out.table(_COLUMNS, [_row(*each) for each in drawn(answers)], right=_COLUMNS[2:])
+    out.table(_DOMAINS, _rows(answers))
     for answer in answers:
         if answer["leftOut"]:
             say(f"{answer['leftOut']} more domains of level {answer['level']} are not shown")
-    say(f"{first['resource']} as of cycle {first['cycle']}. OUT: nodes cordoned or not ready")
+    say(f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUT: nodes cordoned or not ready")
     if fits is not None:
-        out.table(_SLOTS, map(_slots, fits["rows"]), right=("DOMAINS", "FITS IN", "GANGS"))
+        out.table(_SLOTS, fits["rows"])
         say(
             f"{fits['shape']} on {fits['flavor']} as of cycle {fits['cycle']}, quota aside; "
             f"with it: queuer sim shape {fits['shape']} -q QUEUE"
@@ -71,40 +85,18 @@ def _levels(client: Client, *, down_to: str | None, resource: str | None) -> lis
     return [first, *more]
 
 
-def drawn(answers: Sequence[Answer]) -> Iterator[tuple[str, str, str, Answer]]:
-    """Every domain with its name drawn as a branch, its level and the resource. Hosts hang below no domain."""
-    children: dict[tuple[int, str | None], list[Answer]] = {}
-    for depth, answer in enumerate(answers):
-        for domain in answer["domains"]:
-            children.setdefault((depth, domain["parent"]), []).append(domain)
-
-    def walk(depth: int, path: str | None, indent: str) -> Iterator[tuple[str, str, str, Answer]]:
-        kids = children.pop((depth, path), [])
-        for position, kid in enumerate(kids):
-            last, answer = position == len(kids) - 1, answers[depth]
-            branch = "" if depth == 0 else f"{indent}{'└─ ' if last else '├─ '}"
-            yield f"{branch}{kid['domain']}", answer["level"], answer["resource"], kid
-            yield from walk(
-                depth + 1, _path(kid), indent if depth == 0 else indent + ("   " if last else "│  ")
-            )
-
-    yield from walk(0, None, "")
-    for depth, parent in sorted(children, key=str):
-        for kid in children[depth, parent]:
-            yield kid["domain"], answers[depth]["level"], answers[depth]["resource"], kid
+def _rows(answers: Sequence[Answer]) -> Iterator[Answer]:
+    """Every domain with its name drawn as a branch, its level and the amounts of the resource."""
+    domains = [
+        {**domain, "level": answer["level"], "path": _path(domain), "resource": answer["resource"]}
+        for answer in answers
+        for domain in answer["domains"]
+    ]
+    for branch, domain in drawn(domains, path=itemgetter("path"), parent=itemgetter("parent")):
+        resource, out = domain["resource"], domain["cordoned"] + domain["notReady"]
+        free, there = domain["free"][resource], domain["allocatable"][resource]
+        yield {**domain, "name": branch + domain["domain"], "free": free, "there": there, "out": out or "-"}
 
 
 def _path(domain: Answer) -> str:
     return "/".join(filter(None, (domain["parent"], domain["domain"])))
-
-
-def _row(name: str, level: str, resource: str, domain: Answer) -> Sequence[object]:
-    free, there = domain["free"][resource], domain["allocatable"][resource]
-    out = domain["cordoned"] + domain["notReady"]
-    return name, level, free, there, domain["nodes"], domain["wholeNodes"], out or "-"
-
-
-def _slots(row: Answer) -> Sequence[object]:
-    return (
-        row["level"], row["domains"], row["fittingDomains"], row["gangs"], row["best"] or "-", row["bestPods"],
-    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,16 +48,10 @@ def shape(
     with Client.from_env() as client:
         namespace = namespace or _own_namespace(client)
         queue = queue or _own_queue(client, namespace)
-        body = {
-            "shape": what,
-            "queue": queue,
-            "namespace": namespace,
-            "required": level,
-            "priority": priority,
-        }
-        answer = _ask(client, body)
-    _show(answer, f"{what} in {queue}", out)
-    _end(answer, exit_status)
+        asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
+        answer = _simulate(client, {"shape": what, **asked})
+    print_simulation(answer, f"{what} in {queue}", out)
+    _exit(answer, exit_status)
 
 
 @printed
@@ -76,16 +69,13 @@ def job(
     manifest = _manifest(file)
     asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
     with Client.from_env() as client:
-        answer = _ask(client, {"job": manifest, **asked})
-    name = (manifest.get("metadata") or {}).get("name") or file
-    _show(answer, str(name), out)
-    _end(answer, exit_status)
+        answer = _simulate(client, {"job": manifest, **asked})
+    print_simulation(answer, str((manifest.get("metadata") or {}).get("name") or file), out)
+    _exit(answer, exit_status)
 
 
-def _ask(client: Client, body: Mapping[str, Any]) -> Any:
-    said = {key: value for key, value in body.items() if value is not None}
-    headers = {"Content-Type": "application/json"}
-    return client.request("POST", "/simulations", content=json.dumps(said).encode(), headers=headers)
+def _simulate(client: Client, body: Mapping[str, Any]) -> Any:
+    return client.post("/simulations", {key: value for key, value in body.items() if value is not None})
 
 
 def _manifest(file: str) -> Any:
@@ -95,16 +85,14 @@ def _manifest(file: str) -> Any:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = [document for document in yaml.safe_load_all(text) if document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CommandFailed(
-            f"{file}: {error}", hint="name a file with one manifest", exit_code=Exit.USAGE
-        ) from error
+        raise _usage(f"{file}: {error}", "name a file with one manifest") from error
     if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        raise CommandFailed(
-            f"{file} holds {len(documents)} documents, one job is needed",
-            hint="split the file",
-            exit_code=Exit.USAGE,
-        )
+        raise _usage(f"{file} holds {len(documents)} documents, one job is needed", "split the file")
     return documents[0]
+
+
+def _usage(text: str, hint: str) -> CommandFailed:
+    return CommandFailed(text, hint=hint, exit_code=Exit.USAGE)
 
 
 def _own_namespace(client: Client) -> str:
@@ -122,29 +110,30 @@ def _one(found: Sequence[str], *, option: str, what: str) -> str:
         return found[0]
     names = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
     text = f"there are {len(found)} {what}: {names}" if found else f"there are no {what}"
-    raise CommandFailed(text, hint=f"add {option}", exit_code=Exit.USAGE)
+    raise _usage(text, f"add {option}")
 
 
-def _show(answer: Mapping[str, Any], name: str, out: Printer) -> None:
+def print_simulation(answer: Mapping[str, Any], name: str, out: Printer) -> None:
+    """Print the answer to a simulation. `name`: the gang that it is about."""
     if not out.for_people:
         out.answer(answer, names=[answer["answer"]])
         return
     head = styled(f"{name}  {answer['answer']}")
     head.stylize(_STYLES.get(answer["answer"], ""), len(name) + 2)
     out.line(head)
-    for line in told(answer):
+    for line in _lines(answer):
         out.line(f"  {line}")
     for text in answer["warnings"]:
         say(f"warning: {text}")
     say(f"{answer['label']}, cycle of {answer['asOf'][:19]}Z")
 
 
-def _end(answer: Mapping[str, Any], exit_status: bool) -> None:
+def _exit(answer: Mapping[str, Any], exit_status: bool) -> None:
     if exit_status and answer["primary"]:
         raise typer.Exit(EXIT_BY_VERDICT[answer["primary"]["verdict"]])
 
 
-def told(answer: Mapping[str, Any]) -> Iterator[str]:
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """The parts of an answer in words."""
     for place in answer["places"]:
         nodes = ", ".join(f"{node} ({count})" for node, count in place["nodes"].items())

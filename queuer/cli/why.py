@@ -11,9 +11,9 @@ import typer
 
 from queuer.cli.arguments import ExitStatus, Namespace
 from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
-from queuer.cli.jobs import find, moment, reference
+from queuer.cli.jobs import find, reference
 from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, age, clean, duration, printed, styled
+from queuer.cli.output import Column, Printer, View, age, ago, clean, duration, moment, printed, styled
 from queuer.domain.figures import devices
 
 _LABEL_WIDTH = 14
@@ -65,18 +65,13 @@ def reasons(now: datetime) -> View:
     """Groups of waiting jobs, as the overview has them."""
     return View(
         items="reasons",
-        name=lambda group: group["token"],
+        name="token",
         columns=[
-            Column(title="REASON", of=lambda group: group["token"]),
-            Column(title="VERDICT", of=lambda group: group["verdict"]),
-            Column(title="JOBS", of=lambda group: group["jobs"], right=True),
-            Column(title="ASKS", of=lambda group: devices(group["amounts"]), right=True),
-            Column(
-                title="OLDEST",
-                of=lambda group: age((now - moment(group["oldest"])).total_seconds()),
-                right=True,
-                exact=("oldest", lambda group: group["oldest"]),
-            ),
+            Column("REASON", "token"),
+            Column("VERDICT", "verdict"),
+            Column("JOBS", "jobs", right=True),
+            Column("ASKS", lambda group: devices(group["amounts"]), right=True),
+            Column("OLDEST", lambda group: ago(group["oldest"], now), right=True, exact="oldest"),
         ],
     )
 

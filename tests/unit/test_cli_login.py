@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from queuer.cli import main
 from queuer.cli.client import Client, Exit
-from queuer.cli.pages import page_of
+from queuer.cli.login import page_of
 from queuer.cli.token import find_login
 
 HERE = "https://queuer.example"

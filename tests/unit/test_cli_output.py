@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from queuer.api.workloads.detail import Detail
-from queuer.cli.output import age, clean, written
-from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.cli.output import age, clean, drawn, written
+from queuer.cli.queues import quota_text
+from queuer.cli.tree import bar, main_resource
 from queuer.cli.why import explain
 from queuer.domain.figures import devices
 
@@ -67,8 +68,9 @@ def test_the_bar_tells_own_borrowed_lent_and_free_apart(amounts: dict[str, str],
 
 def test_the_tree_is_drawn_with_parents_before_children() -> None:
     paths = ["root", "root.a", "root.a.x", "root.a.y", "root.b"]
-    queues = [{"path": p, "parent": p.rpartition(".")[0] or None} for p in paths]
-    assert [label for label, _ in drawn(queues)] == ["root", "├─ a", "│  ├─ x", "│  └─ y", "└─ b"]
+    rows = drawn(paths, path=str, parent=lambda path: path.rpartition(".")[0] or None)
+    names = [branch + path.rpartition(".")[2] for branch, path in rows]
+    assert names == ["root", "├─ a", "│  ├─ x", "│  └─ y", "└─ b"]
 
 
 def test_a_document_subtree_shows_the_resource_that_most_rows_name() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from queuer.cli.frames import frame
+from queuer.cli.top import Seen, frame
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -39,18 +39,18 @@ OVERVIEW: dict[str, Any] = {
 def queue(path: str, **more: Any) -> dict[str, Any]:
     account = {
         "resource": GPU, "flavor": None, "used": "8", "guaranteed": "16", "borrowed": "0", "lent": "8",
-        "pending": "64", "starved": True,
+        "pending": "64", "starved": True, "limit": None,
     }  # fmt: skip
     return {
         "path": path, "parent": path.rpartition(".")[0] or None, "pendingWorkloads": 1,
         "oldestPending": "2026-01-01T11:20:00Z", "accounts": [account],
-        "quota": [{"resource": GPU}], **more,
+        "quota": [{"resource": GPU}], "effectiveState": "open", **more,
     }  # fmt: skip
 
 
 def shown(*queues: dict[str, Any], stale: str = "", height: int = 40) -> list[str]:
     screen = Console(width=120, height=height, file=io.StringIO())
-    screen.print(frame(OVERVIEW, queues, now=NOW, stale=stale, height=height))
+    screen.print(frame(Seen(overview=OVERVIEW, queues=queues, stale=stale), now=NOW, height=height))
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 

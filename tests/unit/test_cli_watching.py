@@ -10,7 +10,7 @@ from unittest.mock import patch
 import httpx2
 import pytest
 
-from queuer.cli import watching
+from queuer.cli import jobs
 from queuer.cli.client import Exit
 from tests.cli import Done, queuer
 
@@ -19,7 +19,7 @@ Answers = Callable[[httpx2.Request], Any]
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PAUSE", 0.0)
+    monkeypatch.setattr(jobs, "PAUSE", 0.0)
 
 
 def run(answers: Answers, *arguments: str) -> Done:

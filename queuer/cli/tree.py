@@ -1,0 +1,148 @@
+"""`queuer queue tree`: queues with what they use, lend and borrow. `queuer top` shows the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from operator import itemgetter
+from typing import Annotated, Any
+
+import typer
+
+from queuer.cli.client import CommandFailed, Exit, fetch
+from queuer.cli.output import Column, Printer, View, ago, drawn, moment, printed, say
+from queuer.domain.quantity import parse_quantity
+
+Answer = Mapping[str, Any]
+BAR_WIDTH = 20
+LEGEND = "bar: # own  : borrowed  . lent to others  - free"
+_COLUMNS = (
+    Column("QUEUE", lambda row: row["name"] + row["state"]),
+    Column("USED/GUAR", "use", right=True),
+    Column("LIMIT", "limit", right=True),
+    Column("BORROW", "borrowed", right=True),
+    Column("LENT", "lent", right=True),
+    Column("PENDING", "pending", right=True),
+    Column("OLDEST", "oldest", right=True),
+    Column("BAR", "bar"),
+)
+
+
+@printed
+def tree(
+    *,
+    resource: Annotated[
+        str | None, typer.Option(help="Show this resource; default: the one most quota rows name.")
+    ] = None,
+    flavor: Annotated[str | None, typer.Option(help="Show this flavor alone; default: all together.")] = None,
+    out: Printer,
+) -> None:
+    """Show the tree of queues with used, guaranteed, borrowed, lent and pending amounts."""
+    answer = fetch("/queues")
+    queues = answer["items"]
+    named = resource or main_resource(queues)
+    if (resource or flavor) and not any(account_of(queue, named, flavor) for queue in queues):
+        raise _no_such_account(queues, named, flavor)
+    if not out.for_people:
+        out.listing(answer, _amounts(named, flavor))
+    elif named is None:
+        say("no queue states a quota yet; write one with `queuer apply -f tree.yaml`")
+    else:
+        if out.headers:
+            out.line(f"{named}" + (f", flavor {flavor}" if flavor else ""))
+        out.table(_COLUMNS, tree_rows(queues, named, flavor, moment(answer["asOf"])))
+        _notes(queues, named, flavor)
+
+
+def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str | None) -> CommandFailed:
+    """A mistyped name is no empty table."""
+    there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
+    known = f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}"
+    where = f" on flavor {flavor}" if flavor else ""
+    text = f"no queue has amounts of {resource}{where} ({known})"
+    return CommandFailed(text, hint="queuer queue tree", exit_code=Exit.USAGE)
+
+
+def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
+    """What the bars mean, and what is amiss."""
+    if any((account_of(queue, named, flavor) or {}).get("starved") for queue in queues):
+        say("! starved: work waits for room although less is used than guaranteed")
+    if count := queues[0]["misconfiguredWorkloads"]:
+        say(f"{count} more can never start as they are: queuer jobs --state Queued")
+    others = [r for r in resources_of(queues) if r != named]
+    say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
+
+
+def _amounts(resource: str | None, flavor: str | None) -> View:
+    """The tree as lines for programs."""
+
+    def amount(key: str, queue: Answer) -> object:
+        return (account_of(queue, resource, flavor) or {}).get(key)
+
+    keys = ("used", "guaranteed", "limit", "borrowed", "lent", "pending", "starved")
+    amounts = [Column(key, partial(amount, key)) for key in keys]
+    return View([Column("queue", "path"), Column("resource", lambda _: resource), *amounts], name="path")
+
+
+def resources_of(queues: Sequence[Answer]) -> list[str]:
+    """Resources by how many quota rows name them, most first."""
+    rows = Counter(row["resource"] for q in queues for row in q["quota"])
+    seen = {a["resource"] for q in queues for a in q["accounts"]}
+    return [name for name, _ in rows.most_common()] + sorted(seen - rows.keys())
+
+
+def main_resource(queues: Sequence[Answer]) -> str | None:
+    """The resource to show when none is asked for."""
+    return next(iter(resources_of(queues)), None)
+
+
+def account_of(queue: Answer, resource: str | None, flavor: str | None) -> Answer | None:
+    """The account of a queue for a resource, in one flavor or in all together."""
+    accounts = (a for a in queue["accounts"] if a["resource"] == resource and a["flavor"] == flavor)
+    return next(accounts, None)
+
+
+def tree_rows(
+    queues: Sequence[Answer], resource: str | None, flavor: str | None, now: datetime
+) -> Iterator[Answer]:
+    """A row of cells for each queue, with its name drawn as a branch. A queue without the account has no amounts."""
+    for branch, queue in drawn(queues, path=itemgetter("path"), parent=itemgetter("parent")):
+        account, since, jobs = (
+            account_of(queue, resource, flavor),
+            queue["oldestPending"],
+            queue["pendingWorkloads"],
+        )
+        state = queue["effectiveState"]
+        row = {
+            "name": branch + queue["path"].rpartition(".")[2], "state": "" if state == "open" else f" [{state}]",
+            "jobs": jobs, "oldest": ago(since, now) if since else "-", "bar": "",
+        }  # fmt: skip
+        if account is not None:
+            starved = " !" if account["starved"] else ""
+            row |= {
+                "use": f"{account['used']}/{account['guaranteed']}",
+                "limit": account["limit"],
+                "borrowed": f"+{account['borrowed']}" if account["borrowed"] != "0" else "-",
+                "lent": f"-{account['lent']}" if account["lent"] != "0" else "-",
+                "amount": f"{account['pending']}{starved}",
+                "pending": (f"{account['pending']} ({jobs})" if jobs else "0") + starved,
+                "bar": bar(account),
+            }
+        yield row
+
+
+def bar(account: Answer) -> str:
+    """Used amounts over the larger of guarantee and use, `BAR_WIDTH` characters."""
+    used, guaranteed, borrowed, lent = (
+        parse_quantity(account[key], resource=account["resource"])
+        for key in ("used", "guaranteed", "borrowed", "lent")
+    )
+    whole = max(guaranteed, used)
+    if whole == 0:
+        return ""
+    edges = [min(round(BAR_WIDTH * edge / whole), BAR_WIDTH) for edge in (used - borrowed, used, used + lent)]
+    lengths = (end - begin for begin, end in pairwise([0, *edges, BAR_WIDTH]))
+    return "".join(sign * length for sign, length in zip("#:.-", lengths, strict=True))
