@@ -16,19 +16,20 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands import take_up
 from queuer.controller.config import rules
 from queuer.controller.config.objects import follow_objects
-from queuer.controller.cycle import past
+from queuer.controller.cycle import past_use
 from queuer.controller.cycle.decisions import Decider
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
 from queuer.controller.health import heartbeat
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase
-from queuer.controller.ledger import rollup
+from queuer.controller.landing.settle import patched
+from queuer.controller.ledger import commit, rollup
 from queuer.controller.ledger.auditor import Auditor, prune
-from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
+from queuer.controller.ledger.round import Round
 from queuer.controller.logs import logger
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import HOUR, JobView, Live
+from queuer.controller.memory.live import HOUR, JobView, Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
@@ -87,7 +88,7 @@ async def serve_term(
     await settings.failpoints.at(Point.INHERITED)
     auditor = Auditor(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
-        every=settings.audit, failpoints=settings.failpoints, set_aside=loop.term.set_aside,
+        every=settings.audit, failpoints=settings.failpoints, quarantine=loop.term.quarantine,
     )  # fmt: skip
     decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
@@ -105,7 +106,7 @@ async def serve_term(
                 "heartbeat": lambda: heartbeat.follow(engine, health, epoch=epoch, holder=leadership.holder),
                 "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
-                "past use": lambda: past.follow(engine, state),
+                "past use": lambda: past_use.follow(engine, state),
                 "recorder": decisions.recorder.run,
                 "notes": loop.term.notes.run,
                 "refusals": loop.term.refusals.run,
@@ -145,7 +146,9 @@ async def _watch_lock(leadership: Leadership) -> None:
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
-    admissions = {row.uid: row for row in await inherited.load_admissions(connection)}
+    admissions = await inherited.load_admissions(connection)
+    for uid in (uid for uid, placement in admissions.items() if not placement.assignments):
+        log.error("admission not understood", workload=uid)
     rows = await workloads.load_live(connection)
     uids = [row.workload.uid for row in rows]
     displacers = await inherited.load_displacers(connection, uids)
@@ -166,8 +169,8 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
         rules=await load_config(connection),
-        bonds=tuple(map(bond_of, await inherited.load_bonds(connection))),
-        reservations=tuple(map(reservation_of, await inherited.load_reservations(connection))),
+        bonds=await inherited.load_bonds(connection),
+        reservations=await inherited.load_reservations(connection),
     )
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)
@@ -189,45 +192,47 @@ async def inherit(
     undone: Sequence[Entry],
     term: Term,
 ) -> tuple[Entry, ...]:
-    """What of the effects of earlier leaders is still to be sent.
+    """The effects of earlier leaders that are still to be sent.
 
     An admission is sent again while it holds: the job asks for the same and the planned nodes still take it.
     Else it is taken back by a write that makes an earlier leader's late PATCH fail.
     """
-    state, now = term.state, term.clock()
-    send: list[Entry] = []
-    done: list[Result] = []
-    withdraw: list[Effect] = []
+    changes, send = Round(term.state.live, now=term.clock()), list[Entry]()
     for entry in undone:
-        live, job = state.live.get(entry.uid), state.jobs.get(entry.uid)
+        live, job = term.state.live.get(entry.uid), term.state.jobs.get(entry.uid)
         if live is None or live.placement is None or live.placement.id != entry.admission_id:
-            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
+            _end(changes, entry, Outcome.WITHDRAWN)
         elif job is None:
-            done.append(Result(entry=entry, outcome=Outcome.GONE))
+            _end(changes, entry, Outcome.GONE)
         elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
-            done.append(Result(entry=entry, outcome=Outcome.APPLIED, resource_version=job.resource_version))
+            _end(changes, entry, Outcome.APPLIED, resource_version=job.resource_version)
+            if live.state is State.ADMITTED:
+                changes.put(live.uid, after=patched(live, now=changes.now))
         elif entry.kind is EntryKind.ADMIT and not _stands(live, job, term):
-            done.append(Result(entry=entry, outcome=Outcome.WITHDRAWN))
-            withdraw.append(
-                Effect(
-                    kind=EntryKind.WITHDRAW,
-                    uid=entry.uid,
-                    admission_id=entry.admission_id,
-                    patch=term.jobs.withdraw(live),
-                )
+            _end(changes, entry, Outcome.WITHDRAWN)
+            patch = term.jobs.withdraw(live)
+            effect = Effect(
+                kind=EntryKind.WITHDRAW, uid=live.uid, admission_id=entry.admission_id, patch=patch
             )
+            changes.put(live.uid, effects=[effect])
         else:
             send.append(entry)
-    await outbox.done(connection, term.epoch, done, at=now)
-    return (*send, *await outbox.put(connection, term.epoch, withdraw, at=now))
+    entries = await commit.write(connection, changes, term.epoch)
+    term.remember(changes)
+    return (*send, *entries)
+
+
+def _end(changes: Round, entry: Entry, outcome: Outcome, *, resource_version: str | None = None) -> None:
+    result = Result(entry=entry, outcome=outcome, resource_version=resource_version)
+    changes.put(entry.uid, results=[result])
 
 
 def _stands(live: Live, job: JobView, term: Term) -> bool:
-    """Whether an admission may still be sent. Where that cannot be said it may not, and its workload is set aside."""
+    """Whether an admission may still be sent. Where that cannot be said it may not, and its workload is quarantined."""
     try:
         return term.jobs.as_decided(job) and _holds(live, term.state)
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
-        term.set_aside({live.uid: error})
+        term.quarantine({live.uid: error})
         return False
 
 

@@ -1,10 +1,9 @@
-"""The one loop that changes anything: results of PATCHes, new jobs, landing, decisions, each written before
-it counts.
+"""The one loop that changes anything: results of PATCHes, new jobs, landing, decisions, each written before it counts.
 
-Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its
-own, so that landing and release go on meanwhile; its plan is committed here. A round takes one slice of what is new:
-others are heard between two. Whose handling fails is set aside; only the loss of the leadership or of the database
-ends this one.
+Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its own, so
+that landing and release go on meanwhile; its plan is committed here. A round takes one slice of what is new, and
+everything else is heard between two rounds. A workload that cannot be handled is quarantined. Only the loss of the
+leadership or of the database ends the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from queuer.controller.apply.notes import Notes
 from queuer.controller.apply.refusals import Refusals
 from queuer.controller.commands.take_up import carry_out, take_up
 from queuer.controller.cycle.decisions import Decider, Decisions
-from queuer.controller.cycle.due import Due
+from queuer.controller.cycle.timers import Timers
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.intake.adoption import Adopter
@@ -30,11 +29,10 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
-from queuer.controller.writer import Writer
 from queuer.domain.backoff import BackOff
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
@@ -86,10 +84,12 @@ class Loop:
             notes=Notes(state=state, jobs=jobs, clock=clock), refusals=Refusals(jobs, state),
             epoch=epoch, cycle=last_cycle, clock=clock, new_id=new_id,
         )  # fmt: skip
-        self._due = Due(state, landing_deadline=settings.landing_deadline)
+        self._timers = Timers(state, landing_deadline=settings.landing_deadline)
         self._confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
-        self.writer, self._adopter = Writer(self.term), Adopter(self.term)
-        self.decisions = Decisions(self.term, decider=decider, due=self._due, health=health, wake=wake.set)
+        self._adopter = Adopter(self.term)
+        self.decisions = Decisions(
+            self.term, decider=decider, timers=self._timers, health=health, wake=wake.set
+        )
 
     async def run(self, undone: tuple[Entry, ...] = ()) -> None:
         """Go round until cancelled. `undone`: effects of earlier leaders, to be finished or taken back."""
@@ -104,30 +104,28 @@ class Loop:
 
     async def round(self, group: asyncio.TaskGroup) -> None:
         """One round: write what follows from all that was heard, then think about what may start."""
-        state, jobs, batch = self.term.state, self.term.jobs, Batch(now=self._clock())
-        retried = state.try_again(now=batch.now)
-        take_results(batch, self.writer.take_results(), state=state, jobs=jobs, limits=self._limits)
+        state, jobs = self.term.state, self.term.jobs
+        changes = Round(state.live, now=self._clock())
+        retried = state.try_again(now=changes.now)
+        take_results(changes, self.term.take_results(), state=state, jobs=jobs, limits=self._limits)
         touched = state.take_touched(SLICE)
         settle_touched(
-            batch, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._limits,
-            metrics=self.term.metrics,
-        )  # fmt: skip
-        asked = await take_up(self.term)
-        commanded = carry_out(batch, asked, state=state, jobs=jobs, metrics=self.term.metrics)
-        unread = dict.fromkeys(
-            [*retried, *commanded, *state.take_unread(SLICE), *batch.back_in_queue(state.live)]
+            changes, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._limits
         )
-        take_in(batch, unread, state=state, jobs=jobs, anew=retried)
-        batch.tell(state.take_untold(SLICE))
+        asked = await take_up(self.term)
+        commanded = carry_out(changes, asked, state=state, jobs=jobs)
+        unread = dict.fromkeys([*retried, *commanded, *state.take_unread(SLICE), *changes.back_in_queue()])
+        take_in(changes, unread, state=state, jobs=jobs, anew=retried)
+        changes.tell(state.take_untold(SLICE))
         self._more = state.more
-        await self.writer.write(batch)
+        await self.term.commit_each(changes)
         await self._adopter.look(touched)
         await self.decisions.follow(group)
 
     # -- effects
 
     def _heard(self, result: Result) -> None:
-        self.writer.hear(result)
+        self.term.results.append(result)
         if result.outcome is Outcome.APPLIED:
             self.term.notes.budget.earn()
         self._wake.set()
@@ -144,16 +142,16 @@ class Loop:
         """
         if self._more:
             await asyncio.sleep(0)
-            self._due.touch_due(self._clock())
+            self._timers.touch_due(self._clock())
             return
-        due = self._due.next(deciding=self.decisions.under_way)
+        due = self._timers.next(deciding=self.decisions.under_way)
         timeout = max(0.0, min(due - self._clock(), _IDLE))
         try:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
         except TimeoutError:
-            self._due.touch_due(self._clock())
+            self._timers.touch_due(self._clock())
             return
         await asyncio.sleep(min(max(self._settings.window, self.decisions.effort / 2), _LONGEST_WINDOW))
         self._wake.clear()
-        self._due.touch_due(self._clock())
+        self._timers.touch_due(self._clock())

@@ -40,6 +40,42 @@ class Admission:
     assignments: tuple[Assignment, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The admission in force. `id` is also in the job's annotation.
+
+    `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
+    the PATCH that says so may still be under way: until then the job may start.
+    `reduced`: pods by pod set that are still charged, where others of them will run no more; None = all. `due`: when
+    the charge is corrected, because it is not what the job can still run; None = it is.
+    """
+
+    id: str
+    epoch: int
+    cycle: int
+    at: float
+    assignments: tuple[Assignment, ...]
+    patched: float | None = None
+    unconfirmed: bool = False
+    reduced: Mapping[str, int] | None = None
+    due: float | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Admitted pods by pod set."""
+        return {a.pod_set: a.count for a in self.assignments}
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Charged pods by pod set."""
+        return self.counts if self.reduced is None else self.reduced
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes that the plan uses."""
+        return frozenset(node for a in self.assignments for node in a.nodes)
+
+
 class EvictionRule(StrEnum):
     """Reclaim takes back a guarantee, preempt displaces lower priority."""
 

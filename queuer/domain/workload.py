@@ -1,7 +1,7 @@
 """A workload: one user job of any kind, admitted whole, and the states it goes through.
 
-Queued → Admitted → Placing → Running → Succeeded | Failed
-Held (back to Queued when released); Admitted, Placing and Running → Evicting → Queued
+`TRANSITIONS` is the one table of legal steps. The controller takes a step with `State.to`, the store compares the
+state before and writes the state after; neither spells a state that the table does not have.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import product
+from types import MappingProxyType
 
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.quantity import Resources
@@ -38,6 +40,39 @@ class State(StrEnum):
     def ended(self) -> bool:
         """Terminal. Its pods may still hold capacity (releasing)."""
         return self in (State.SUCCEEDED, State.FAILED)
+
+    @property
+    def evictable(self) -> bool:
+        """Whether a workload in this state can be evicted."""
+        return (self, State.EVICTING) in TRANSITIONS
+
+    def to(self, after: State) -> State:
+        """The state after a step. Raises IllegalTransition where `TRANSITIONS` does not have it."""
+        if (self, after) not in TRANSITIONS:
+            raise IllegalTransition(f"a workload does not go from {self} to {after}")
+        return after
+
+
+class IllegalTransition(ValueError):
+    """A step that no workload takes: a fault of the program."""
+
+
+_WAITING = (State.QUEUED, State.HELD)
+_STARTED = (State.ADMITTED, State.PLACING, State.RUNNING)
+_STEPS: tuple[tuple[tuple[State, ...], tuple[State, ...], str], ...] = (
+    ((State.QUEUED,), (State.HELD,), "the job is put on hold"),
+    ((State.HELD,), (State.QUEUED,), "the hold ends"),
+    (_WAITING, (State.ADMITTED,), "a plan starts it, or it was started beside the queue and is charged"),
+    ((State.ADMITTED,), (State.PLACING, State.RUNNING), "the job carries the admission, and its pods land"),
+    ((State.PLACING,), (State.RUNNING,), "every pod runs"),
+    (_STARTED, (State.EVICTING,), "it is evicted, or somebody else suspends it"),
+    ((*_STARTED, State.EVICTING), _WAITING, "its pods are gone, or its admission was taken back"),
+    ((*_WAITING, *_STARTED, State.EVICTING), (State.SUCCEEDED, State.FAILED), "its job ends or is deleted"),
+)
+TRANSITIONS: Mapping[tuple[State, State], str] = MappingProxyType(
+    {step: cause for before, after, cause in _STEPS for step in product(before, after)}
+)
+"""What makes a workload go from one state to the next. Several steps of one moment are one, if the table has it."""
 
 
 class Cause(StrEnum):

@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Row, TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.assignments import Assignment
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
 
@@ -129,6 +130,36 @@ def workload_of(row: Row[Any]) -> Workload:
 def pod_sets_of(value: Sequence[Any]) -> tuple[PodSet, ...]:
     """Pod sets from their JSON."""
     return msgspec.convert(value, tuple[PodSet, ...])
+
+
+def assignment_json(assignment: Assignment) -> dict[str, Any]:
+    """An assignment as rows and REST show it."""
+    return {
+        "podSet": assignment.pod_set,
+        "flavor": assignment.flavor,
+        "nodes": dict(assignment.nodes),
+        "selector": dict(assignment.selector),
+        "hosts": assignment.hosts,
+    }
+
+
+def assignments_of(value: Sequence[Any]) -> tuple[Assignment, ...] | None:
+    """The inverse, of a whole list. None where it cannot be read: somebody has edited it by hand."""
+    try:
+        found = tuple(map(_assignment, value))
+        return found if all(type(a.count) is int for a in found) else None
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _assignment(value: Mapping[str, Any]) -> Assignment:
+    return Assignment(
+        pod_set=value["podSet"],
+        flavor=value["flavor"],
+        nodes=value["nodes"],
+        selector=value["selector"],
+        hosts=None if value["hosts"] is None else tuple(value["hosts"]),
+    )
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:

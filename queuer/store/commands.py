@@ -73,9 +73,9 @@ _TARGETS = text("""
 """)
 
 
-_ORDERED = """FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
-    SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL
-        AND w.state IN ('Admitted', 'Placing', 'Running'))"""
+_EVICTABLE = ", ".join(f"'{state}'" for state in State if state.evictable)
+_ORDERED = f"""FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
+    SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL AND w.state IN ({_EVICTABLE}))"""
 _ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
 _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
 
@@ -121,15 +121,6 @@ class Answer:
     uid: str
     outcome: CommandOutcome
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewOverride:
-    """What counts of a workload instead of its own words (None = nothing), and the priority that it has by that."""
-
-    uid: str
-    override: Override | None
-    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +197,16 @@ async def answer(connection: AsyncConnection, epoch: int, answers: Sequence[Answ
     )
 
 
-async def put_overrides(connection: AsyncConnection, epoch: int, rows: Sequence[NewOverride]) -> None:
-    """Let these count. Raises LeadershipLost."""
-    if not rows:
+async def put_overrides(
+    connection: AsyncConnection, epoch: int, overrides: Mapping[str, tuple[Override | None, int]]
+) -> None:
+    """Let these count instead of the jobs' own words (None = nothing does), with the priority that each job has by
+    that; by uid. Raises LeadershipLost.
+    """
+    if not overrides:
         return
     await check_epoch(connection, epoch)
+    rows = ({"uid": uid, "override": own, "priority": number} for uid, (own, number) in overrides.items())
     await execute_rows(connection, _OVERRIDE, rows)
 
 

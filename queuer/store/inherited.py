@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import instant
-from queuer.store.cycles import Placement, StoredBond, StoredReservation
+from queuer.domain.assignments import Bond, Placement, Reservation
+from queuer.store.codec import assignments_of, instant
 
 _LAST = text("""
     SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
 """)
 _ADMISSIONS = text("""
-    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.assignments, a.domains, a.at, a.landed_at, a.end_cause
+    SELECT a.id, a.uid, a.epoch, a.cycle, a.assignments, a.at
     FROM (
         SELECT uid FROM admission WHERE ended_at IS NULL UNION SELECT uid FROM ledger WHERE closed IS NULL
     ) AS live JOIN workload w USING (uid) JOIN admission a ON a.id = w.admission_id
@@ -38,22 +37,6 @@ _EVICTIONS = text("""
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAdmission:
-    """An admission whose workload still holds something."""
-
-    id: str
-    uid: str
-    attempt: int
-    epoch: int
-    cycle: int
-    assignments: tuple[Placement, ...]
-    domains: tuple[str, ...]
-    at: float
-    landed_at: float | None
-    end_cause: str | None
-
-
 async def last_cycle(connection: AsyncConnection) -> int:
     """The newest cycle's id, 0 before the first: the leader numbers on from here, also when its record is too old to be
     kept.
@@ -61,36 +44,32 @@ async def last_cycle(connection: AsyncConnection) -> int:
     return int((await connection.execute(_LAST)).scalar_one())
 
 
-async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:
-    """The present admission of every workload that has one and still holds something, oldest first."""
-    return [
-        StoredAdmission(
-            id=str(row.id),
-            uid=row.uid,
-            attempt=row.attempt,
-            epoch=row.epoch,
-            cycle=row.cycle,
-            assignments=tuple(row.assignments),
-            domains=tuple(row.domains),
-            at=row.at.timestamp(),
-            landed_at=None if row.landed_at is None else row.landed_at.timestamp(),
-            end_cause=row.end_cause,
+async def load_admissions(connection: AsyncConnection) -> dict[str, Placement]:
+    """The present admission of every workload that has one and still holds something, by uid, oldest first.
+
+    An admission whose assignments cannot be read has none of them.
+    """
+    return {
+        row.uid: Placement(
+            id=str(row.id), epoch=row.epoch, cycle=row.cycle, at=row.at.timestamp(),
+            assignments=assignments_of(row.assignments) or (),
         )
         for row in await connection.execute(_ADMISSIONS)
-    ]
+    }  # fmt: skip
 
 
-async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
-    """All bonds that hold."""
-    return [
-        StoredBond(
+async def load_bonds(connection: AsyncConnection) -> tuple[Bond, ...]:
+    """All bonds that hold, without those that cannot be read."""
+    return tuple(
+        Bond(
             uid=row.uid,
-            assignments=tuple(row.assignments),
+            assignments=assignments,
             victims=tuple(row.victims),
             deadline=row.deadline.timestamp(),
         )
         for row in await connection.execute(_HELD_BONDS)
-    ]
+        if (assignments := assignments_of(row.assignments)) is not None
+    )
 
 
 async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
@@ -106,14 +85,12 @@ async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[s
     return found
 
 
-async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:
-    """All reservations that hold."""
-    return [
-        StoredReservation(
-            uid=row.uid,
-            assignments=tuple(row.assignments),
-            start=row.start.timestamp(),
-            expires=row.expires.timestamp(),
+async def load_reservations(connection: AsyncConnection) -> tuple[Reservation, ...]:
+    """All reservations that hold, without those that cannot be read."""
+    return tuple(
+        Reservation(
+            uid=row.uid, assignments=assignments, start=row.start.timestamp(), expires=row.expires.timestamp()
         )
         for row in await connection.execute(_HELD_RESERVATIONS)
-    ]
+        if (assignments := assignments_of(row.assignments)) is not None
+    )

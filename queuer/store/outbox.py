@@ -13,9 +13,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.workload import State
-from queuer.store.codec import execute_rows
-from queuer.store.events import Event, append
+from queuer.store.codec import execute_rows, instant
 from queuer.store.leader import check_epoch
 from queuer.store.tables import EntryKind, Outcome
 
@@ -31,28 +29,18 @@ _PUT = text("""
 """)
 _UNDONE = text(f"SELECT {_COLUMNS} FROM outbox WHERE done_at IS NULL ORDER BY seq")
 _DONE = text("""
-    WITH r AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(seq bigint, outcome text,
-            resource_version text, message text)
-    ), open AS (
-        SELECT DISTINCT ON (r.seq) r.* FROM r CROSS JOIN LATERAL
+    UPDATE outbox o SET done_at = to_timestamp(:at), outcome = r.outcome, resource_version = r.resource_version,
+        message = r.message
+    FROM (
+        SELECT DISTINCT ON (r.seq) r.* FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(seq bigint, outcome text,
+            resource_version text, message text) CROSS JOIN LATERAL
             (SELECT done_at FROM outbox WHERE seq = r.seq FOR UPDATE) AS o
         WHERE o.done_at IS NULL
-    ), done AS (
-        UPDATE outbox o SET done_at = to_timestamp(:at), outcome = r.outcome,
-            resource_version = r.resource_version, message = r.message
-        FROM open r WHERE o.seq = r.seq
-        RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome
-    ), applied AS (
-        SELECT DISTINCT ON (uid) * FROM done WHERE outcome = 'applied' ORDER BY uid, seq DESC
-    ), placed AS (
-        UPDATE workload w SET
-            state = CASE WHEN a.kind = 'admit' AND w.state = 'Admitted' THEN 'Placing' ELSE w.state END
-        FROM applied a WHERE w.uid = a.uid AND w.admission_id = a.admission_id
-        RETURNING w.uid, w.state, w.queue
-    )
-    SELECT done.seq, done.kind, done.uid, done.outcome, placed.state, placed.queue
-    FROM done LEFT JOIN placed USING (uid) ORDER BY done.seq
+    ) AS r WHERE o.seq = r.seq
+    RETURNING o.seq
+""")
+_WITHDRAW = text("""
+    UPDATE outbox SET done_at = :at, outcome = 'withdrawn' WHERE uid = ANY(:uids) AND done_at IS NULL
 """)
 
 
@@ -132,15 +120,18 @@ async def done(
 ) -> frozenset[int]:
     """Report ends that came to light `at` this time; answers the sequence numbers that were open until now.
 
-    Repeating it is harmless. An applied admission makes its workload Placing and records the job's resourceVersion;
-    every other consequence is the caller's decision.
+    Repeating it is harmless. What follows for the workload is the caller's decision.
     """
     if not results:
         return frozenset()
     await check_epoch(connection, epoch)
     found = await execute_rows(connection, _DONE, map(_reported, results), at=at)
-    append(connection, [_placing(row, at=at) for row in found if _became_placing(row)])
     return frozenset(row.seq for row in found)
+
+
+async def withdraw(connection: AsyncConnection, uids: Sequence[str], *, at: float) -> None:
+    """Take back what is open of these workloads, inside a transaction that has checked its epoch."""
+    await connection.execute(_WITHDRAW, {"uids": list(uids), "at": instant(at)})
 
 
 def _reported(result: Result) -> Mapping[str, Any]:
@@ -163,12 +154,3 @@ def _entry(row: Row[Any]) -> Entry:
         patch=row.patch,
         at=row.at.timestamp(),
     )
-
-
-def _became_placing(row: Row[Any]) -> bool:
-    return (row.kind, row.outcome, row.state) == (EntryKind.ADMIT, Outcome.APPLIED, State.PLACING)
-
-
-def _placing(row: Row[Any], *, at: float) -> Event:
-    data = {"from": State.ADMITTED, "to": State.PLACING}
-    return Event(at=at, type="workload.state", uid=row.uid, queue=row.queue, data=data)

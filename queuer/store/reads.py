@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import NotFound
 from queuer.store.codec import seconds
-from queuer.store.cycles import Placement
 from queuer.store.listing import steps
 from queuer.store.waiting import NEVER
 from queuer.store.workloads import StoredWorkload, stored_of
@@ -65,7 +64,7 @@ class PastAdmission:
     id: str
     attempt: int
     cycle: int
-    assignments: tuple[Placement, ...]
+    assignments: tuple[Mapping[str, Any], ...]
     domains: tuple[str, ...]
     hosts: Mapping[str, Mapping[str, int]] | None
     at: float

@@ -1,7 +1,6 @@
-"""Jobs as they were seen, and the state each is in. All writes are for a batch, in a statement or two.
+"""Jobs as they were seen and what is known of them. Each write is a statement or two for many workloads.
 
-A workload that goes back to its queue holds nothing: that step ends its admission, closes what the ledger still has
-open for it and takes back effects that were not applied.
+States of workloads that wait are written here with their jobs, all other steps in `transitions`.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.store import ledger, reasons
+from queuer.store import reasons
 from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
@@ -43,49 +40,15 @@ _INTAKE = text("""
         override = CASE WHEN w.deleted_at IS NULL THEN w.override END,
         deleted_at = NULL, finished_at = NULL, admission_id = NULL, admitted_at = NULL, landed_at = NULL,
         attempt = w.attempt + (w.admission_id IS NOT NULL)::int
-    WHERE w.state IN ('Queued', 'Held')
+    WHERE w.state = ANY(:waiting)
         OR w.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM ledger WHERE uid = w.uid AND closed IS NULL)
     RETURNING w.uid, w.attempt, (w.xmax = 0) AS is_new
-""")
-_CHANGE = text("""
-    WITH r AS (
-        SELECT *, state IN ('Queued', 'Held') AS waits, state IN ('Succeeded', 'Failed') AS ends
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
-            cause text, hosts jsonb)
-    ), old AS (
-        SELECT r.*, w.state AS before, w.queue, w.admission_id, w.attempt FROM r CROSS JOIN LATERAL
-            (SELECT state, queue, admission_id, attempt FROM workload WHERE uid = r.uid FOR UPDATE) AS w
-        WHERE w.state NOT IN ('Succeeded', 'Failed')
-    ), changed AS (
-        UPDATE workload w SET
-            state = r.state,
-            attempt = w.attempt + (r.waits AND w.admission_id IS NOT NULL)::int,
-            admission_id = CASE WHEN r.waits THEN NULL ELSE w.admission_id END,
-            admitted_at = CASE WHEN r.waits THEN NULL ELSE w.admitted_at END,
-            landed_at = CASE WHEN r.waits THEN NULL
-                WHEN r.state = 'Running' THEN coalesce(w.landed_at, to_timestamp(r.at)) ELSE w.landed_at END,
-            finished_at = CASE WHEN r.ends THEN to_timestamp(r.at) END
-        FROM old r WHERE w.uid = r.uid
-    ), admissions AS (
-        UPDATE admission a SET
-            hosts = coalesce(r.hosts, a.hosts),
-            landed_at = CASE WHEN r.state = 'Running' THEN coalesce(a.landed_at, to_timestamp(r.at))
-                ELSE a.landed_at END,
-            ended_at = CASE WHEN r.waits OR r.ends THEN to_timestamp(r.at) END,
-            end_cause = CASE WHEN r.waits OR r.ends OR r.state = 'Evicting'
-                THEN coalesce(nullif(r.cause, ''), a.end_cause, lower(r.state)) END
-        FROM old r WHERE a.id = r.admission_id
-    )
-    SELECT uid, before, state AS after, queue, attempt, at, cause FROM old ORDER BY at, uid
 """)
 _SET_BACK = text("""
     UPDATE workload w SET avoid = r.avoid, first = r.first, failures = r.failures, rest = to_timestamp(r.rest)
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, avoid jsonb, first boolean, failures int,
         rest double precision)
     WHERE w.uid = r.uid
-""")
-_DROP = text("""
-    UPDATE outbox SET done_at = :at, outcome = 'withdrawn' WHERE uid = ANY(:uids) AND done_at IS NULL
 """)
 _FORGET = text("""
     UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
@@ -110,6 +73,7 @@ _RUNS = text("""
     ORDER BY w.finished_at DESC
 """)
 
+_WAITING = [state for state in State if state.waiting]
 _AT_ONCE = 500
 """Rows that are made records of at a time."""
 
@@ -118,7 +82,7 @@ _AT_ONCE = 500
 class Intake:
     """A job as it is now.
 
-    `state` is not an ended one: take the job in first, then `update_states`. `barred`: None = it is decided on.
+    `state`: Queued or Held. `barred`: None = it is decided on.
     """
 
     workload: Workload
@@ -138,29 +102,6 @@ class Setback:
     first: bool = False
     failures: int = 0
     rest: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
-    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`; `hosts`: its pods
-    by pod set and node, None = as before.
-    """
-
-    uid: str
-    state: State
-    at: float
-    cause: str = ""
-    hosts: Mapping[str, Mapping[str, int]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """A step that was taken. `attempt`: the attempt that it belongs to."""
-
-    uid: str
-    before: State
-    after: State
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +141,7 @@ async def intake(
         return {}
     await check_epoch(connection, epoch)
     latest = {row.workload.uid: row for row in rows}
-    taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()))
+    taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()), waiting=_WAITING)
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
     append(
@@ -214,30 +155,6 @@ async def intake(
     return {row.uid: row.attempt for row in taken}
 
 
-async def update_states(
-    connection: AsyncConnection, epoch: int, changes: Sequence[StateChange]
-) -> list[Transition]:
-    """Take steps, at most one per workload; answers those taken. An ended workload takes none.
-
-    Into Queued or Held: the attempt is over (if it was admitted) and everything it held is returned. Into Running:
-    landed. Into Succeeded or Failed: finished, while the ledger stays open until `ledger.close`.
-    """
-    if not changes:
-        return []
-    await check_epoch(connection, epoch)
-    found = await execute_rows(connection, _CHANGE, changes)
-    back = sorted((row.at, row.uid) for row in found if State(row.after).waiting)
-    for at, group in groupby(back, key=itemgetter(0)):
-        uids = [uid for _, uid in group]
-        await ledger.release(connection, uids, at=at)
-        await connection.execute(_DROP, {"uids": uids, "at": instant(at)})
-    append(connection, [_step_event(row) for row in found])
-    return [
-        Transition(uid=row.uid, before=State(row.before), after=State(row.after), attempt=row.attempt)
-        for row in found
-    ]
-
-
 async def set_back(connection: AsyncConnection, epoch: int, setbacks: Sequence[Setback]) -> None:
     """Write down what earlier admissions left, in place of what was written before. Unknown uids are passed over."""
     if not setbacks:
@@ -247,13 +164,18 @@ async def set_back(connection: AsyncConnection, epoch: int, setbacks: Sequence[S
 
 
 async def explain(
-    connection: AsyncConnection, epoch: int, explanations: Mapping[str, Explanation | None], *, at: float
+    connection: AsyncConnection,
+    epoch: int,
+    explanations: Mapping[str, Explanation | None],
+    *,
+    at: float,
+    cycle: int | None = None,
 ) -> frozenset[str]:
-    """Store reasons outside a cycle (misconfigured, on hold, not placed); answers uids whose token changed."""
+    """Store reasons, of a cycle or found beside it (misconfigured, on hold); answers uids whose token changed."""
     if not explanations:
         return frozenset()
     await check_epoch(connection, epoch)
-    return await reasons.record(connection, explanations, at=at)
+    return await reasons.record(connection, explanations, at=at, cycle=cycle)
 
 
 async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], at: float) -> int:
@@ -308,10 +230,3 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
 
 def _intake_row(row: Intake) -> dict[str, Any]:
     return workload_row(row.workload) | {"state": row.state, "barred": row.barred}
-
-
-def _step_event(row: Row[Any]) -> Event:
-    data = {"from": row.before, "to": row.after, "attempt": row.attempt}
-    if row.cause:
-        data["cause"] = row.cause
-    return Event(at=row.at, type="workload.state", uid=row.uid, queue=row.queue, data=data)

@@ -13,12 +13,12 @@ from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
-from queuer.store import cycles, heartbeat, ledger, queues, stored, workloads
-from queuer.store.cycles import NewEviction
+from queuer.store import heartbeat, ledger, queues, stored, workloads
 from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat, LastCycle
-from queuer.store.workloads import Intake, StateChange
+from queuer.store.workloads import Intake
 from tests.store import support
+from tests.store.support import Eviction, Step, commit_cycle, evict, take_steps
 
 GPU = support.GPU
 NOW = support.NOW
@@ -100,7 +100,7 @@ class Author:
         """Commit a cycle."""
         self.cycles += 1
         async with begin(self.engine) as connection:
-            await cycles.commit(
+            await commit_cycle(
                 connection,
                 epoch=self.epoch,
                 record=support.cycle(self.cycles, at=NOW + self.cycles),
@@ -108,10 +108,10 @@ class Author:
                 explanations=explain or {},
             )
 
-    async def evict(self, eviction: NewEviction) -> None:
+    async def evict(self, eviction: Eviction) -> None:
         """Send a gang back."""
         async with begin(self.engine) as connection:
-            await cycles.evict(connection, self.epoch, [eviction], at=NOW + 60)
+            await evict(connection, self.epoch, [eviction], at=NOW + 60)
 
     async def keep(self, body: bytes) -> None:
         """Keep the newest cycle as it was asked and answered."""
@@ -120,10 +120,10 @@ class Author:
             await stored.put(connection, self.epoch, row)
 
     async def step(self, uid: str, state: State, *, at: float = NOW + 100, **more: Any) -> None:
-        """Take a step. `more`: further fields of the StateChange."""
+        """Take a step. `more`: further fields of the Step."""
         async with begin(self.engine) as connection:
-            change = StateChange(uid=uid, state=state, at=at, **more)
-            await workloads.update_states(connection, self.epoch, [change])
+            change = Step(uid=uid, state=state, at=at, **more)
+            await take_steps(connection, self.epoch, [change])
 
     async def gone(self, uid: str) -> None:
         """Its pods are gone: return what it holds."""

@@ -16,13 +16,12 @@ from queuer.cli.client import Exit
 from queuer.cli.output import duration
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store.cycles import NewEviction
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.rows import NOW, Author, waits
 from tests.api.test_cli_answers import Wire
 from tests.api.test_queue_figures import A, decided
 from tests.cli import Done, queuer
-from tests.store.support import workload
+from tests.store.support import Eviction, workload
 
 USERS = Table({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
 SILENT = re.compile(
@@ -121,7 +120,7 @@ async def test_the_reasons_that_why_prints_sum_to_the_time_that_it_waited(
     await author.submit(made)
     await author.cycle(explain={"b2": waits()})
     await author.cycle(admit=[made])
-    await author.evict(NewEviction(uid="b2", cause="reclaim", patch={}, beneficiary="a1", note="evicted"))
+    await author.evict(Eviction(uid="b2", cause="reclaim", patch={}, beneficiary="a1", note="evicted"))
     await author.step("b2", State.QUEUED, at=NOW + 100)
     await author.cycle(explain={"b2": waits(Token.WAITING_FOR_QUOTA, "48 of 64 are used")})
     out = (await run(shared, "why", "evicted")).out

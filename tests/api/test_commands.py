@@ -17,7 +17,7 @@ from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store import commands
-from queuer.store.commands import Answer, NewOverride
+from queuer.store.commands import Answer
 from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
@@ -216,8 +216,7 @@ async def test_an_override_is_shown_on_the_row_and_in_full(
 ) -> None:
     made = Override(hold=True, by="root", at=NOW, reason="node maintenance", administered=True)
     async with begin(author.engine) as connection:
-        row = NewOverride(uid="a1", override=made, priority=0)
-        await commands.put_overrides(connection, author.epoch, [row])
+        await commands.put_overrides(connection, author.epoch, {"a1": (made, 0)})
     wanted = {
         "hold": True, "priority": None, "by": "root", "at": "2025-11-21T04:40:00Z", "reason": "node maintenance",
     }  # fmt: skip

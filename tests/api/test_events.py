@@ -14,13 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.store import events
-from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin
 from queuer.store.events import Event
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
-from tests.store.support import workload
+from tests.store.support import Eviction, workload
 
 USERS = Table(
     {
@@ -42,7 +41,7 @@ async def shared(engine: AsyncEngine, database_url: str, author: Author) -> Asyn
     await author.submit(one, workload("b1", queue="root.research.team-b", namespace="team-b"))
     await author.cycle(admit=[one])
     await author.evict(
-        NewEviction(uid="a1", cause="reclaimed", patch={}, beneficiary="b1", note="for team-b/b1")
+        Eviction(uid="a1", cause="reclaimed", patch={}, beneficiary="b1", note="for team-b/b1")
     )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:

@@ -11,9 +11,8 @@ import pytest
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
-from queuer.store.cycles import NewEviction
 from tests.api.rows import GPU, NOW, Author, waits
-from tests.store.support import workload
+from tests.store.support import Eviction, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
 
@@ -129,7 +128,7 @@ async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
     await author.cycle(admit=[made])
     note = "evicted for a job of root.research.team-b, which takes back what it is guaranteed"
     await author.submit(workload("u2", queue="root.research.team-b", namespace="team-b", name="other"))
-    await author.evict(NewEviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note=note))
+    await author.evict(Eviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note=note))
     await author.step("u1", State.QUEUED)
     await author.cycle(explain={"u1": waits()})
     found = (await api.get("/api/v1/workloads/u1/explanation")).json()

@@ -8,10 +8,9 @@ import pytest
 from queuer.api.workloads.spans import held_of, spans_of, waited
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store.cycles import NewEviction
 from queuer.store.reads import Moment
 from tests.api.rows import NOW, Author, waits
-from tests.store.support import workload
+from tests.store.support import Eviction, workload
 
 A = "root.research.team-a"
 
@@ -67,7 +66,7 @@ async def test_it_is_told_over_rest(api: httpx2.AsyncClient, author: Author) -> 
     await author.submit(made)
     await author.cycle(explain={"u1": waits()})
     await author.cycle(admit=[made])
-    await author.evict(NewEviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note="evicted"))
+    await author.evict(Eviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note="evicted"))
     await author.step("u1", State.QUEUED, at=NOW + 100)
     await author.cycle(explain={"u1": waits(Token.WAITING_FOR_QUOTA, "48 of 64 are used")})
     found = (await api.get("/api/v1/workloads/u1/timeline")).json()

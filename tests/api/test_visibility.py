@@ -13,12 +13,11 @@ from queuer.api.app import create_app
 from queuer.domain.queue import Order
 from queuer.domain.veil import veiled
 from queuer.solver.stored import encode
-from queuer.store.cycles import NewEviction
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.api.test_why import decided
-from tests.store.support import workload
+from tests.store.support import Eviction, workload
 
 USERS = Table(
     {
@@ -121,7 +120,7 @@ async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(
 ) -> None:
     made = workload("a1", queue="root.research.team-a", namespace="team-a", name="mine")
     await author.cycle(admit=[made])
-    await author.evict(NewEviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note="evicted"))
+    await author.evict(Eviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note="evicted"))
     found = await shared.get("/api/v1/workloads/a1", headers={"user": "alice"})
     evicted = found.json()["explanation"]["detail"]["evicted"]
     whose = {key: value for key, value in evicted["for"].items() if value is not None}

@@ -15,11 +15,11 @@ from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, encode
-from queuer.store import cycles, lookup
+from queuer.store import lookup
 from queuer.store.engine import begin
 from tests.api.rows import GPU, NOW, Author
 from tests.store import support
-from tests.store.support import workload
+from tests.store.support import commit_cycle, workload
 
 A = "root.research.team-a"
 RACK = "topology.kubernetes.io/rack"
@@ -133,7 +133,7 @@ async def test_a_range_is_told_with_how_many_of_the_last_week_held(
     await author.submit(*started, workload("u1", queue=A))
     async with begin(engine) as connection:
         at = await lookup.now(connection)
-        await cycles.commit(
+        await commit_cycle(
             connection,
             epoch=author.epoch,
             record=support.cycle(1, at=at),

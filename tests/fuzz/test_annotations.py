@@ -23,7 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.intake.read import take_in
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.commit import write
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
@@ -94,12 +95,12 @@ class World:
         raw = msgspec.Raw(msgspec.json.encode(manifest))
         found = job_view(kind, msgspec.json.decode(_without_nul(raw), type=kind.type))
         self.state.job_changed(found)
-        batch, jobs = Batch(now=0.0), ClusterJobs(None, self.state, self.facts)  # type: ignore[arg-type]
-        take_in(batch, self.state.take_unread(99), state=self.state, jobs=jobs)
-        assert batch.failed == {}
+        changes, jobs = Round(self.state.live, now=0.0), ClusterJobs(None, self.state, self.facts)  # type: ignore[arg-type]
+        take_in(changes, self.state.take_unread(99), state=self.state, jobs=jobs)
+        assert changes.failed == {}
         async with begin(self.engine) as connection:
-            await batch.write(connection, self.author.epoch)
-        live = batch.after[found.uid]
+            await write(connection, changes, self.author.epoch)
+        live = changes[found.uid].after
         assert live is not None
         self.state.put(live)
         return live

@@ -1,16 +1,24 @@
-"""Builders of records for tests of the store. Nothing here knows how the store works."""
+"""Builders of records for tests of the store, and steps of workloads as rounds take them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.assignments import Assignment, Bond, Reservation
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, Workload
-from queuer.store.cycles import Charge, CycleRecord, NewAdmission
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.store import cycles, outbox, transitions, workloads
+from queuer.store.cycles import CycleRecord
+from queuer.store.ledger import LedgerRow
+from queuer.store.outbox import Effect, Entry, Result
+from queuer.store.tables import EntryKind, Outcome
+from queuer.store.transitions import NewAdmission, Transition
 from queuer.store.workloads import Intake
 
 NOW = 1_763_700_000.0
@@ -47,21 +55,124 @@ def admission(made: Workload, *, attempt: int = 1, flavor: str = "default") -> N
         uid=made.uid,
         attempt=attempt,
         assignments=tuple(
-            {"podSet": p.name, "flavor": flavor, "nodes": {"n1": p.count}, "selector": {}, "hosts": None}
-            for p in made.pod_sets
+            Assignment(pod_set=p.name, flavor=flavor, nodes={"n1": p.count}) for p in made.pod_sets
         ),
         charges=tuple(
-            Charge(
+            LedgerRow(
+                uid=made.uid,
+                attempt=attempt,
+                queue=made.queue,
                 pod_set=p.name,
                 flavor=flavor,
                 count=p.count,
                 amounts={name: amount * p.count for name, amount in p.requests.items()},
+                opened=NOW,
             )
             for p in made.pod_sets
         ),
-        patch={"spec": {"suspend": False}},
         domains=("r01",),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A gang to send back; see `transitions.Transition`."""
+
+    uid: str
+    cause: str
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    beneficiary: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step from whatever state the workload is in."""
+
+    uid: str
+    state: State
+    at: float
+    cause: str = ""
+    hosts: Mapping[str, Mapping[str, int]] | None = None
+
+
+async def take_steps(connection: AsyncConnection, epoch: int, steps: Sequence[Step]) -> list[State]:
+    """Take steps; answers the states before."""
+    found = await _known(connection, [step.uid for step in steps])
+    taken = [
+        Transition(
+            uid=s.uid, before=State(found[s.uid].state), attempt=found[s.uid].attempt, after=s.state, at=s.at,
+            cause=s.cause, hosts=s.hosts,
+        )
+        for s in steps
+    ]  # fmt: skip
+    await transitions.take(connection, epoch, taken)
+    return [step.before for step in taken]
+
+
+async def evict(
+    connection: AsyncConnection,
+    epoch: int,
+    evictions: Sequence[Eviction],
+    *,
+    at: float,
+    cycle: int | None = None,
+) -> tuple[Entry, ...]:
+    """Evict, as a round does."""
+    found = await _known(connection, [eviction.uid for eviction in evictions])
+    steps = [
+        Transition(
+            uid=e.uid, before=State(found[e.uid].state), attempt=found[e.uid].attempt, after=State.EVICTING,
+            at=at, cause=e.cause, beneficiary=e.beneficiary, note=e.note,
+        )
+        for e in evictions
+    ]  # fmt: skip
+    await transitions.take(connection, epoch, steps, cycle=cycle)
+    effects = [
+        Effect(kind=EntryKind.EVICT, uid=e.uid, admission_id=str(found[e.uid].admission_id), patch=e.patch)
+        for e in evictions
+    ]
+    return await outbox.put(connection, epoch, effects, at=at, cycle=cycle)
+
+
+async def applied(
+    connection: AsyncConnection, epoch: int, entries: Sequence[Entry], *, at: float = NOW
+) -> None:
+    """The PATCHes of these admissions went through."""
+    await outbox.done(connection, epoch, [Result(entry=e, outcome=Outcome.APPLIED) for e in entries], at=at)
+    await take_steps(connection, epoch, [Step(uid=e.uid, state=State.PLACING, at=at) for e in entries])
+
+
+async def commit_cycle(
+    connection: AsyncConnection,
+    *,
+    epoch: int,
+    record: CycleRecord,
+    admissions: Sequence[NewAdmission] = (),
+    evictions: Sequence[Eviction] = (),
+    bonds: Sequence[Bond] = (),
+    reservations: Sequence[Reservation] = (),
+    explanations: Mapping[str, Explanation] | None = None,
+) -> tuple[Entry, ...]:
+    """Write a whole cycle, as a round with a decision does."""
+    at = record.finished_at
+    await cycles.record(connection, epoch, record, admitted=len(admissions), evicted=len(evictions))
+    entries = await evict(connection, epoch, evictions, at=at, cycle=record.id)
+    new = [replace(a, charges=tuple(replace(row, opened=at) for row in a.charges)) for a in admissions]
+    await transitions.admit(connection, epoch, new, at=at, cycle=record.id)
+    await cycles.hold(connection, epoch, bonds, reservations)
+    await workloads.explain(connection, epoch, explanations or {}, at=at, cycle=record.id)
+    patch = {"spec": {"suspend": False}}
+    starts = [Effect(kind=EntryKind.ADMIT, uid=a.uid, admission_id=a.id, patch=patch) for a in new]
+    return (*entries, *await outbox.put(connection, epoch, starts, at=at, cycle=record.id))
+
+
+async def _known(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, Row[Any]]:
+    found = await connection.execute(
+        text("SELECT uid, state, attempt, admission_id FROM workload WHERE uid = ANY(:uids)"),
+        {"uids": list(uids)},
+    )
+    return {row.uid: row for row in found}
 
 
 def cycle(number: int, *, at: float = NOW, waiting: int = 0) -> CycleRecord:

@@ -19,11 +19,20 @@ from queuer.controller.settings import Settings
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, workloads
+from queuer.store import ledger, workloads
 from queuer.store.engine import begin
 from queuer.store.events import read
-from queuer.store.workloads import StateChange
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, workload
+from tests.store.support import (
+    GPU,
+    NOW,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    intake_of,
+    take_steps,
+    workload,
+)
 
 FAULTS = {
     "lost": ("DELETE FROM ledger WHERE uid = 'w1'", "held, but not charged"),
@@ -50,16 +59,16 @@ class Cluster:
         self.aside = dict[str, Exception]()
         self.auditor = Auditor(
             engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
-            failpoints=Failpoints(), set_aside=self.aside.update, clock=lambda: NOW + 60,
+            failpoints=Failpoints(), quarantine=self.aside.update, clock=lambda: NOW + 60,
         )  # fmt: skip
 
     async def start(self) -> None:
         made = workload("w1", pods=2)
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, [intake_of(made)], at=NOW)
-            await cycles.commit(connection, epoch=self.epoch, record=cycle(1), admissions=[admission(made)])
-            runs = StateChange(uid="w1", state=State.RUNNING, at=NOW)
-            await workloads.update_states(connection, self.epoch, [runs])
+            await commit_cycle(connection, epoch=self.epoch, record=cycle(1), admissions=[admission(made)])
+            runs = Step(uid="w1", state=State.RUNNING, at=NOW)
+            await take_steps(connection, self.epoch, [runs])
         async with begin(self.engine) as connection:
             await load(connection, self.state, now=NOW)
         self.state.rules = Rules(tree=TREE)

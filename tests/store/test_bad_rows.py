@@ -22,11 +22,11 @@ from queuer.controller.settings import Settings
 from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from queuer.kube.workloads import NamespaceFacts
-from queuer.store import cycles, ledger, workloads
+from queuer.store import ledger, workloads
 from queuer.store.engine import begin
 from queuer.store.outbox import Result
 from queuer.store.tables import EntryKind, Outcome
-from tests.store.support import NOW, admission, cycle, intake_of, workload
+from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
 
 SPOILT = {
     "empty": "'[{}]'",
@@ -62,7 +62,7 @@ class Scene:
         )  # fmt: skip
         self.auditor = Auditor(
             engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
-            failpoints=Failpoints(), set_aside=self.loop.term.set_aside, clock=lambda: self.now,
+            failpoints=Failpoints(), quarantine=self.loop.term.quarantine, clock=lambda: self.now,
         )  # fmt: skip
 
     async def begin(self, spoilt: str) -> None:
@@ -70,7 +70,7 @@ class Scene:
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, [intake_of(one) for one in made], at=NOW)
             admissions = [admission(one) for one in made]
-            await cycles.commit(connection, epoch=self.epoch, record=cycle(1), admissions=admissions)
+            await commit_cycle(connection, epoch=self.epoch, record=cycle(1), admissions=admissions)
         await self.execute(f"UPDATE admission SET assignments = {spoilt} WHERE uid = 'a'")
         self.state.node_changed(Node(name="n1", labels={}, allocatable={"cpu": 64_000, "pods": 110}))
         for uid in ("a", "b"):
@@ -104,7 +104,7 @@ async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, ho
     sent = {entry.uid: entry for entry in entries}
     assert {uid: entry.kind for uid, entry in sent.items()} == {"a": EntryKind.WITHDRAW, "b": EntryKind.ADMIT}
     for entry in entries:
-        scene.loop.writer.hear(Result(entry=entry, outcome=Outcome.APPLIED))
+        scene.loop.term.results.append(Result(entry=entry, outcome=Outcome.APPLIED))
     scene.now += 10.0
     scene.state.take_unread(99)
     await scene.round()
@@ -126,7 +126,7 @@ async def test_the_auditor_sets_aside_whom_it_cannot_compare(scene: Scene, how: 
     assert await scene.execute("SELECT detail->>'uid' FROM audit") == ["b"]
     async with begin(scene.engine) as connection:
         assert {row.uid for row in await ledger.load_open(connection)} == {"a", "b"}
-    assert "queuer_workloads_set_aside_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
+    assert "queuer_workloads_quarantined_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
 
 
 async def test_amounts_that_are_no_numbers_are_written_again(scene: Scene) -> None:

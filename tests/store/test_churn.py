@@ -13,8 +13,7 @@ from queuer.domain.workload import State
 from queuer.store import listing, workloads
 from queuer.store.engine import begin, make_engine
 from queuer.store.listing import Order, Wanted
-from queuer.store.workloads import StateChange
-from tests.store.support import NOW, intake_of, take_office, workload
+from tests.store.support import NOW, Step, intake_of, take_office, take_steps, workload
 
 LIVE = [state for state in State if not state.ended]
 OTHERS = ("new", "gone", "ends", "first")
@@ -91,8 +90,8 @@ def test_no_page_repeats_or_skips(
                         elif leaving and deed == "gone":
                             await workloads.forget(connection, epoch, [leaving.pop()], NOW)
                         elif leaving:
-                            change = StateChange(uid=leaving.pop(), state=State.FAILED, at=NOW + 9)
-                            await workloads.update_states(connection, epoch, [change])
+                            change = Step(uid=leaving.pop(), state=State.FAILED, at=NOW + 9)
+                            await take_steps(connection, epoch, [change])
         finally:
             await engine.dispose()
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.domain.errors import NotFound
 from queuer.domain.override import Override
 from queuer.store import commands, events, reads, workloads
-from queuer.store.commands import Answer, Command, NewCommand, NewOverride
+from queuer.store.commands import Answer, Command, NewCommand
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -93,7 +93,7 @@ async def test_only_the_leader_answers(jobs: AsyncEngine, epoch: int) -> None:
 async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngine, epoch: int) -> None:
     made = Override(hold=True, by="alice", at=NOW, reason="why")
     async with begin(jobs) as connection:
-        await commands.put_overrides(connection, epoch, [NewOverride(uid="a", override=made, priority=7)])
+        await commands.put_overrides(connection, epoch, {"a": (made, 7)})
         edited = intake_of(workload("a", priority=9))
         await workloads.intake(connection, epoch, [edited], at=NOW)
         stored = await reads.workload(connection, "a")
@@ -101,5 +101,5 @@ async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngin
         await workloads.forget(connection, epoch, ["a"], NOW)
         await workloads.intake(connection, epoch, [edited], at=NOW)
         assert (await reads.workload(connection, "a")).override is None
-        await commands.put_overrides(connection, epoch, [NewOverride(uid="b", override=None, priority=1)])
+        await commands.put_overrides(connection, epoch, {"b": (None, 1)})
         assert (await reads.workload(connection, "b")).override is None

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy
 from queuer.domain.workload import Workload
-from queuer.store import cycles, queues, workloads
+from queuer.store import queues, workloads
 from queuer.store.cuts import Cuts, cuts
 from queuer.store.engine import begin
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, take_office, workload
+from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, take_office, workload
 
 A, B = "root.a", "root.b"
 
@@ -31,7 +31,7 @@ async def start(connection: AsyncConnection, document: Any, *running: Workload) 
     await workloads.intake(connection, epoch, [intake_of(made) for made in running], at=NOW)
     for number, made in enumerate(running, start=1):
         record = cycle(number, at=NOW + number)
-        await cycles.commit(
+        await commit_cycle(
             connection, epoch=epoch, record=record, admissions=[admission(made)], explanations={}
         )
 

@@ -9,19 +9,33 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.domain.assignments import Assignment, Bond, Reservation
 from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, State
-from queuer.store import cycles, inherited, ledger, outbox, workloads
+from queuer.domain.workload import IllegalTransition, PodSet, State
+from queuer.store import inherited, ledger, outbox, transitions, workloads
 from queuer.store.codec import MOST_BYTES
-from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.outbox import Result
 from queuer.store.tables import Outcome
-from queuer.store.workloads import Setback, StateChange
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, waits, workload
+from queuer.store.transitions import Transition
+from queuer.store.workloads import Setback
+from tests.store.support import (
+    GPU,
+    NOW,
+    Eviction,
+    Step,
+    admission,
+    applied,
+    commit_cycle,
+    cycle,
+    intake_of,
+    take_steps,
+    waits,
+    workload,
+)
 
 
 async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: int) -> None:
@@ -72,7 +86,7 @@ async def test_an_edit_of_a_waiting_job_replaces_it_and_an_admitted_one_keeps_wh
         assert await workloads.intake(connection, epoch, [intake_of(edited)], at=NOW + 1) == {"w1": 1}
         (stored,) = await workloads.load_live(connection)
         assert (stored.workload, stored.explanation) == (edited, None)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(edited)])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(edited)])
         assert await workloads.intake(connection, epoch, [intake_of(first)], at=NOW + 2) == {}
         (stored,) = await workloads.load_live(connection)
     assert (stored.workload, stored.state) == (edited, State.ADMITTED)
@@ -86,9 +100,9 @@ async def test_a_job_that_comes_back_waits_again(engine: AsyncEngine, epoch: int
         await workloads.forget(connection, epoch, ["w1"], NOW)
     async with begin(engine) as connection:
         assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 1) == {"w1": 1}
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        failed = StateChange(uid="w1", state=State.FAILED, at=NOW + 2, cause="deleted")
-        await workloads.update_states(connection, epoch, [failed])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        failed = Step(uid="w1", state=State.FAILED, at=NOW + 2, cause="deleted")
+        await take_steps(connection, epoch, [failed])
         await workloads.forget(connection, epoch, ["w1"], NOW + 2)
     async with begin(engine) as connection:
         assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 3) == {}, (
@@ -96,7 +110,7 @@ async def test_a_job_that_comes_back_waits_again(engine: AsyncEngine, epoch: int
         )
         await ledger.close(connection, epoch, ["w1"], NOW + 4)
         assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 5) == {"w1": 2}
-        await cycles.commit(connection, epoch=epoch, record=cycle(2), admissions=[admission(made, attempt=2)])
+        await commit_cycle(connection, epoch=epoch, record=cycle(2), admissions=[admission(made, attempt=2)])
         (stored,) = await workloads.load_live(connection)
     assert (stored.state, stored.attempt, stored.finished_at) == (State.ADMITTED, 2, None)
 
@@ -124,17 +138,17 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made, explanation=waits())], at=NOW)
         new = admission(made, flavor="h100")
-        committed = await cycles.commit(connection, epoch=epoch, record=cycle(7), admissions=[new])
+        committed = await commit_cycle(connection, epoch=epoch, record=cycle(7), admissions=[new])
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {"root.a": {"h100": {GPU: 64, "cpu": 32_000, "pods": 8}}}
         (entry,) = await outbox.undone(connection)
-        assert (entry,) == committed.entries
+        assert (entry,) == committed
         assert (entry.uid, entry.admission_id, entry.cycle) == ("w1", new.id, 7)
         assert entry.patch == {"spec": {"suspend": False}}
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.admission_id, stored.explanation) == (State.ADMITTED, new.id, None)
-        (held,) = await inherited.load_admissions(connection)
-        assert held.assignments == new.assignments
+        held = await inherited.load_admissions(connection)
+        assert held["w1"].assignments == new.assignments
         assert await inherited.last_cycle(connection) == 7
         await connection.execute(text("DELETE FROM cycle"))
         assert await inherited.last_cycle(connection) == 7, (
@@ -150,14 +164,14 @@ async def test_a_false_picture_commits_nothing(engine: AsyncEngine, epoch: int, 
         rows = [good] if spoil == "unknown" else [good, bad]
         await workloads.intake(connection, epoch, [intake_of(w) for w in rows], at=NOW)
         if spoil == "state":
-            held = StateChange(uid="bad", state=State.HELD, at=NOW)
-            await workloads.update_states(connection, epoch, [held])
+            held = Step(uid="bad", state=State.HELD, at=NOW)
+            await take_steps(connection, epoch, [held])
         if spoil == "deleted":
             await workloads.forget(connection, epoch, ["bad"], NOW)
     admissions = [admission(good), admission(bad, attempt=2 if spoil == "attempt" else 1)]
-    with pytest.raises(Conflict, match="bad cannot be admitted") as refused:
+    with pytest.raises(Conflict, match="bad is not Queued at attempt") as refused:
         async with begin(engine) as connection:
-            await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+            await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=admissions)
     assert refused.value.uids == {"bad"}
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {}
@@ -170,31 +184,26 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
     made = workload("w1")
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        first = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        await outbox.done(
-            connection, epoch, [Result(entry=first.entries[0], outcome=Outcome.APPLIED)], at=NOW
-        )
-        running = StateChange(uid="w1", state=State.RUNNING, at=NOW + 5)
-        assert [t.before for t in await workloads.update_states(connection, epoch, [running])] == [
-            State.PLACING
-        ]
-        eviction = NewEviction(uid="w1", cause="reclaim", patch={"spec": {"suspend": True}}, beneficiary="w9")
-        (entry,) = (
-            await cycles.commit(connection, epoch=epoch, record=cycle(2, at=NOW + 9), evictions=[eviction])
-        ).entries
-        assert (entry.kind, entry.admission_id) == ("evict", first.entries[0].admission_id)
+        first = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await applied(connection, epoch, first)
+        running = Step(uid="w1", state=State.RUNNING, at=NOW + 5)
+        assert await take_steps(connection, epoch, [running]) == [State.PLACING]
+        eviction = Eviction(uid="w1", cause="reclaim", patch={"spec": {"suspend": True}}, beneficiary="w9")
+        second = cycle(2, at=NOW + 9)
+        (entry,) = await commit_cycle(connection, epoch=epoch, record=second, evictions=[eviction])
+        assert (entry.kind, entry.admission_id) == ("evict", first[0].admission_id)
         assert (await ledger.usage(connection))["root.a"]["default"][GPU] == 1
         left = Setback(uid="w1", avoid={"n1": NOW + 80}, first=True, failures=2, rest=NOW + 90)
         await workloads.set_back(connection, epoch, [left])
-        back = StateChange(uid="w1", state=State.QUEUED, at=NOW + 20)
-        await workloads.update_states(connection, epoch, [back])
+        back = Step(uid="w1", state=State.QUEUED, at=NOW + 20)
+        await take_steps(connection, epoch, [back])
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.attempt, stored.admission_id) == (State.QUEUED, 2, None)
         assert (stored.workload.submitted, stored.setback) == (NOW, left)
         assert await ledger.usage(connection) == {}
         assert await outbox.undone(connection) == []
         again = admission(made, attempt=2)
-        await cycles.commit(connection, epoch=epoch, record=cycle(3, at=NOW + 30), admissions=[again])
+        await commit_cycle(connection, epoch=epoch, record=cycle(3, at=NOW + 30), admissions=[again])
     async with begin(engine) as connection:
         assert await inherited.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
         steps = [e.data for _, e in await read(connection, after=0) if e.type == "workload.state"]
@@ -214,10 +223,10 @@ async def test_only_what_was_started_beside_the_queue_is_admitted_from_a_hold(
         await workloads.intake(connection, epoch, [intake_of(held, state=State.HELD)], at=NOW)
     with pytest.raises(Conflict, match="w1"):
         async with begin(engine) as connection:
-            await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(held)])
+            await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(held)])
     forced = replace(admission(held), before=State.HELD)
     async with begin(engine) as connection:
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[forced])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[forced])
         (stored,) = await workloads.load_live(connection)
         open_rows = await connection.execute(text("SELECT uid FROM ledger WHERE closed IS NULL"))
     async with begin(engine) as connection:
@@ -227,34 +236,44 @@ async def test_only_what_was_started_beside_the_queue_is_admitted_from_a_hold(
     assert (events[-1].data["from"], events[-1].data["to"]) == ("Held", "Admitted")
 
 
-async def test_who_is_not_admitted_cannot_be_evicted(engine: AsyncEngine, epoch: int) -> None:
-    """An eviction of a workload that waits or is being evicted already is refused."""
+async def test_a_step_is_taken_only_from_the_state_and_attempt_that_the_leader_saw(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """And only if the table of steps has it: a workload that waits is not evicted."""
     made = workload("w1")
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-    eviction = NewEviction(uid="w1", cause="preempt", patch={})
-    with pytest.raises(Conflict, match="w1 cannot be evicted"):
-        async with begin(engine) as connection:
-            await cycles.evict(connection, epoch, [eviction], at=NOW)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+    step = Transition(uid="w1", before=State.ADMITTED, attempt=1, after=State.EVICTING, at=NOW)
+    for seen in (replace(step, before=State.RUNNING), replace(step, attempt=2)):
+        with pytest.raises(Conflict, match="w1 is not") as refused:
+            async with begin(engine) as connection:
+                await transitions.take(connection, epoch, [seen])
+        assert refused.value.uids == {"w1"}
+    for before, after in ((State.QUEUED, State.EVICTING), (State.RUNNING, State.PLACING)):
+        with pytest.raises(IllegalTransition, match="does not go from"):
+            async with begin(engine) as connection:
+                await transitions.take(connection, epoch, [replace(step, before=before, after=after)])
 
 
 async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngine, epoch: int) -> None:
     """What a cycle does not name any more is not held any more."""
-    place = {"podSet": "main", "flavor": "default", "nodes": {"n1": 1}, "selector": {}, "hosts": ["n1"]}
-    bonds = [
-        StoredBond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300)
-        for uid in ("w1", "w2")
-    ]
-    held = [StoredReservation(uid="w1", assignments=(place,), start=NOW + 60, expires=NOW + 600)]
+    place = Assignment(pod_set="main", flavor="default", nodes={"n1": 1}, hosts=("n1",))
+    bonds = tuple(
+        Bond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300) for uid in ("w1", "w2")
+    )
+    held = (Reservation(uid="w1", assignments=(place,), start=NOW + 60, expires=NOW + 600),)
     async with begin(engine) as connection:
         rows = [intake_of(workload(uid)) for uid in ("w1", "w2")]
         await workloads.intake(connection, epoch, rows, at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), bonds=bonds, reservations=held)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), bonds=bonds, reservations=held)
         assert await inherited.load_bonds(connection) == bonds
         assert await inherited.load_reservations(connection) == held
-        await cycles.commit(connection, epoch=epoch, record=cycle(2), bonds=bonds[1:])
+        await commit_cycle(connection, epoch=epoch, record=cycle(2), bonds=bonds[1:])
         assert await inherited.load_bonds(connection) == bonds[1:]
-        assert await inherited.load_reservations(connection) == []
+        assert await inherited.load_reservations(connection) == ()
+        await connection.execute(text("UPDATE bond SET assignments = '[{}]'"))
+        assert await inherited.load_bonds(connection) == (), "what somebody edited by hand is dropped"
 
 
 async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: int) -> None:
@@ -265,12 +284,10 @@ async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: 
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         for number, explanation in enumerate(told, start=1):
             record = cycle(number, at=NOW + number)
-            await cycles.commit(connection, epoch=epoch, record=record, explanations={"w1": explanation})
+            await commit_cycle(connection, epoch=epoch, record=record, explanations={"w1": explanation})
             (stored,) = await workloads.load_live(connection)
             assert stored.explained == explanation
-        await cycles.commit(
-            connection, epoch=epoch, record=cycle(9, at=NOW + 9), admissions=[admission(made)]
-        )
+        await commit_cycle(connection, epoch=epoch, record=cycle(9, at=NOW + 9), admissions=[admission(made)])
         found = await connection.execute(
             text("SELECT from_token, token, cycle FROM reason_transition ORDER BY id")
         )
@@ -286,18 +303,14 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
     made = workload("w1")
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        committed = await cycles.commit(
-            connection, epoch=epoch, record=cycle(1), admissions=[admission(made)]
-        )
-        (entry,) = committed.entries
+        committed = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        (entry,) = committed
         applied = Result(entry=entry, outcome=Outcome.APPLIED, resource_version="77")
         assert await outbox.done(connection, epoch, [applied], at=NOW + 1) == {entry.seq}
     async with begin(engine) as connection:
         seen = await read(connection, after=0)
         late = Result(entry=entry, outcome=Outcome.CONFLICT, message="stale")
         assert await outbox.done(connection, epoch, [applied, late], at=NOW + 2) == frozenset()
-        (stored,) = await workloads.load_live(connection)
-        assert stored.state is State.PLACING
     async with begin(engine) as connection:
         assert await read(connection, after=0) == seen
 
@@ -307,11 +320,12 @@ async def test_an_ended_workload_takes_no_further_step(engine: AsyncEngine, epoc
     made = workload("w1")
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        ended = StateChange(uid="w1", state=State.SUCCEEDED, at=NOW + 60)
-        back = StateChange(uid="w1", state=State.QUEUED, at=NOW + 61)
-        assert len(await workloads.update_states(connection, epoch, [ended])) == 1
-        assert await workloads.update_states(connection, epoch, [back]) == []
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        ended = Step(uid="w1", state=State.SUCCEEDED, at=NOW + 60)
+        back = Step(uid="w1", state=State.QUEUED, at=NOW + 61)
+        assert len(await take_steps(connection, epoch, [ended])) == 1
+        with pytest.raises(IllegalTransition):
+            await take_steps(connection, epoch, [back])
         await workloads.forget(connection, epoch, ["w1"], NOW + 62)
         assert [w.state for w in await workloads.load_live(connection)] == [State.SUCCEEDED]
         assert await ledger.close(connection, epoch, ["w1"], NOW + 70) == {"w1"}
@@ -327,11 +341,10 @@ async def test_a_thousand_admissions_are_looked_up_not_scanned(engine: AsyncEngi
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
         admissions = [admission(w) for w in made]
-        committed = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
-        done = [Result(entry=entry, outcome=Outcome.APPLIED) for entry in committed.entries]
-        await outbox.done(connection, epoch, done, at=NOW)
-        steps = [StateChange(uid=w.uid, state=State.RUNNING, at=NOW) for w in made]
-        assert len(await workloads.update_states(connection, epoch, steps)) == 1000
+        committed = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+        await applied(connection, epoch, committed)
+        steps = [Step(uid=w.uid, state=State.RUNNING, at=NOW) for w in made]
+        assert len(await take_steps(connection, epoch, steps)) == 1000
         await ledger.close(connection, epoch, [w.uid for w in made], NOW)
         scanned = await connection.execute(
             text("SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000")

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, inherited, listing, outbox, retention, workloads
+from queuer.store import inherited, listing, outbox, retention, workloads
 from queuer.store.engine import begin
 from queuer.store.listing import Wanted
-from tests.store.support import NOW, admission, cycle, intake_of, workload
+from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
 
 PAST, LIVE = 5_000, 3
 _FILL = (
@@ -73,7 +73,7 @@ async def old(engine: AsyncEngine, epoch: int) -> AsyncEngine:
     made = [workload(uid) for uid in _LIVING]
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(one) for one in made], at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made[0])])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made[0])])
         for statement in _FILL:
             values = {"now": NOW, "past": PAST}
             wanted = {name: values[name] for name in values if f":{name}" in statement}

@@ -16,14 +16,26 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.workload import State
-from queuer.store import cycles, heartbeat, ledger, outbox, retention, rollup, stored, workloads
+from queuer.store import heartbeat, ledger, outbox, retention, rollup, stored, workloads
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.tables import EntryKind, Outcome
-from queuer.store.workloads import StateChange
-from tests.store.support import NOW, admission, cycle, intake_of, take_office, waits, workload
+from tests.store.support import (
+    NOW,
+    Eviction,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    evict,
+    intake_of,
+    take_office,
+    take_steps,
+    waits,
+    workload,
+)
 
 Write = Callable[[AsyncConnection, int], Awaitable[Any]]
 _KILL = """
@@ -56,17 +68,13 @@ _ENTRY = Entry(
 _RESULT = Result(entry=_ENTRY, outcome=Outcome.APPLIED)
 WRITES: dict[str, Write] = {
     "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
-    "workloads.update_states": lambda c, e: workloads.update_states(
-        c, e, [StateChange(uid="w1", state=State.HELD, at=NOW)]
-    ),
+    "transitions.take": lambda c, e: take_steps(c, e, [Step(uid="w1", state=State.HELD, at=NOW)]),
     "workloads.explain": lambda c, e: workloads.explain(c, e, {"w1": waits()}, at=NOW),
     "workloads.forget": lambda c, e: workloads.forget(c, e, ["w1"], NOW),
-    "cycles.commit": lambda c, e: cycles.commit(
+    "cycles.commit": lambda c, e: commit_cycle(
         c, epoch=e, record=cycle(1), admissions=[admission(workload("w1"))]
     ),
-    "cycles.evict": lambda c, e: cycles.evict(
-        c, e, [cycles.NewEviction(uid="w1", cause="preempt", patch={})], at=NOW
-    ),
+    "cycles.evict": lambda c, e: evict(c, e, [Eviction(uid="w1", cause="preempt", patch={})], at=NOW),
     "ledger.recharge": lambda c, e: ledger.recharge(c, e, [_ROW]),
     "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
     "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),

@@ -13,15 +13,26 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.errors import Conflict
-from queuer.domain.workload import State, Workload
-from queuer.store import cycles, ledger, outbox, workloads
-from queuer.store.cycles import NewEviction
+from queuer.domain.workload import IllegalTransition, State, Workload
+from queuer.store import ledger, outbox, workloads
 from queuer.store.engine import begin, make_engine
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Result
 from queuer.store.tables import Outcome
-from queuer.store.workloads import StateChange
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, take_office, workload
+from tests.store.support import (
+    GPU,
+    NOW,
+    Eviction,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    evict,
+    intake_of,
+    take_office,
+    take_steps,
+    workload,
+)
 
 ACTS = ("submit", "admit", "apply", "land", "evict", "requeue", "finish", "pods gone", "grow", "forget")
 ADMITTED = (State.ADMITTED, State.PLACING, State.RUNNING)
@@ -75,7 +86,7 @@ class Model:
         legal = it.state is State.QUEUED and not it.deleted
         try:
             async with begin(self.engine) as connection:
-                await cycles.commit(connection, epoch=self.epoch, record=record, admissions=new)
+                await commit_cycle(connection, epoch=self.epoch, record=record, admissions=new)
         except Conflict:
             assert not legal
             return
@@ -89,18 +100,18 @@ class Model:
             await outbox.done(connection, self.epoch, results, at=self.clock)
             await outbox.done(connection, self.epoch, results, at=self.clock)
         if it.state is State.ADMITTED and mine:
-            it.state = State.PLACING
+            await self.step(uid, it, State.PLACING)
 
     async def land(self, uid: str, it: Known) -> None:
         if it.state is State.PLACING:
             await self.step(uid, it, State.RUNNING)
 
     async def evict(self, uid: str, it: Known) -> None:
-        eviction = NewEviction(uid=uid, cause="reclaim", patch={})
+        eviction = Eviction(uid=uid, cause="reclaim", patch={})
         try:
             async with begin(self.engine) as connection:
-                await cycles.evict(connection, self.epoch, [eviction], at=self.clock)
-        except Conflict:
+                await evict(connection, self.epoch, [eviction], at=self.clock)
+        except IllegalTransition:
             assert it.state not in ADMITTED
             return
         assert it.state in ADMITTED
@@ -137,9 +148,9 @@ class Model:
 
     async def step(self, uid: str, it: Known, state: State) -> None:
         async with begin(self.engine) as connection:
-            change = StateChange(uid=uid, state=state, at=self.clock)
-            (taken,) = await workloads.update_states(connection, self.epoch, [change])
-        assert taken.before is it.state
+            change = Step(uid=uid, state=state, at=self.clock)
+            (before,) = await take_steps(connection, self.epoch, [change])
+        assert before is it.state
         it.state = state
 
     def row(self, it: Known) -> LedgerRow:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.controller.cycle.past import PastUse
+from queuer.controller.cycle.past_use import PastUse
 from queuer.domain.past import Interval, past_use, rolled_up
 from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.store import ledger

@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.errors import Conflict, InvalidInput, NotFound
 from queuer.domain.queue import ManagedBy, QueueState
-from queuer.store import cycles, ledger, queues, workloads
+from queuer.store import ledger, queues, workloads
 from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.usage import tree_view
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, workload
+from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, workload
 
 API, CRD = ManagedBy.API, ManagedBy.CRD
 
@@ -169,7 +169,7 @@ async def test_a_queue_in_use_is_not_deleted(engine: AsyncEngine, epoch: int) ->
     async with begin(engine) as connection:
         await wish(connection, document({"root.a": None, "root.a.x": gpus(limit=8), "root.b": None}), CRD)
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
         await wish(connection, empty, CRD)
         tree = (await load_config(connection)).tree
         assert list(tree.queues) == ["root", "root.a", "root.a.x"]
@@ -190,7 +190,7 @@ async def test_an_admin_is_told_what_a_deleted_queue_holds(engine: AsyncEngine, 
         assert [str(w) for w in planned.warnings] == ["queues.root.a: 2 waiting workloads will have no queue"]
         assert planned.problems == ()
         new = [admission(rows[0].workload)]
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=new)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=new)
         with pytest.raises(Conflict, match=r"root\.a got 1 admitted workloads"):
             await queues.apply(connection, planned, actor="a", source="b", reason="c")
         assert len((await queues.plan(connection, document(prune=True), writer=API)).problems) == 1
@@ -222,7 +222,7 @@ async def test_amounts_of_the_tree_agree_with_each_other(engine: AsyncEngine, ep
         }
         await wish(connection, document(tree))
         await workloads.intake(connection, epoch, [intake_of(w) for w in (*made, late, lost)], at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(w) for w in made])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(w) for w in made])
         view = await tree_view(connection)
     amounts = {
         path: next(a for a in queue.amounts if (a.flavor, a.resource) == (None, GPU))

@@ -9,11 +9,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.errors import NotFound
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, listing, reads, retention, workloads
+from queuer.store import ledger, listing, reads, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.listing import Wanted
-from queuer.store.workloads import StateChange
-from tests.store.support import NOW, admission, cycle, intake_of, waits, workload
+from tests.store.support import (
+    NOW,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    intake_of,
+    take_steps,
+    waits,
+    workload,
+)
 
 BATCH, DAY, RULES = retention.BATCH, retention.DAY, retention.RULES
 
@@ -80,12 +89,10 @@ async def test_a_timeline_tells_steps_and_reasons_in_order(engine: AsyncEngine, 
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         record = cycle(1, at=NOW + 1)
-        await cycles.commit(connection, epoch=epoch, record=record, explanations={"w1": waits()})
-        await cycles.commit(
-            connection, epoch=epoch, record=cycle(2, at=NOW + 9), admissions=[admission(made)]
-        )
-        done = StateChange(uid="w1", state=State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
-        await workloads.update_states(connection, epoch, [done])
+        await commit_cycle(connection, epoch=epoch, record=record, explanations={"w1": waits()})
+        await commit_cycle(connection, epoch=epoch, record=cycle(2, at=NOW + 9), admissions=[admission(made)])
+        done = Step(uid="w1", state=State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
+        await take_steps(connection, epoch, [done])
     async with begin(engine) as connection:
         moments = await reads.timeline(connection, "w1")
         (attempt,) = await reads.admissions(connection, "w1")
@@ -106,9 +113,9 @@ async def test_old_history_goes_and_what_counts_stays(engine: AsyncEngine, epoch
             connection, epoch, [intake_of(w, explanation=waits()) for w in made.values()], at=NOW
         )
         started = [admission(made[uid]) for uid in ("runs", "ended", "charged")]
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=started)
-        ends = [StateChange(uid=uid, state=State.SUCCEEDED, at=NOW) for uid in ("ended", "charged")]
-        await workloads.update_states(connection, epoch, ends)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=started)
+        ends = [Step(uid=uid, state=State.SUCCEEDED, at=NOW) for uid in ("ended", "charged")]
+        await take_steps(connection, epoch, ends)
         await ledger.close(connection, epoch, ["ended"], NOW)
         await workloads.forget(connection, epoch, ["gone"], NOW)
         before = await ledger.usage(connection)

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy
-from queuer.store import cycles, ledger, queues, retention, rollup, workloads
+from queuer.store import ledger, queues, retention, rollup, workloads
 from queuer.store.engine import begin
 from queuer.store.rollup import Period, UsagePoint
-from tests.store.support import GPU, NOW, admission, cycle, intake_of, workload
+from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, workload
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, retention.DAY
 START = NOW // HOUR * HOUR
@@ -52,7 +52,7 @@ async def test_minutes_and_hours(engine: AsyncEngine, epoch: int) -> None:
         changeset = await queues.plan(connection, TREE, writer=ManagedBy.API)
         await queues.apply(connection, changeset, actor="a", source="b", reason="c")
         await workloads.intake(connection, epoch, [intake_of(runs), intake_of(waits)], at=NOW)
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(runs)])
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(runs)])
     await _record(engine, epoch, 0, 1, 1)
     async with begin(engine) as connection:
         await ledger.close(connection, epoch, ["runs"], NOW + 1)

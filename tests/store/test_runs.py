@@ -5,11 +5,20 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.workload import State
-from queuer.store import cycles, workloads
-from queuer.store.cycles import NewEviction
+from queuer.store import workloads
 from queuer.store.engine import begin
-from queuer.store.workloads import StateChange
-from tests.store.support import NOW, admission, cycle, intake_of, workload
+from tests.store.support import (
+    NOW,
+    Eviction,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    evict,
+    intake_of,
+    take_steps,
+    workload,
+)
 
 
 async def test_runs_that_ended_by_themselves_are_found_the_oldest_first(
@@ -21,19 +30,19 @@ async def test_runs_that_ended_by_themselves_are_found_the_oldest_first(
 
     async def step(name: str, state: State, after: float, cause: str = "") -> None:
         async with begin(engine) as connection:
-            change = StateChange(uid=name, state=state, at=NOW + after, cause=cause)
-            await workloads.update_states(connection, epoch, [change])
+            change = Step(uid=name, state=state, at=NOW + after, cause=cause)
+            await take_steps(connection, epoch, [change])
 
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(one) for one in made.values()], at=NOW)
         new = [admission(one) for one in made.values()]
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=new)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=new)
     await step("slow", State.RUNNING, 10)
     await step("quick", State.SUCCEEDED, 5)
     await step("deleted", State.FAILED, 20, "deleted")
     async with begin(engine) as connection:
-        gone = NewEviction(uid="evicted", cause="reclaim", patch={})
-        await cycles.evict(connection, epoch, [gone], at=NOW + 20)
+        gone = Eviction(uid="evicted", cause="reclaim", patch={})
+        await evict(connection, epoch, [gone], at=NOW + 20)
     await step("evicted", State.SUCCEEDED, 30)
     await step("slow", State.FAILED, 110)
     async with begin(engine) as connection:

@@ -31,7 +31,7 @@ from queuer.solver.records import CycleStats, Plan, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
-from tests.store.support import NOW, take_office
+from tests.store.support import NOW, Step, take_office, take_steps
 
 
 class Scene:
@@ -122,7 +122,7 @@ async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) 
     await scene.rounds()
     assert await scene.stored() == {"a": (State.ADMITTED, None), "c": (State.ADMITTED, None)}
     assert scene.aside() == {"b"}
-    assert "queuer_workloads_set_aside_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
+    assert "queuer_workloads_quarantined_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
     scene.comes("b", priority=5)
     scene.now += BACK_OFF.first
     await scene.rounds()
@@ -161,8 +161,8 @@ async def test_a_job_that_the_database_has_ended_is_set_aside(scene: Scene) -> N
     scene.comes("a")
     await scene.rounds(1)
     async with begin(scene.engine) as connection:
-        ended = workloads.StateChange(uid="a", state=State.FAILED, at=NOW)
-        await workloads.update_states(connection, scene.epoch, [ended])
+        ended = Step(uid="a", state=State.FAILED, at=NOW)
+        await take_steps(connection, scene.epoch, [ended])
     scene.comes("a", priority=1)
     scene.comes("b")
     await scene.rounds()
@@ -224,7 +224,7 @@ async def test_who_was_set_aside_has_no_failed_starts_after_a_restart(scene: Sce
     scene.comes("a")
     await scene.rounds(1)
     for _ in range(3):
-        scene.state.set_aside("a", ValueError("x"), now=scene.now)
+        scene.state.isolate("a", ValueError("x"), now=scene.now)
     await scene.rounds(1)
     again = await scene.restarted("a")
     assert again.explanation is not None

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, inherited, ledger, outbox, workloads
+from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.codec import instant
 from queuer.store.engine import begin
-from tests.store.support import NOW, admission, cycle, intake_of, workload
+from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
 
 HISTORY = 20_000
 """Jobs that ended, each with an admission, a closed charge, an applied effect and events."""
@@ -65,7 +65,7 @@ async def connection(engine: AsyncEngine, epoch: int) -> Any:
         made = [workload(uid) for uid in ("a", "b", "c")]
         await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
         record = cycle(HISTORY + 1)
-        await cycles.commit(connection, epoch=epoch, record=record, admissions=[admission(made[0])])
+        await commit_cycle(connection, epoch=epoch, record=record, admissions=[admission(made[0])])
     async with begin(engine) as connection:
         yield connection
 

@@ -8,16 +8,17 @@ from typing import Any, cast
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.cycle.answer import Asked, answer
+from queuer.controller.cycle.build import Builder
+from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.ledger.rows import live_of
-from queuer.controller.memory.live import Live
+from queuer.controller.ledger.commit import write
+from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
-from queuer.store import cycles, workloads
+from queuer.store import workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, intake_of, workload
 
@@ -63,17 +64,17 @@ class Waiting:
         pending = tuple(Pending(workload=one) for one in self.made)
         snapshot = Snapshot(nodes=(), tree=self.state.rules.tree, pending=pending)
         self.number += 1
-        found = answer(
-            Asked(snapshot=snapshot, cycle=self.number, at=NOW + at, trigger="time"), plan, self.state,
-            patches=cast(Any, Patches()), epoch=self.epoch, now=NOW + at, new_id=str, retell=RETELL,
-        )  # fmt: skip
+        request = DecisionRequest(snapshot=snapshot, cycle=self.number, at=NOW + at, trigger="time")
+        patches = cast(Any, Patches())
+        builder = Builder(state=self.state, patches=patches, epoch=self.epoch, new_id=str, retell=RETELL)
+        judged = judge(request, plan, self.state, jobs=patches, now=NOW + at)
+        found = builder.build(request, plan, judged, now=NOW + at)
         before = await self.versions()
         async with begin(self.engine) as connection:
-            await cycles.commit(
-                connection, epoch=self.epoch, record=found.record, explanations=found.explanations
-            )
-        for live in found.after:
-            self.state.put(live)
+            await write(connection, found, self.epoch)
+        for change in found.values():
+            assert change.after is not None
+            self.state.put(change.after)
         after = await self.versions()
         return sum(before[uid] != version for uid, version in after.items())
 

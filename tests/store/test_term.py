@@ -24,13 +24,22 @@ from queuer.controller.memory.live import HOUR
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.workload import Cause, PodSet, State
-from queuer.store import cycles, ledger, workloads
-from queuer.store.cycles import NewEviction
+from queuer.store import ledger, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership
 from queuer.store.ledger import LedgerRow
-from queuer.store.workloads import StateChange
-from tests.store.support import NOW, admission, cycle, intake_of, workload
+from tests.store.support import (
+    NOW,
+    Eviction,
+    Step,
+    admission,
+    commit_cycle,
+    cycle,
+    evict,
+    intake_of,
+    take_steps,
+    workload,
+)
 
 NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
@@ -102,16 +111,16 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
         match what:
             case "r":
                 rows = [admission(workload(uid), attempt=attempt)]
-                await cycles.commit(connection, epoch=epoch, record=cycle(next(numbers)), admissions=rows)
-                change = StateChange(uid=uid, state=State.RUNNING, at=NOW)
-                await workloads.update_states(connection, epoch, [change])
+                await commit_cycle(connection, epoch=epoch, record=cycle(next(numbers)), admissions=rows)
+                change = Step(uid=uid, state=State.RUNNING, at=NOW)
+                await take_steps(connection, epoch, [change])
             case "w":
-                change = StateChange(uid=uid, state=State.QUEUED, at=NOW)
-                await workloads.update_states(connection, epoch, [change])
+                change = Step(uid=uid, state=State.QUEUED, at=NOW)
+                await take_steps(connection, epoch, [change])
             case _:
                 by = None if what == "-" else what
-                gone = NewEviction(uid=uid, cause="reclaim", patch={}, beneficiary=by)
-                await cycles.evict(connection, epoch, [gone], at=NOW)
+                gone = Eviction(uid=uid, cause="reclaim", patch={}, beneficiary=by)
+                await evict(connection, epoch, [gone], at=NOW)
 
     memory = ClusterState()
     async with begin(engine) as connection:
@@ -135,13 +144,13 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
         for number, at in enumerate((NOW - HOUR - 1.0, NOW - 90.0, NOW - 30.0), start=1):
             rows = [admission(workload(uid), attempt=number) for uid in ("a", "b")]
             record = cycle(number, at=at - 1.0)
-            await cycles.commit(connection, epoch=epoch, record=record, admissions=rows)
-            gone = NewEviction(uid="a", cause="reclaim", patch={})
-            await cycles.evict(connection, epoch, [gone], at=at)
-            changes = [StateChange(uid="b", state=State.EVICTING, at=at, cause=Cause.SUSPENDED)]
-            changes += [StateChange(uid=uid, state=State.QUEUED, at=at + 1.0) for uid in ("a", "b")]
+            await commit_cycle(connection, epoch=epoch, record=record, admissions=rows)
+            gone = Eviction(uid="a", cause="reclaim", patch={})
+            await evict(connection, epoch, [gone], at=at)
+            changes = [Step(uid="b", state=State.EVICTING, at=at, cause=Cause.SUSPENDED)]
+            changes += [Step(uid=uid, state=State.QUEUED, at=at + 1.0) for uid in ("a", "b")]
             for change in changes:
-                await workloads.update_states(connection, epoch, [change])
+                await take_steps(connection, epoch, [change])
     async with begin(engine) as connection:
         await leadership.load(connection, memory, now=NOW)
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
@@ -161,7 +170,7 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(one) for one in (made, pair, lost)], at=NOW)
         rows = [admission(one) for one in (made, pair, lost)]
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=rows)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=rows)
         fewer = LedgerRow(
             uid="b", attempt=1, queue="root.a", pod_set="main", flavor="default", count=3, amounts={"pods": 3},
             opened=NOW + 10.0,

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.waiting import admissible, impossible
-from queuer.store import cycles, workloads
+from queuer.store import workloads
 from queuer.store.engine import begin
 from queuer.store.waiting import ROWS
-from tests.store.support import NOW, cycle, intake_of, workload
+from tests.store.support import NOW, commit_cycle, cycle, intake_of, workload
 
 PARAMS: tuple[dict[str, Any], ...] = (
     {},
@@ -35,7 +35,7 @@ async def test_both_say_the_same(engine: AsyncEngine, epoch: int) -> None:
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, made, at=NOW)
         explained = {uid: Explanation(primary=reason) for uid, reason in reasons.items()}
-        await cycles.commit(connection, epoch=epoch, record=cycle(1), explanations=explained)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), explanations=explained)
         rows = (await connection.execute(text(ROWS))).all()
     said = {row.uid: (row.impossible, row.admissible) for row in rows}
     assert said == {uid: (impossible(r), admissible(r, "root.a")) for uid, r in reasons.items()}

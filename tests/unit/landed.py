@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.landing.settle import Limits, settle
-from queuer.controller.landing.steps import tally
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.landing.steps import Move, tally
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, PodSet, State, Workload
@@ -72,9 +72,8 @@ class Scene:
         outcome = settle(self.live, job, seen, now=now, limits=LIMITS)
         if outcome is None:
             return self.evicted
-        assert outcome.live is not None
-        self.live = outcome.live
-        if outcome.suspend and self.evicted is None:
+        self.live = outcome.after
+        if Move.EVICT in outcome.moves and self.evicted is None:
             assert outcome.cause == Cause.LOST_PODS
             self.evicted, self.note = now, outcome.note
         return self.evicted

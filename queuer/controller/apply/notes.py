@@ -15,6 +15,7 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+from queuer.controller.ledger.round import Change
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -23,7 +24,6 @@ from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
 from queuer.domain.workload import Cause
 from queuer.kube.client import ApiError, ConflictError
-from queuer.store.cycles import NewEviction
 
 log = logger("notes")
 
@@ -143,7 +143,7 @@ class Notes:
         else:
             heappush(self._later, (due, uid))
 
-    def evicted(self, evictions: Iterable[NewEviction]) -> None:
+    def evicted(self, evictions: Iterable[Change]) -> None:
         """Gangs that are taken back, each with a sentence that says for whom or why."""
         for eviction in evictions:
             what = What.ROLLED_BACK if eviction.cause == Cause.LANDING_TIMEOUT else What.EVICTED

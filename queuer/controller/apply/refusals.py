@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from queuer.controller.ledger.round import Change
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -18,7 +19,6 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, Workload
 from queuer.kube.client import ApiError
-from queuer.store.cycles import NewEviction
 
 log = logger("refusals")
 
@@ -39,8 +39,8 @@ class Refusals:
         self._events, self._state = events, state
         self._asked: asyncio.Queue[Live] = asyncio.Queue()
 
-    def look(self, evictions: Iterable[NewEviction]) -> None:
-        """Gangs that are taken back. Asked is about those that did not land and have no pod."""
+    def look(self, evictions: Iterable[Change]) -> None:
+        """Gangs that are taken back. Only gangs that never got a pod are looked up."""
         for eviction in evictions:
             live = self._state.live.get(eviction.uid)
             late = live is not None and eviction.cause == Cause.LANDING_TIMEOUT

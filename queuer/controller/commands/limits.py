@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuer.controller.ledger.rows import charges
+from queuer.controller.ledger.round import charges
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.quota import Account, charge_of
@@ -47,10 +47,8 @@ class Use:
 
 
 def _charge(live: Live) -> dict[Account, int]:
-    if live.placement is None:
-        return {}
     parts: dict[str, dict[str, int]] = {}
-    for charge in charges(live.workload, live.placement.assignments, held=live.placement.held):
+    for charge in charges(live, at=0.0):
         amounts = parts.setdefault(charge.flavor, {})
         for resource, amount in charge.amounts.items():
             amounts[resource] = amounts.get(resource, 0) + amount

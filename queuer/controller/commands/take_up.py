@@ -14,16 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands.limits import Use
-from queuer.controller.commands.verbs import Case, Done, refuse, run
-from queuer.controller.health.metrics import Metrics, queue_label
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.commands.verbs import CommandCase, Done, refuse, run
+from queuer.controller.landing.writes import eviction
+from queuer.controller.ledger.round import Round
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
 from queuer.domain.workload import Cause
 from queuer.store import commands
-from queuer.store.commands import Answer, Command, NewOverride
+from queuer.store.commands import Answer, Command
 from queuer.store.engine import begin
 
 log = logger("commands")
@@ -54,11 +54,11 @@ async def take_up(term: Term) -> list[Command]:
 
 
 def carry_out(
-    batch: Batch, found: Iterable[Command], *, state: ClusterState, jobs: ClusterJobs, metrics: Metrics
+    changes: Round, found: Iterable[Command], *, state: ClusterState, jobs: ClusterJobs
 ) -> list[str]:
-    """Do what is asked, into the batch; returns the workloads whose jobs are to be read again by that.
+    """Do what is asked, into the round; returns the workloads whose jobs are to be read again by that.
 
-    Who is set aside is left alone: its commands wait, or expire. Those of a changeset wait until memory has its tree.
+    Commands of quarantined workloads wait, or expire. Those of a changeset wait until memory has its tree.
     """
     changed: list[str] = []
     use = cache(partial(Use, state))
@@ -66,43 +66,36 @@ def carry_out(
         uid = command.uid
         if command.expired:
             text = f"no controller took it up within {commands.EXPIRES / 60:.0f} minutes"
-            _answer(batch, command, refuse(text))
+            _answer(changes, command, refuse(text))
         elif uid not in state.quarantine and command.arguments.get("revision", 0) <= state.rules.revision:
-            with batch.apart(uid):
-                before = batch.view(uid, state.live)
-                case = Case(
+            with changes.isolate(uid):
+                before = changes.live(uid)
+                case = CommandCase(
                     command=command, live=before, job=state.jobs.get(uid), rules=state.rules, jobs=jobs,
-                    now=batch.now,
+                    now=changes.now,
                 )  # fmt: skip
                 needless = before is not None and "revision" in command.arguments and not use().over(before)
                 done = refuse("it stays: the limits hold without its eviction") if needless else run(case)
-                if done.eviction is not None and before is not None:
+                if done.patch is not None and before is not None:
                     use().goes(before)
-                    metrics.evictions.labels(
-                        queue_label(before.workload.queue, state.rules.tree), Cause.COMMAND
-                    ).inc()
-                changed += _write_down(batch, before, done)
-                _answer(batch, command, done)
+                changed += _write_down(changes, before, done)
+                _answer(changes, command, done)
     return changed
 
 
-def _write_down(batch: Batch, before: Live | None, done: Done) -> list[str]:
-    after = done.live
-    if after is None or before is None:
+def _write_down(changes: Round, before: Live | None, done: Done) -> list[str]:
+    if done.live is None or before is None:
         return []
-    batch.after[after.uid] = after
-    if done.eviction is not None:
-        batch.evictions.append(done.eviction)
-        batch.explanations[after.uid] = after.explanation
-    if after.override == before.override:
-        return []
-    row = NewOverride(uid=after.uid, override=after.override, priority=after.workload.priority)
-    batch.overrides = [*(other for other in batch.overrides if other.uid != after.uid), row]
-    return [after.uid]
+    changes.put(before.uid, after=done.live)
+    if done.patch is not None:
+        effect = eviction(before, done.patch)
+        changes.put(before.uid, effects=[effect], cause=Cause.COMMAND, note=done.note)
+    return [] if done.live.override == before.override else [before.uid]
 
 
-def _answer(batch: Batch, command: Command, done: Done) -> None:
-    batch.answers.append(Answer(id=command.id, uid=command.uid, outcome=done.outcome, message=done.message))
+def _answer(changes: Round, command: Command, done: Done) -> None:
+    answer = Answer(id=command.id, uid=command.uid, outcome=done.outcome, message=done.message)
+    changes.put(command.uid, answers=[answer])
     log.info(
         "command", id=command.id, verb=command.verb, workload=command.uid, by=command.actor,
         outcome=done.outcome, said=done.message,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.settle import evicting
@@ -21,18 +22,16 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.rules import Rules
-from queuer.domain.workload import Cause, State, Workload
+from queuer.domain.workload import State, Workload
 from queuer.store.commands import Command
-from queuer.store.cycles import NewEviction
 from queuer.store.tables import CommandOutcome, CommandVerb
 
 REST = 60.0
 """Seconds for which an evicted gang is not offered: it was sent away to make room."""
-_EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CommandCase:
     """A command, and what it is about. `live`, `job`: None = there is none."""
 
     command: Command
@@ -71,12 +70,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a command ended. `live`: the workload after it, None = as before."""
+    """How a command ended. `live`: the workload after it, None = as before. `patch`: suspends its job; `note`:
+    why, as a sentence for its owner.
+    """
 
     outcome: CommandOutcome
     message: str
     live: Live | None = None
-    eviction: NewEviction | None = None
+    patch: Mapping[str, Any] | None = None
+    note: str = ""
 
 
 def refuse(message: str) -> Done:
@@ -84,7 +86,7 @@ def refuse(message: str) -> Done:
     return Done(outcome=CommandOutcome.REFUSED, message=message)
 
 
-def run(case: Case) -> Done:
+def run(case: CommandCase) -> Done:
     """Carry a command out."""
     live = case.live
     if live is None or live.state.ended or live.deleted:
@@ -97,13 +99,13 @@ def run(case: Case) -> Done:
     return _VERBS[case.command.verb](case, live)
 
 
-def _hold(case: Case, live: Live) -> Done:
+def _hold(case: CommandCase, live: Live) -> Done:
     waits = live.state.waiting
     text = "held" if waits else "it runs on; the hold counts once it is back in its queue"
     return _override(case, live, replace(case.stamped(live), hold=True), text)
 
 
-def _release(case: Case, live: Live) -> Done:
+def _release(case: CommandCase, live: Live) -> Done:
     """Where the job itself holds, that is overridden; else nothing is."""
     own, held = case.own(live).hold, live.override is not None and live.override.hold is not None
     if not own and not held:
@@ -111,10 +113,10 @@ def _release(case: Case, live: Live) -> Done:
     return _override(case, live, replace(case.stamped(live), hold=False if own else None), "released")
 
 
-def _evict(case: Case, live: Live) -> Done:
+def _evict(case: CommandCase, live: Live) -> Done:
     if not case.administered:
         return refuse(f"only who administers {live.workload.queue} evicts there")
-    if live.state not in _EVICTABLE or case.job is None:
+    if not live.state.evictable or case.job is None:
         return refuse("it is on its way out" if live.state is State.EVICTING else "it does not run")
     command, hold = case.command, bool(case.command.arguments.get("hold"))
     note = f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
@@ -131,11 +133,12 @@ def _evict(case: Case, live: Live) -> Done:
         outcome=CommandOutcome.DONE,
         message=told.primary.text,
         live=replace(after, explanation=told),
-        eviction=NewEviction(uid=live.uid, cause=Cause.COMMAND, patch=case.jobs.evict(live), note=note),
+        patch=case.jobs.evict(live),
+        note=note,
     )
 
 
-def _prioritise(case: Case, live: Live) -> Done:
+def _prioritise(case: CommandCase, live: Live) -> Done:
     own, queue = case.own(live), live.workload.queue
     value = case.command.arguments.get("priority")
     if value is None:
@@ -160,7 +163,7 @@ def _prioritise(case: Case, live: Live) -> Done:
     return _override(case, live, replace(case.stamped(live), priority=value), text)
 
 
-def _override(case: Case, live: Live, override: Override, message: str) -> Done:
+def _override(case: CommandCase, live: Live, override: Override, message: str) -> Done:
     """Work that waits is read again with it. Of work that runs the priority counts at once: for who may displace it."""
     after = replace(live, override=None if override.empty else override)
     if not live.state.waiting:
@@ -169,7 +172,7 @@ def _override(case: Case, live: Live, override: Override, message: str) -> Done:
     return Done(outcome=CommandOutcome.DONE, message=message, live=after)
 
 
-_VERBS: Mapping[CommandVerb, Callable[[Case, Live], Done]] = MappingProxyType(
+_VERBS: Mapping[CommandVerb, Callable[[CommandCase, Live], Done]] = MappingProxyType(
     {
         CommandVerb.HOLD: _hold,
         CommandVerb.RELEASE: _release,

@@ -5,35 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import islice
 from typing import Protocol
 
-from queuer.controller.cycle.answer import Asked, answer
-from queuer.controller.cycle.due import Due
-from queuer.controller.cycle.forecast import Forecaster
+from queuer.controller.cycle.build import Builder
+from queuer.controller.cycle.forecast import Forecaster, compare
+from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.cycle.namespace_quota import Reckoning
-from queuer.controller.cycle.per_user import over_user_limit
 from queuer.controller.cycle.recorder import Recorder
-from queuer.controller.cycle.remember import remember
-from queuer.controller.cycle.snapshot import offered, take
-from queuer.controller.failpoints import Point
+from queuer.controller.cycle.snapshot import is_candidate, over_user_limit, take
+from queuer.controller.cycle.timers import Timers
 from queuer.controller.health.probes import Health
-from queuer.controller.ledger.commit import Mishandled, commit
-from queuer.controller.ledger.new_cycle import NewCycle, undecided
+from queuer.controller.ledger.round import Isolated, Round, undecided
 from queuer.controller.logs import logger
 from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.term import Term
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.cycles import CycleRecord
-from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 
 log = logger("decisions")
 
-TOLD = 250
-"""Reasons that are written with a decision; the others follow."""
 CAPACITY = "capacity"
 """Trigger of a record that only says that the cluster's capacity changed: readers take it from the newest record, and
 while nobody waits none is made."""
@@ -58,12 +50,18 @@ class Decisions:
     """
 
     def __init__(
-        self, term: Term, *, decider: Decider, due: Due, health: Health, wake: Callable[[], None]
+        self, term: Term, *, decider: Decider, timers: Timers, health: Health, wake: Callable[[], None]
     ) -> None:
         settings = term.settings
-        self._term, self._decider, self._due, self._health, self._wake = term, decider, due, health, wake
+        self._term, self._decider, self._timers, self._health, self._wake = (
+            term,
+            decider,
+            timers,
+            health,
+            wake,
+        )
         self.effort = 0.0
-        self._asked: Asked | None = None
+        self._request: DecisionRequest | None = None
         self._made: asyncio.Task[Plan | None] | None = None
         self._nodes: tuple[object, object] = {}, out_of_use(term.state)
         """Capacity and nodes out of use as last written; no capacity at first."""
@@ -101,21 +99,21 @@ class Decisions:
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
         state, now = self._term.state, self._term.clock()
-        if not (state.stale or self._due.calls_for_decision(now)):
+        if not (state.stale or self._timers.calls_for_decision(now)):
             return
         trigger = "change" if state.take_stale() else "time"
-        asked = self._ask(trigger, now=now)
-        if asked is None:
-            self._due.decided = now
+        request = self._ask(trigger, now=now)
+        if request is None:
+            self._timers.decided = now
             return
-        self._asked = asked
-        self._made = group.create_task(self._decide(asked), name=f"cycle {asked.cycle}")
+        self._request = request
+        self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
 
-    def _ask(self, trigger: str, *, now: float) -> Asked | None:
-        """What the next decision is asked; None where nobody waits for one. Whose part fails is set aside."""
+    def _ask(self, trigger: str, *, now: float) -> DecisionRequest | None:
+        """What the next decision is asked; None where nobody waits for one. A workload that fails is quarantined."""
         state = self._term.state
         while True:
-            waiting = [live for live in state.lives() if offered(live, state, now=now)]
+            waiting = [live for live in state.lives() if is_candidate(live, state, now=now)]
             if not waiting and not state.bonds and not state.reservations:
                 return None
             cycle = self._term.next_cycle()
@@ -124,108 +122,105 @@ class Decisions:
                     barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
                     limited = over_user_limit((live for live in waiting if live.uid not in barred), state)
                     snapshot = take(state, now=now, barred=barred, beyond=limited)
-            except Mishandled as error:
-                self._term.set_aside(error.found)
+            except Isolated as error:
+                self._term.quarantine(error.found)
             else:
-                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred | limited)
+                return DecisionRequest(
+                    snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, not_asked=barred | limited
+                )
 
-    async def _decide(self, asked: Asked) -> Plan | None:
+    async def _decide(self, request: DecisionRequest) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""
         term, began, plan = self._term, time.perf_counter(), None
         try:
-            with term.metrics.phase("decide", cycle=asked.cycle):
+            with term.metrics.phase("decide", cycle=request.cycle):
                 plan = await self._decider.decide(
-                    asked.snapshot, now=asked.at, seed=term.settings.seed, budget=self._budget
+                    request.snapshot, now=request.at, seed=term.settings.seed, budget=self._budget
                 )
             term.metrics.count_stats(plan.stats)
         except Exception:
             plan = None
-            log.exception("no plan", cycle=asked.cycle)
+            log.exception("no plan", cycle=request.cycle)
             term.metrics.refused_plans.inc()
         finally:
             self.effort = time.perf_counter() - began
             self._wake()
         return plan
 
-    def _stored(self, asked: Asked, plan: Plan | None) -> StoredCycle:
+    def _stored(self, request: DecisionRequest, plan: Plan | None) -> StoredCycle:
         facts = self._term.jobs.known()
         return StoredCycle(
-            snapshot=asked.snapshot, now=asked.at, seed=self._term.settings.seed, budget=self._budget, plan=plan,
+            snapshot=request.snapshot, now=request.at, seed=self._term.settings.seed, budget=self._budget, plan=plan,
             priorities=facts.values(), unseen=facts.unseen(),
         )  # fmt: skip
 
     async def _conclude(self, plan: Plan | None) -> None:
         """Commit what changes by a plan, and keep the decision for whoever asks why."""
-        asked, self._asked, self._made = self._asked, None, None
-        assert asked is not None
+        request, self._request, self._made = self._request, None, None
+        assert request is not None
         term, now = self._term, self._term.clock()
-        self._due.decided = asked.at  # what came due while it was made is still due
-        self.forecaster.offer(asked.snapshot, now=asked.at)
-        moved = None if plan is None else await self._carry_out(asked, plan, now=now)
-        self.recorder.offer(
-            asked.cycle, self._stored(asked, plan), took=self.effort, committed=moved is not None
-        )
+        self._timers.decided = request.at  # what came due while it was made is still due
+        self.forecaster.offer(request.snapshot, now=request.at)
+        moved = None if plan is None else await self._carry_out(request, plan, now=now)
+        stored, committed = self._stored(request, plan), moved is not None
+        self.recorder.offer(request.cycle, stored, took=self.effort, committed=committed)
         if plan is None or moved is None:
             return
         status, waiting = plan.stats.status.value, len(plan.explanations)
         term.metrics.cycles.labels(status).inc()
         term.metrics.last_cycle.set(now)
         self._health.cycle = LastCycle(
-            id=asked.cycle, at=now, took=self.effort, waiting=waiting, status=status
+            id=request.cycle, at=now, took=self.effort, waiting=waiting, status=status
         )
         if moved and plan.stats.more:  # had nothing moved the next would be asked the same
             term.state.reconsider()
 
-    async def _carry_out(self, asked: Asked, plan: Plan, *, now: float) -> bool | None:
-        """Commit what of the plan holds, without those whose part fails. Whether anything moved; None = no commit."""
-        state = self._term.state
+    async def _carry_out(self, request: DecisionRequest, plan: Plan, *, now: float) -> bool | None:
+        """Commit what of the plan holds, without the workloads that fail. Whether anything moved; None = no commit."""
+        term = self._term
         while True:
             try:
-                with self._term.metrics.phase("answer", cycle=asked.cycle):
-                    found = self._answer(asked, plan, now=now)
-                if found is None:
+                with term.metrics.phase("answer", cycle=request.cycle):
+                    changes = self._round(request, plan, now=now)
+                if changes is None:
                     return None
-                moved = bool(found.admissions or found.evictions) or found.bonds != state.bonds
-                told = found.explanations or found.reservations != state.reservations
-                if moved or told or _nodes(found.record) != self._nodes:
-                    await self._commit(asked, plan, found)
+                moved = any(c.effects for c in changes.values()) or changes.bonds != term.state.bonds
+                told = bool(changes) or changes.reservations != term.state.reservations
+                if moved or told or _nodes(changes.cycle) != self._nodes:
+                    await self._commit(request, plan, changes)
                 return moved
-            except Mishandled as error:
-                self._term.set_aside(error.found)
+            except Isolated as error:
+                term.quarantine(error.found)
 
-    def _answer(self, asked: Asked, plan: Plan, *, now: float) -> NewCycle | None:
-        """The commit of a plan; None where the plan is none that can be committed: nothing is changed by it yet."""
+    def _round(self, request: DecisionRequest, plan: Plan, *, now: float) -> Round | None:
+        """The round of a plan; None where there is none, and nothing is changed by the plan yet."""
         term = self._term
+        builder = Builder(
+            state=term.state, patches=term.jobs, epoch=term.epoch, new_id=term.new_id,
+            retell=term.settings.retell, ranges=self.forecaster.ranges,
+        )  # fmt: skip
         try:
-            return answer(
-                asked, plan, term.state, patches=term.jobs, epoch=term.epoch, now=now, new_id=term.new_id,
-                retell=term.settings.retell, ranges=self.forecaster.ranges,
-            )  # fmt: skip
-        except Mishandled:
+            judged = judge(request, plan, term.state, jobs=term.jobs, now=now)
+            return builder.build(request, plan, judged, now=now)
+        except Isolated:
             raise
         except Exception:
-            log.exception("no commit", cycle=asked.cycle)
+            log.exception("no commit", cycle=request.cycle)
             term.metrics.refused_plans.inc()
             return None
 
-    async def _commit(self, asked: Asked, plan: Plan, found: NewCycle) -> None:
-        """One transaction, then memory, then the effects. Raises Mishandled where somebody's part fails."""
-        term = self._term
-        await term.settings.failpoints.at(Point.DECIDED)
-        now_told = dict(islice(found.explanations.items(), TOLD))
-        with term.metrics.phase("commit", cycle=asked.cycle):
-            at_once = replace(found, explanations=now_told)
-            committed = await commit(term.engine, at_once, epoch=term.epoch)
-        self._nodes = _nodes(found.record)
-        term.state.untold |= {u: why for u, why in found.explanations.items() if u not in now_told}
-        await term.settings.failpoints.at(Point.COMMITTED)
-        remember(found, term.state, term.metrics)
-        term.notes.look((live.uid, live) for live in found.after)
-        term.notes.evicted(found.evictions)
-        term.send(committed.entries)
+    async def _commit(self, request: DecisionRequest, plan: Plan, changes: Round) -> None:
+        with self._term.metrics.phase("commit", cycle=request.cycle):
+            await self._term.commit(changes)
+        self._nodes = _nodes(changes.cycle)
+        admits = [change for change in changes.values() if change.admits]
+        for change in admits:
+            assert change.before is not None
+            compare(change.before.explanation, started=changes.now, metrics=self._term.metrics)
         log.info(
-            "cycle", cycle=asked.cycle, status=plan.stats.status, admitted=len(found.admissions),
-            evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self.effort, 3),
+            "cycle", cycle=request.cycle, status=plan.stats.status, admitted=len(admits),
+            evicted=sum(change.evicts for change in changes.values()), waiting=len(plan.explanations),
+            effort=round(self.effort, 3),
         )  # fmt: skip
 
     async def _note_capacity(self) -> None:
@@ -235,10 +230,9 @@ class Decisions:
         if nodes == self._nodes or now < self._noted + NOTED:
             return
         self._nodes, self._noted = nodes, now
-        found = undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY)
-        async with begin(term.engine) as connection:
-            await found.write(connection, term.epoch)
+        await term.commit(undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY))
 
 
-def _nodes(record: CycleRecord) -> tuple[object, object]:
+def _nodes(record: CycleRecord | None) -> tuple[object, object]:
+    assert record is not None
     return record.capacity, record.stats["out"]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from queuer.controller.cycle.namespace_reason import Shortage, Users, reason
-from queuer.controller.ledger.commit import about
+from queuer.controller.ledger.round import isolate
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Bond
@@ -85,11 +85,11 @@ class Reckoning:
 
     def barred(self, waiting: Iterable[Live]) -> dict[str, Explanation]:
         """Those of the waiting workloads that cannot start, and why. Never who is bound: work was lost for its place,
-        which is held until it starts or its bond ends. Raises Mishandled.
+        which is held until it starts or its bond ends. Raises Isolated.
         """
         found = dict[str, Explanation]()
         for live in waiting if self._quotas else ():
-            with about(live.uid):
+            with isolate(live.uid):
                 if live.uid not in self._held and (why := self.refusal(live.workload)) is not None:
                     found[live.uid] = live.explanation if live.hopeless and live.explanation else why
         return found

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
-from queuer.controller.ledger.commit import Mishandled
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.ledger.round import Isolated, isolate
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
-from queuer.domain.assignments import Assignment
+from queuer.domain import per_user
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
+from queuer.domain.per_user import Shares, Waiting
 from queuer.domain.quantity import Resources, add
+from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admitted, NodeState, Pending, Snapshot, Unbound
@@ -30,8 +34,7 @@ def take(
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
     `barred`, `beyond`: uids of waiting workloads that are not offered, the latter as their users have what they may.
-    Raises Mishandled naming a workload that is not set aside yet and of which no entry can be made; one that is counts
-    in full.
+    Raises Isolated naming a workload of which no entry can be made; a quarantined one counts in full.
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
@@ -39,7 +42,7 @@ def take(
     waiting = sorted(
         uid
         for uid, live in state.live.items()
-        if uid not in barred and uid not in beyond and offered(live, state, now=now)
+        if uid not in barred and uid not in beyond and is_candidate(live, state, now=now)
     )
     admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
     pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
@@ -64,7 +67,36 @@ def take(
     )
 
 
-def offered(live: Live, state: ClusterState, *, now: float) -> bool:
+def over_user_limit(waiting: Iterable[Live], state: ClusterState) -> dict[str, Explanation]:
+    """The waiting workloads that are not asked about because their users have what they may, and why.
+
+    A bound gang is never one of them: work was lost for its place. Raises Isolated.
+    """
+    tree = state.rules.tree
+    if not tree.per_user:
+        return {}
+    shares = Shares(tree)
+    for live in (state.live[uid] for uid in state.holds):
+        assert live.placement is not None
+        # A quarantined workload is not named again: the decision would never be asked.
+        with suppress(Exception) if live.uid in state.quarantine else isolate(live.uid):
+            whole = {p.name: p.count for p in live.workload.pod_sets}
+            shares.use(live.workload, {**whole, **live.placement.held})
+    bound = {bond.uid for bond in state.bonds}
+    rows = (
+        Waiting(
+            workload=live.workload,
+            first=live.first,
+            bound=live.uid in bound,
+            hopeless=live.hopeless,
+            why=live.explanation,
+        )
+        for live in waiting
+    )
+    return per_user.over_user_limit(rows, shares, tree, guard=isolate)
+
+
+def is_candidate(live: Live, state: ClusterState, *, now: float) -> bool:
     """Whether the solver is asked about this workload."""
     resting = live.rest is not None and live.rest > now
     return (
@@ -81,12 +113,12 @@ def _pending(live: Live, *, now: float) -> Pending:
 
 
 def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:
-    """What it holds; its charge alone where that cannot be said and it is set aside for it."""
+    """What it holds; its charge alone where that cannot be said and it is quarantined for it."""
     try:
         return _admitted(live, state, now=now)
     except Exception as error:
         if live.uid not in state.quarantine:
-            raise Mishandled({live.uid: error}) from error
+            raise Isolated({live.uid: error}) from error
     return _charge_of(live)
 
 

@@ -76,8 +76,10 @@ class Metrics:
             "queuer_tasks_failed", "How often a task beside the decisions failed, to be started again.", ["task"],
             registry=registry,
         )  # fmt: skip
-        self.set_aside = Counter(
-            "queuer_workloads_set_aside", "How often the handling of one workload failed.", registry=registry
+        self.quarantined = Counter(
+            "queuer_workloads_quarantined",
+            "How often the handling of one workload failed.",
+            registry=registry,
         )
         self.adopted = Counter(
             "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry

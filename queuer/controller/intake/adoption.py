@@ -10,27 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.failpoints import Point
-from queuer.controller.health.metrics import Metrics, queue_label
-from queuer.controller.ledger import rows
-from queuer.controller.ledger.commit import Mishandled, about, commit
-from queuer.controller.ledger.new_cycle import NewCycle, undecided
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.landing.settle import admitted
+from queuer.controller.ledger.round import Round, charges, undecided
 from queuer.controller.logs import logger
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.term import Term
-from queuer.domain.assignments import Assignment
+from queuer.controller.term import ADOPTED, Term
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.usable import check_queue, check_user
-from queuer.domain.workload import PodSet, State
-from queuer.store.cycles import NewAdmission
+from queuer.domain.workload import PodSet
+from queuer.store.outbox import Effect
+from queuer.store.tables import EntryKind
 
 log = logger("adoption")
-
-TRIGGER = "adopted"
 
 
 class Adopter:
@@ -41,27 +37,14 @@ class Adopter:
         self._found = Found(term.state, term.metrics)
 
     async def look(self, uids: Sequence[str]) -> None:
-        """Charge those of these workloads that are to be. Whose part fails is set aside."""
-        term, lives = self._term, self._found.among(uids)
-        if not lives:
-            return
-        try:
-            adopted = adopt(
+        """Charge those of these workloads that are to be."""
+        term = self._term
+        if lives := self._found.among(uids):
+            changes = adopt(
                 lives, state=term.state, jobs=term.jobs, epoch=term.epoch, cycle=term.next_cycle(), now=term.clock(),
                 new_id=term.new_id,
             )  # fmt: skip
-            committed = await commit(term.engine, adopted, epoch=term.epoch)
-        except Mishandled as error:
-            term.set_aside(error.found)
-            term.state.touched.update(live.uid for live in lives)
-            return
-        for live in adopted.after:
-            log.warning("adopted", workload=live.uid, queue=live.workload.queue)
-            term.metrics.adopted.labels(queue_label(live.workload.queue, term.state.rules.tree)).inc()
-            term.state.put(live)
-        term.state.reconsider()
-        await term.settings.failpoints.at(Point.ADOPTED)
-        term.send(committed.entries)
+            await term.commit_each(changes)
 
 
 class Found:
@@ -108,29 +91,18 @@ def adopt(
     cycle: int,
     now: float,
     new_id: Callable[[], str],
-) -> NewCycle:
-    """Charge these as they run. Raises Mishandled naming one of which that cannot be said."""
-    admissions, after = [], []
+) -> Round:
+    """The round that charges these as they run."""
+    changes = undecided(state, cycle=cycle, now=now, trigger=ADOPTED)
     for live in lives:
-        with about(live.uid):
+        with changes.isolate(live.uid):
             assignments = tuple(_as_it_is(pod_set, live, state) for pod_set in live.workload.pod_sets)
             placement = Placement(id=new_id(), epoch=epoch, cycle=cycle, at=now, assignments=assignments)
-            admissions.append(
-                NewAdmission(
-                    id=placement.id,
-                    uid=live.uid,
-                    attempt=live.attempt,
-                    assignments=tuple(map(rows.assignment_json, assignments)),
-                    charges=rows.charges(live.workload, assignments),
-                    patch=jobs.adopt(live, placement),
-                    before=live.state,
-                )
-            )
-        after.append(
-            replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None)
-        )
-    found = undecided(state, cycle=cycle, now=now, trigger=TRIGGER)
-    return replace(found, admissions=tuple(admissions), after=tuple(after))
+            patch = jobs.adopt(live, placement)
+            effect = Effect(kind=EntryKind.ADMIT, uid=live.uid, admission_id=placement.id, patch=patch)
+            after = admitted(live, placement)
+            changes.put(live.uid, after=after, effects=[effect], charges=charges(after, at=now))
+    return changes
 
 
 def _as_it_is(pod_set: PodSet, live: Live, state: ClusterState) -> Assignment:

@@ -13,7 +13,7 @@ from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.writes import resting
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
@@ -23,19 +23,18 @@ from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
 from queuer.store.tables import Barred
-from queuer.store.workloads import Intake
 
 
 def take_in(
-    batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs, anew: Collection[str] = ()
+    changes: Round, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs, anew: Collection[str] = ()
 ) -> None:
-    """Read these jobs, where they wait or are new, into the batch. `anew`: whose rows are written in any case."""
+    """Read these jobs, where they wait or are new, into the round. `anew`: whose rows are written in any case."""
     new: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
     for uid in uids:
-        job, known = state.jobs.get(uid), batch.view(uid, state.live)
+        job, known = state.jobs.get(uid), changes.live(uid)
         if job is None or job.outcome is not None or (known is not None and not known.state.waiting):
             continue
-        with batch.apart(uid):
+        with changes.isolate(uid):
             found = read(job, known, state=state, jobs=jobs)
             if found.in_line:
                 own = found.workload
@@ -43,12 +42,7 @@ def take_in(
                 if known is None:
                     insort(new[own.queue, own.namespace], (own.submitted, own.uid))
             if known is None or uid in anew or not _same(known, found):
-                batch.intakes.append(_intake(found))
-                batch.after[uid] = found
-
-
-def _intake(live: Live) -> Intake:
-    return Intake(workload=live.workload, state=live.state, barred=live.barred, explanation=live.explanation)
+                changes.put(uid, after=found, reread=True)
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
@@ -91,7 +85,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
         workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
-    waiting = State.HELD if workload.hold else State.QUEUED
+    waiting = State.HELD if workload.hold else State.QUEUED  # the job's own word, not a step
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
     if known is None:
@@ -102,7 +96,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
         explanation = resting(known)
-    return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
+    if waiting is not known.state:
+        waiting = known.state.to(waiting)
+    return replace(
+        known, workload=workload, state=waiting, barred=barred, explanation=explanation, deleted=False
+    )
 
 
 def waits_in(queue: str, known: Live) -> bool:

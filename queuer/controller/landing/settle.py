@@ -1,7 +1,7 @@
-"""Follows one workload's steps as far as they go now, and sums up what must be written down for them.
+"""Follows one workload's steps as far as they go now, and sums them up.
 
-Pure: `landing.next_step` says what follows, here it is taken. Several steps of a moment (patched, landed,
-running, finished) become one write.
+Pure: `steps.next_step` says what follows, here it is taken. Several steps of a moment (patched, landed, running,
+finished) become one change of the round.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
 from queuer.controller.memory.live import JobView, Live
+from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.workload import Cause, State
 
@@ -27,25 +28,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of one workload. `live` is how memory holds it once all is written; None = forgotten.
+class SettleResult:
+    """What became of one workload: `after` is how memory holds it once the steps are written.
 
-    `state`: to be written, with `cause`; None = as it was. `suspend`: the job must be suspended. `release`:
-    close the ledger. `recharge`: pod sets whose charge changes. `vanished`: the job object is gone.
-    `confirm`: only if a consistent read finds no pod of it. `ran`: seconds, where a run has ended by itself.
+    `confirm`: the steps count only if a consistent read finds no pod of it. `ran`: seconds, where a run has ended by
+    itself.
     """
 
-    before: Live
-    live: Live | None
+    after: Live
     steps: tuple[Step, ...]
-    state: State | None = None
-    cause: str = ""
-    suspend: bool = False
-    release: bool = False
-    vanished: bool = False
     confirm: bool = False
-    recharge: tuple[str, ...] = ()
     ran: float | None = None
+
+    @property
+    def moves(self) -> frozenset[Move]:
+        """What happens to it."""
+        return frozenset(step.move for step in self.steps)
 
     @property
     def note(self) -> str:
@@ -53,34 +51,42 @@ class Outcome:
         return next((step.note for step in reversed(self.steps) if step.note), "")
 
     @property
+    def cause(self) -> str:
+        """Why it is evicted or ends, where not by itself."""
+        other = Cause.DELETED if Move.VANISHED in self.moves else ""
+        return next((step.cause for step in self.steps if step.cause is not None), other)
+
+    @property
     def hosts(self) -> Mapping[str, Mapping[str, int]] | None:
         """Where its pods run, once all do."""
         return next((step.hosts for step in reversed(self.steps) if step.hosts), None)
 
 
-def settle(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits) -> Outcome | None:
+def settle(
+    live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits
+) -> SettleResult | None:
     """Everything that follows for this workload now; None where nothing does."""
-    steps: list[Step] = []
-    after: Live | None = live
-    while after is not None and len(steps) < _MOST_STEPS:
+    steps, after = list[Step](), live
+    while len(steps) < _MOST_STEPS:
         step = next_step(after, job, seen, now=now, landing_deadline=limits.landing_deadline)
         if step is None:
             break
         steps.append(step)
         after = _after(after, step, now=now, limits=limits)
-        if step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT):
+        if after.is_over or step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT):
             break  # what comes next depends on how this one is received
     return _sum_up(live, after, tuple(steps), now=now) if steps else None
 
 
-def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None:
+def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
     match step.move:
         case Move.PATCHED:
             return patched(live, now=now)
         case Move.LANDED:
             return replace(live, landed=now, short=step.short, failures=0)
         case Move.RUNNING:
-            return replace(live, state=State.RUNNING, running=live.running or now, first=False)
+            runs = live.state.to(State.RUNNING)
+            return replace(live, state=runs, running=live.running or now, first=False)
         case Move.DIFFERS:
             sets = tuple(
                 replace(p, requests=step.requests.get(p.name, p.requests)) for p in live.workload.pod_sets
@@ -99,31 +105,36 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
         case Move.EVICT:
             return evicting(_given_up(live, step, now=now, limits=limits), now=now)
         case Move.LEFT:
-            return replace(live, state=State.EVICTING, left=now, displaced_by=frozenset())
+            return replace(live, state=live.state.to(State.EVICTING), left=now, displaced_by=frozenset())
         case Move.FINISHED:
             assert step.outcome is not None
-            ended = replace(live, state=step.outcome, left=live.left or now)
-            return ended if live.charged else None
+            return replace(live, state=live.state.to(step.outcome), left=live.left or now)
         case Move.VANISHED:
-            gone = replace(live, state=State.FAILED, deleted=True, left=live.left or now)
-            return gone if live.charged else None
+            ended = live.state.to(State.FAILED) if live.charged else live.state
+            return replace(live, state=ended, deleted=True, left=live.left or now)
         case Move.REQUEUE:
             return requeued(live)
         case Move.RELEASE:
-            return None
+            return replace(live, placement=None)
+
+
+def admitted(live: Live, placement: Placement) -> Live:
+    """The workload once it is admitted there."""
+    state = live.state.to(State.ADMITTED)
+    return replace(live, state=state, placement=placement, explanation=None, rest=None, barred=None)
 
 
 def patched(live: Live, *, now: float) -> Live:
     """The job carries the admission."""
     assert live.placement is not None
-    return replace(live, state=State.PLACING, placement=replace(live.placement, patched=now))
+    return replace(live, state=live.state.to(State.PLACING), placement=replace(live.placement, patched=now))
 
 
 def requeued(live: Live) -> Live:
     """Back in its queue with its first submit time, one attempt further, holding nothing."""
     state = State.HELD if live.workload.hold else State.QUEUED
     return replace(
-        live, state=state, attempt=live.attempt + 1, placement=None,
+        live, state=live.state.to(state), attempt=live.attempt + 1, placement=None,
         landed=None, running=None, short=None, left=None,
     )  # fmt: skip
 
@@ -132,8 +143,8 @@ def evicting(live: Live, *, now: float) -> Live:
     """On its way back: the eviction is committed, its PATCH is still to be confirmed."""
     assert live.placement is not None
     return replace(
-        live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True), left=now,
-        evictions=(*live.lately(now=now), now),
+        live, state=live.state.to(State.EVICTING), placement=replace(live.placement, unconfirmed=True),
+        left=now, evictions=(*live.lately(now=now), now),
     )  # fmt: skip
 
 
@@ -158,33 +169,12 @@ def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Lim
     return replace(live, avoid=avoid, failures=failures, first=elsewhere, rest=rest)
 
 
-def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: float) -> Outcome:
-    moves = {step.move for step in steps}
-    vanished = Move.VANISHED in moves
-    ended = next((s.outcome for s in steps if s.move is Move.FINISHED), None)
-    state = ended or (State.FAILED if vanished and before.charged else None)
-    if state is None and after is not None and after.state is not before.state:
-        state = after.state
-    cause = next((s.cause.value for s in steps if s.cause is not None), Cause.DELETED if vanished else "")
-    landed = before.landed is not None or Move.LANDED in moves
-    recharge = {name for step in steps for name in step.requests}
-    if after is not None and after.placement is not None and before.placement is not None:
-        was = before.placement.held
-        recharge |= {name for name, count in after.placement.held.items() if was.get(name) != count}
+def _sum_up(before: Live, after: Live, steps: tuple[Step, ...], *, now: float) -> SettleResult:
+    found = SettleResult(after=after, steps=steps)
+    landed = before.landed is not None or Move.LANDED in found.moves
     ran = None
-    if ended is not None and before.placement is not None and before.state is not State.EVICTING:
+    if Move.FINISHED in found.moves and before.placement and before.state is not State.EVICTING:
         ran = now - (before.running or before.placement.at)
-    return Outcome(
-        before=before,
-        live=after,
-        steps=steps,
-        state=state,
-        cause=cause,
-        suspend=Move.EVICT in moves,
-        release=Move.RELEASE in moves,
-        recharge=tuple(sorted(recharge)),
-        vanished=vanished,
-        ran=ran,
-        confirm=Move.REQUEUE in moves
-        or (Move.RELEASE in moves and (before.deleted or vanished or not landed)),
-    )
+    sure = landed and not before.deleted and Move.VANISHED not in found.moves
+    confirm = Move.REQUEUE in found.moves or (Move.RELEASE in found.moves and not sure)
+    return replace(found, confirm=confirm, ran=ran)

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from queuer.controller.memory.live import JobView, Live, Placement, Short
+from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodView
+from queuer.domain.assignments import Placement
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, State
 

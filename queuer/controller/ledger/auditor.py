@@ -2,7 +2,7 @@
 
 Repaired is what two looks find wrong in the same way: between a step in the database and the same in memory, or while
 pods are on their way, a difference is no fault. A charge that is lower than what the pods request is landing's to
-correct; here it is shown, and the workload looked at again. One that cannot be compared is set aside.
+correct; here it is shown, and the workload looked at again. A workload that cannot be compared is quarantined.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Auditor:
         lost_node: float,
         every: float,
         failpoints: Failpoints,
-        set_aside: Callable[[Mapping[str, Exception]], None],
+        quarantine: Callable[[Mapping[str, Exception]], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine, self._state, self._metrics = engine, state, metrics
         self._epoch, self._actor, self._lost_node, self._clock = epoch, actor, lost_node, clock
-        self._every, self._failpoints, self._set_aside = every, failpoints, set_aside
+        self._every, self._failpoints, self._quarantine = every, failpoints, quarantine
         self._seen: Mapping[Key, Difference] = {}
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Auditor:
             self._state.touch(uid)
 
     def _differences(self, book: list[ledger.LedgerRow]) -> dict[Key, Difference]:
-        """All but those of workloads that are set aside."""
+        """All but those of quarantined workloads."""
         state, now = self._state, self._clock()
         book = [row for row in book if row.uid not in state.quarantine]
         lives = {live.uid: live for live in state.lives() if live.uid not in state.quarantine}
@@ -89,7 +89,7 @@ class Auditor:
             for live in lives.values()
         }
         found, failed = differences(book, lives, pods)
-        self._set_aside(failed)
+        self._quarantine(failed)
         return found
 
     async def _repair(self, wrong: list[Repair]) -> None:

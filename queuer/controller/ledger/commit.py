@@ -1,87 +1,57 @@
-"""One transaction for many workloads. Where it fails: whose part did, so that one costs nobody else theirs."""
+"""Writes a round in one transaction. Where that fails, the workload at fault is found, so that it costs nobody else.
+
+The decision, landing, intake, commands and adoption all end here. `Term.commit` calls it and tells memory afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol, Self, TypeVar
+from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.controller.ledger.round import Change, Isolated, Round
 from queuer.domain.errors import Conflict
+from queuer.store import commands, cycles, ledger, outbox, transitions, workloads
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Mishandled(Exception):
-    """These workloads could not be handled, each with why; nothing was done for anybody."""
-
-    def __init__(self, found: dict[str, Exception]) -> None:
-        super().__init__(", ".join(found))
-        self.found = found
+from queuer.store.outbox import Entry
+from queuer.store.workloads import Intake
 
 
-@contextmanager
-def about(uid: str) -> Iterator[None]:
-    """What fails inside is the fault of this workload alone: Mishandled."""
-    try:
-        yield
-    except Exception as error:
-        raise Mishandled({uid: error}) from error
-
-
-class _TakenBack(Exception):
+class _RolledBack(Exception):
     """Ends a transaction that was only tried."""
 
 
-class Writes(Protocol[T_co]):
-    """What one transaction writes; can be cut by workload."""
+async def commit(engine: AsyncEngine, changes: Round, *, epoch: int) -> tuple[Entry, ...]:
+    """Write all of a round in one transaction, or nothing. Returns the effects to send now.
 
-    @property
-    def uids(self) -> frozenset[str]:
-        """All workloads that it is about."""
-
-    def of(self, uid: str) -> Self:
-        """What is about one workload."""
-
-    async def write(self, connection: AsyncConnection, epoch: int) -> T_co:
-        """Write everything; returns what is known once that is committed."""
-
-
-async def commit(engine: AsyncEngine, writes: Writes[T], *, epoch: int) -> T:
-    """Write all of it in one transaction, or nothing.
-
-    Raises Mishandled naming whose part made it fail; LeadershipLost, DatabaseUnavailable; and what is nobody's fault.
+    Raises Isolated naming the workloads at fault; LeadershipLost, DatabaseUnavailable; and what is nobody's fault.
     """
     try:
         async with begin(engine) as connection:
-            return await writes.write(connection, epoch)
+            return await write(connection, changes, epoch)
     except Exception as error:
-        raise Mishandled(await _culprits(engine, error, writes, epoch)) from error
+        raise Isolated(await _at_fault(engine, error, changes, epoch)) from error
 
 
-async def _culprits(
-    engine: AsyncEngine, error: Exception, writes: Writes[object], epoch: int
+async def _at_fault(
+    engine: AsyncEngine, error: Exception, changes: Round, epoch: int
 ) -> dict[str, Exception]:
-    """Whom `error` names, else whose part fails alone; each part is tried and taken back.
+    """The workloads that `error` names, else those whose change fails alone; each is tried and rolled back.
 
-    Raises `error` where the leadership or the database is lost, and where nobody's part fails alone.
+    Raises `error` where the leadership or the database is lost, and where no change fails alone.
     """
     if isinstance(error, LeadershipLost | DatabaseUnavailable):
         raise error
-    known = writes.uids
-    if isinstance(error, Conflict) and (named := error.uids & known):
+    if isinstance(error, Conflict) and (named := error.uids & changes.uids):
         return dict.fromkeys(sorted(named), error)
     found = dict[str, Exception]()
-    for uid in sorted(known):
+    for uid in sorted(changes.uids):
         try:
             async with begin(engine) as connection:
-                await writes.of(uid).write(connection, epoch)
-                raise _TakenBack
-        except _TakenBack:
+                await write(connection, changes.only(uid), epoch)
+                raise _RolledBack
+        except _RolledBack:
             continue
         except (LeadershipLost, DatabaseUnavailable):
             raise
@@ -90,3 +60,62 @@ async def _culprits(
     if not found:
         raise error
     return found
+
+
+async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tuple[Entry, ...]:
+    """Write a round, and take over the attempts of jobs that came back. Returns the effects to send once it is
+    committed, evictions first.
+    """
+    at, all_, cycle = changes.now, list(changes.values()), changes.cycle
+    number = None if cycle is None else cycle.id
+    await outbox.done(connection, epoch, [result for c in all_ for result in c.results], at=at)
+    steps = [step for c in all_ if (step := c.transition(at=at)) is not None]
+    await transitions.take(connection, epoch, steps, cycle=number)
+    if cycle is not None:
+        await _decide(connection, changes, epoch)
+    await ledger.recharge(connection, epoch, [row for c in all_ for row in c.recharges(at=at)])
+    await ledger.close(connection, epoch, [c.uid for c in all_ if c.ends], at)
+    await workloads.forget(connection, epoch, [c.uid for c in all_ if c.gone], at)
+    overrides = {
+        c.uid: (c.after.override, c.after.workload.priority) for c in all_ if c.after and c.overrides
+    }
+    await commands.put_overrides(connection, epoch, overrides)
+    await commands.answer(connection, epoch, [answer for c in all_ for answer in c.answers], at=at)
+    # After the steps: a job that goes back to its queue may have been edited while it was not there.
+    await _read(connection, changes, epoch)
+    await workloads.set_back(connection, epoch, [left for c in all_ if (left := c.setback) is not None])
+    reasons = {c.uid: why for c in all_ if (why := c.reason) is not None}
+    await workloads.explain(connection, epoch, reasons, at=at, cycle=number)
+    effects = [effect for c in sorted(all_, key=_sent_later) for effect in c.effects]
+    return await outbox.put(connection, epoch, effects, at=at, cycle=number)
+
+
+def _sent_later(change: Change) -> bool:
+    return not change.evicts
+
+
+async def _decide(connection: AsyncConnection, changes: Round, epoch: int) -> None:
+    """The record of a cycle, what it starts and what it holds."""
+    assert changes.cycle is not None
+    at, cycle = changes.now, changes.cycle
+    admissions = [new for c in changes.values() if (new := c.admission) is not None]
+    evicted = sum(c.evicts for c in changes.values())
+    await cycles.record(connection, epoch, cycle, admitted=len(admissions), evicted=evicted)
+    await transitions.admit(connection, epoch, admissions, at=at, cycle=cycle.id)
+    if changes.bonds is not None:
+        await cycles.hold(connection, epoch, changes.bonds, changes.reservations or ())
+
+
+async def _read(connection: AsyncConnection, changes: Round, epoch: int) -> None:
+    """The rows of jobs that were read. Raises Conflict naming those that the database does not have waiting."""
+    lives = [(c, c.after) for c in changes.values() if c.reread and c.after is not None]
+    rows = [
+        Intake(workload=live.workload, state=live.state, barred=live.barred, explanation=live.explanation)
+        for _, live in lives
+    ]
+    taken = await workloads.intake(connection, epoch, rows, at=changes.now)
+    if lost := [change.uid for change, _ in lives if change.uid not in taken]:
+        raise Conflict("the database does not have it waiting", uids=lost)
+    for change, live in lives:
+        if live.attempt != taken[change.uid]:
+            changes[change.uid] = replace(change, after=replace(live, attempt=taken[change.uid]))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from queuer.controller.ledger.rows import charges
+from queuer.controller.ledger.round import charges
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.domain.quantity import NOTHING, Resources, add
@@ -102,12 +102,7 @@ def _charged(live: Live) -> Iterator[LedgerRow]:
     placed, asked = set(live.placement.counts), {pod_set.name for pod_set in live.workload.pod_sets}
     if placed != asked:
         raise ValueError(f"its admission is for the pod sets {sorted(placed)}, but it has {sorted(asked)}")
-    for charge in charges(live.workload, live.placement.assignments, held=live.placement.held):
-        if charge.count:
-            yield LedgerRow(
-                uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,
-                flavor=charge.flavor, count=charge.count, amounts=charge.amounts, opened=live.placement.at,
-            )  # fmt: skip
+    yield from (row for row in charges(live, at=live.placement.at) if row.count)
 
 
 def _bound(pods: Iterable[PodView]) -> Mapping[str, Resources]:

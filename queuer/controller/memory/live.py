@@ -7,55 +7,20 @@ Records are immutable; a change is a new record put in place of the old one afte
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Placement
 from queuer.domain.override import Override
 from queuer.domain.per_user import hopeless
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store.tables import Barred
-from queuer.store.workloads import Setback
+from queuer.store.workloads import Setback, StoredWorkload
 
 HOUR = 3600.0
 """How long an eviction is remembered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """The admission in force. `id` is also in the job's annotation.
-
-    `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
-    the PATCH that says so may still be under way: until then the job may start.
-    `reduced`: pods by pod set that are still charged, where others of them will run no more; None = all. `due`: when
-    the charge is corrected, because it is not what the job can still run; None = it is.
-    """
-
-    id: str
-    epoch: int
-    cycle: int
-    at: float
-    assignments: tuple[Assignment, ...]
-    patched: float | None = None
-    unconfirmed: bool = False
-    reduced: Mapping[str, int] | None = None
-    due: float | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Admitted pods by pod set."""
-        return {a.pod_set: a.count for a in self.assignments}
-
-    @property
-    def held(self) -> Mapping[str, int]:
-        """Charged pods by pod set."""
-        return self.counts if self.reduced is None else self.reduced
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """The nodes that the plan uses."""
-        return frozenset(node for a in self.assignments for node in a.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +102,11 @@ class Live:
         """Whether its ledger is open: it holds quota and capacity."""
         return self.placement is not None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended or its job is gone, and it holds nothing: memory forgets it."""
+        return (self.state.ended or self.deleted) and not self.charged
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
@@ -161,3 +131,57 @@ class JobView:
     sizes: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     object: Any = None
+
+
+def live_of(
+    stored: StoredWorkload,
+    placement: Placement | None,
+    *,
+    displacer: str | None,
+    evictions: tuple[float, ...] = (),
+    held: Mapping[str, int] = MappingProxyType({}),
+) -> Live:
+    """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
+    see `Live`; `held`: see `ledger.load_held`. A pod set whose row is missing is charged in full: that is drift.
+
+    When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts anew.
+    """
+    setback = stored.setback
+    if placement is not None:
+        counts = placement.counts
+        charged = {name: held.get(name, count) for name, count in counts.items()}
+        placement = placement if charged == counts else replace(placement, reduced=charged)
+    return Live(
+        workload=stored.workload,
+        state=stored.state,
+        attempt=stored.attempt,
+        placement=placement,
+        explanation=stored.explained,
+        barred=stored.barred,
+        landed=stored.landed_at,
+        running=stored.landed_at,
+        avoid=setback.avoid,
+        failures=setback.failures,
+        rest=setback.rest,
+        first=setback.first,
+        displaced_by=frozenset() if displacer is None else frozenset({displacer}),
+        evictions=evictions,
+        deleted=stored.deleted_at is not None,
+        override=stored.override,
+    )
+
+
+def matters(before: Live | None, after: Live | None) -> bool:
+    """Whether a decision may come out differently because of this step."""
+    if before is None or after is None:
+        return True
+    landed = before.landed is None and after.landed is not None
+    whole = before.short is not None and after.short is None  # its hosts are others' again
+    waits = (before.workload, before.state, before.barred, before.rest) != (
+        after.workload, after.state, after.barred, after.rest,
+    )  # fmt: skip
+    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
+
+
+def _held(live: Live) -> Mapping[str, int] | None:
+    return None if live.placement is None else live.placement.held

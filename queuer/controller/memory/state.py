@@ -250,7 +250,7 @@ class ClusterState:
 
     # -- what failed
 
-    def set_aside(self, uid: str, error: Exception, *, now: float) -> None:
+    def isolate(self, uid: str, error: Exception, *, now: float) -> None:
         """The handling of this workload failed: leave it alone for a while, and tell why where it waits."""
         why = self.quarantine.put(uid, error, now=now)
         live = self.live.get(uid)
@@ -261,7 +261,7 @@ class ClusterState:
         self.reconsider()
 
     def try_again(self, *, now: float) -> list[str]:
-        """Look at those again that were set aside long enough; returns their uids."""
+        """Look again at workloads that were quarantined long enough; returns their uids."""
         found = self.quarantine.due(now)
         for uid in found:
             live = self.live.get(uid)
@@ -321,7 +321,7 @@ class ClusterState:
 
     def take_touched(self, most: int) -> tuple[str, ...]:
         """The workloads to look at: all that hold something, and `most` of the others at most. Sorted, so that runs are
-        alike. Who is set aside is not looked at.
+        alike. Quarantined ones are not looked at.
         """
         others = self.touched - self.holds
         taken = (self.touched & self.holds).union(islice(others, most))

@@ -14,9 +14,10 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
+from queuer.domain.assignments import Placement
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError

@@ -10,14 +10,13 @@ import pytest
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands.take_up import carry_out
-from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.read import take_in
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.ledger.round import Round
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
@@ -68,16 +67,16 @@ class Desk:
         """The workload."""
         return self.state.live["j"]
 
-    def round(self, *asked: Command) -> Batch:
+    def round(self, *asked: Command) -> Round:
         """A round that carries these out and reads what changed; memory follows as after its commit."""
-        batch = Batch(now=100.0)
-        changed = carry_out(batch, asked, state=self.state, jobs=self.jobs, metrics=Metrics())
-        take_in(batch, [*changed, *self.state.take_unread(9)], state=self.state, jobs=self.jobs)
-        assert not batch.failed
-        for live in batch.after.values():
-            assert live is not None
-            self.state.put(live)
-        return batch
+        changes = Round(self.state.live, now=100.0)
+        changed = carry_out(changes, asked, state=self.state, jobs=self.jobs)
+        take_in(changes, [*changed, *self.state.take_unread(9)], state=self.state, jobs=self.jobs)
+        assert not changes.failed
+        for change in changes.values():
+            if change.after is not None:
+                self.state.put(change.after)
+        return changes
 
     def does(self, verb: CommandVerb, *, admin: bool = False, by: str = "alice", **arguments: Any) -> str:
         """Carry out one command; its outcome and sentence."""
@@ -86,7 +85,7 @@ class Desk:
             id=self.number, at=0.0, due=0.0, actor=by, source="cli", verb=verb, uid="j", reason="maintenance",
             administers=QUEUE if admin else None, arguments=arguments, done_at=None, outcome=None, message=None,
         )  # fmt: skip
-        [told] = self.round(command).answers
+        [told] = self.round(command)["j"].answers
         return f"{told.outcome}: {told.message}"
 
 
@@ -139,16 +138,16 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     desk = Desk()
     desk.runs()
     desk.state.put(replace(desk.live, workload=replace(desk.live.workload, preemptible=False)))
-    batch = desk.round(_evict(hold=hold))
-    [eviction], [told] = batch.evictions, batch.answers
-    assert (eviction.uid, eviction.cause, eviction.beneficiary) == ("j", "command", None)
-    assert eviction.note == "evicted by root: maintenance"
+    change = desk.round(_evict(hold=hold))["j"]
+    [told] = change.answers
+    assert (change.evicts, change.cause, change.beneficiary) == (True, "command", None)
+    assert change.note == "evicted by root: maintenance"
     assert told.outcome is CommandOutcome.DONE
     assert _state(desk) is State.EVICTING
     assert desk.live.placement is not None
     assert desk.live.placement.unconfirmed
     assert (desk.live.rest, desk.live.override is not None) == ((None, True) if hold else (160.0, False))
-    [again] = desk.round(_evict(hold=hold)).answers
+    [again] = desk.round(_evict(hold=hold))["j"].answers
     assert (again.outcome, again.message) == (CommandOutcome.REFUSED, "it is on its way out")
 
 
@@ -208,7 +207,7 @@ def test_a_priority_that_the_queue_does_not_allow_is_refused_with_the_bound(
 def test_what_ended_is_gone_and_what_was_not_taken_up_in_time_is_not_done() -> None:
     desk = Desk()
     late = replace(_evict(hold=True), verb=CommandVerb.HOLD, expired=True)
-    [told] = desk.round(late).answers
+    [told] = desk.round(late)["j"].answers
     assert (told.outcome, told.message) == (
         CommandOutcome.REFUSED, "no controller took it up within 10 minutes",
     )  # fmt: skip
@@ -233,18 +232,19 @@ def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_kno
     asked = [
         replace(_evict(hold=False), id=n, uid=uid, arguments={"revision": 2}) for n, uid in enumerate("jk")
     ]
-    assert desk.round(*asked).answers == [], "the tree of revision 2 is not in memory yet"
+    assert desk.round(*asked) == {}, "the tree of revision 2 is not in memory yet"
     rows = (QuotaRow(resource="gpu", limit=limit),)
     queue = Queue(path=QUEUE, namespaces=("ns",), quota=rows)
     desk.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
-    batch = desk.round(*asked)
-    assert [row.uid for row in batch.evictions] == ["j", "k"][:gone]
-    refused = [row.message for row in batch.answers if row.outcome is CommandOutcome.REFUSED]
+    changes = desk.round(*asked)
+    assert [uid for uid, change in changes.items() if change.evicts] == ["j", "k"][:gone]
+    refused = [
+        row.message for uid in "jk" for row in changes[uid].answers if row.outcome is CommandOutcome.REFUSED
+    ]
     assert refused == ["it stays: the limits hold without its eviction"] * (2 - gone)
 
 
-def test_who_is_set_aside_is_commanded_when_it_is_tried_again() -> None:
+def test_a_quarantined_job_is_commanded_when_it_is_tried_again() -> None:
     desk = Desk()
-    desk.state.set_aside("j", ValueError("odd"), now=100.0)
-    batch = desk.round(replace(_evict(hold=True), verb=CommandVerb.HOLD))
-    assert batch.answers == []
+    desk.state.isolate("j", ValueError("odd"), now=100.0)
+    assert desk.round(replace(_evict(hold=True), verb=CommandVerb.HOLD)) == {}

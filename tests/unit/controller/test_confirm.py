@@ -13,15 +13,15 @@ import pytest
 from aiohttp import web
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing import confirm
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.ledger.round import Round
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
+from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
@@ -72,15 +72,15 @@ async def confirming(pods: Pods, *lives: Live) -> AsyncIterator[tuple[ClusterSta
 
 def released(state: ClusterState, confirmer: Confirmer) -> list[str]:
     """What a round gives back, having looked at all that was touched."""
-    batch = Batch(now=1.0)
+    changes = Round(state.live, now=1.0)
     nobody = cast(Any, None)
     settle_touched(
-        batch, state.take_touched(99), state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS,
-        metrics=Metrics(),
-    )  # fmt: skip
-    for uid in batch.release:
+        changes, state.take_touched(99), state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS
+    )
+    gone = [uid for uid, change in changes.items() if change.ends]
+    for uid in gone:
         state.drop(uid)
-    return batch.release
+    return gone
 
 
 async def test_a_namespace_whose_pods_are_never_read_holds_up_nobody_else() -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.cycle.snapshot import offered, take
+from queuer.controller.cycle.snapshot import is_candidate, take
 from queuer.controller.intake.read import take_in
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
@@ -61,12 +61,12 @@ def host(name: str) -> Node:
 
 def read_all(state: ClusterState) -> None:
     """Take in what is to be read."""
-    batch = Batch(now=0.0)
+    changes = Round(state.live, now=0.0)
     jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
-    take_in(batch, state.take_unread(99), state=state, jobs=jobs)
-    for live in batch.after.values():
-        assert live is not None
-        state.put(live)
+    take_in(changes, state.take_unread(99), state=state, jobs=jobs)
+    for change in changes.values():
+        assert change.after is not None
+        state.put(change.after)
 
 
 def worker(pods: int, cpu: int = 1) -> dict[str, Any]:
@@ -144,18 +144,22 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     names = [f"j{n}" for n in range(4)]
     state = heard(*(manifest(name) for name in names), most=2)
     beyond = {uid for uid, live in state.live.items() if live.explanation is not None}
-    assert beyond == {"j2", "j3"} == {live.uid for live in state.lives() if not offered(live, state, now=0.0)}
+    assert (
+        beyond
+        == {"j2", "j3"}
+        == {live.uid for live in state.lives() if not is_candidate(live, state, now=0.0)}
+    )
     told = state.live["j3"].explanation
     assert told is not None
     assert told.primary.token is Token.BEHIND_IN_QUEUE
     assert "2 jobs of namespace ns wait in root.a" in told.primary.text
     state.drop("j0")
     assert state.take_unread(9) == ["j2"]
-    assert offered(state.live["j2"], state, now=0.0)
-    batch = Batch(now=0.0)
-    take_in(batch, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
-    [intake] = batch.intakes
-    assert (intake.workload.uid, intake.explanation) == ("j2", None)
+    assert is_candidate(state.live["j2"], state, now=0.0)
+    changes = Round(state.live, now=0.0)
+    take_in(changes, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
+    [(uid, change)] = changes.items()
+    assert (uid, change.reread, change.after and change.after.explanation) == ("j2", True, None)
 
 
 def test_what_can_never_start_is_told_so_wherever_it_is_in_line() -> None:
@@ -187,11 +191,11 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
         )
 
     def now() -> dict[str, str]:
-        batch = Batch(now=0.0)
-        take_in(batch, state.take_unread(9), state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
-        for live in batch.after.values():
-            assert live is not None
-            state.put(live)
+        changes = Round(state.live, now=0.0)
+        take_in(changes, state.take_unread(9), state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
+        for change in changes.values():
+            assert change.after is not None
+            state.put(change.after)
         return {uid: live.workload.queue for uid, live in state.live.items()}
 
     state.configure(rules(PlacementRule(user="bob", queue="root.a.one")))

@@ -18,9 +18,9 @@ from queuer.controller.landing.steps import (
     next_step,
     tally,
 )
-from queuer.controller.memory.live import JobView, Live, Placement, Short
+from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.workload import Cause, PodSet, State, Workload
 
 WORKLOAD = Workload(

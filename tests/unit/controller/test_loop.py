@@ -10,19 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.cycle.answer import Asked
-from queuer.controller.cycle.snapshot import offered
+from queuer.controller.cycle.judge import DecisionRequest
+from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.ledger.new_cycle import NewCycle
+from queuer.controller.ledger.round import Round
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView, Live, Placement, Short
+from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.facts import Facts
-from queuer.domain.assignments import Admission, Assignment, Bond, SolveStatus
+from queuer.domain.assignments import Admission, Assignment, Bond, Placement, SolveStatus
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
@@ -79,13 +78,13 @@ class Refusing(Decider):
         raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
 
 
-def uncommitted(loop: Loop) -> list[NewCycle]:
+def uncommitted(loop: Loop) -> list[Round]:
     """What is committed from now on, without a database."""
-    committed = list[NewCycle]()
+    committed = list[Round]()
 
-    async def commit(asked: Asked, plan: Plan, found: NewCycle) -> None:
-        loop.term.state.bonds = found.bonds
-        committed.append(found)
+    async def commit(request: DecisionRequest, plan: Plan, changes: Round) -> None:
+        loop.term.state.bonds = changes.bonds or ()
+        committed.append(changes)
 
     loop.decisions._commit = commit  # type: ignore[method-assign]
     return committed
@@ -124,7 +123,7 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(d
     assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
 
 
-async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start() -> None:
+async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start() -> None:
     """No PATCH can be made for it, whatever the reason: it is told, and tried again later."""
     other = Admission(uid="b", assignments=PLAIN)
     wake, clock = asyncio.Event(), [100.0]
@@ -139,13 +138,13 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
         wake.clear()
         await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
-    assert [a.uid for a in committed[0].admissions] == ["b"]
+    assert [uid for uid, change in committed[0].items() if change.admits] == ["b"]
     told = loop.term.state.live["a"].explanation
     assert told is not None
     assert told.primary.token is Token.QUARANTINED
     assert "KeyError: 'strange'" in told.primary.text
     assert loop.term.state.untold == {"a": told}
-    assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
+    assert not is_candidate(loop.term.state.live["a"], loop.term.state, now=clock[0])
     loop.term.state.try_again(now=clock[0] + BACK_OFF.first)
     assert loop.term.state.take_unread(99) == ["a"]
 
@@ -185,8 +184,10 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         state.take_unread(99), state.take_touched(99)
     async with asyncio.TaskGroup() as group:
         await loop.decisions.follow(group)
-    assert [a.uid for a in committed[0].admissions] == ["a"], "beside what is charged there is room for one"
-    assert "queuer_workloads_set_aside_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
+    assert [uid for uid, change in committed[0].items() if change.admits] == ["a"], (
+        "beside what is charged there is room for one"
+    )
+    assert "queuer_workloads_quarantined_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:
@@ -216,6 +217,8 @@ async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> Non
     for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
         loop.term.state.put(before)
         loop.term.state.take_stale()
-        await loop.writer.write(Batch(now=10.0, after={"a": after}))
+        changes = Round(loop.term.state.live, now=10.0)
+        changes.put("a", after=after)
+        loop.term.remember(changes)
         seen.append(loop.term.state.take_stale())
     assert seen == [True, False, True, False]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import convert
 
 from queuer.controller.cycle.namespace_quota import Reckoning
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from queuer.controller.apply.notes import Budget, Event, Notes
+from queuer.controller.ledger.round import Change
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Reason, Token, simple
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.client import ConflictError
-from queuer.store.cycles import NewEviction
 
 WAITS = (Token.WAITING_FOR_QUOTA, "16 of 16 are used")
 WRONG = (Token.MISCONFIGURED, "queue root.x does not exist")
@@ -132,7 +132,7 @@ async def test_a_note_that_is_refused_is_tried_again_later(
 
 async def test_an_eviction_says_for_whom_and_a_roll_back_what_the_scheduler_said(cluster: Cluster) -> None:
     for uid, cause, note in (("v", "reclaim", "evicted for ns/g"), ("r", "landing-timeout", "2 of 4 pods")):
-        cluster.notes.evicted([NewEviction(uid=uid, cause=cause, patch={}, note=note)])
+        cluster.notes.evicted([Change(uid=uid, before=None, after=None, cause=cause, note=note)])
     await cluster.after(0.0)
     assert cluster.events == [("v", "Evicted", "evicted for ns/g"), ("r", "RolledBack", "2 of 4 pods")]
 

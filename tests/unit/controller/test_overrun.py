@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from queuer.controller.cycle.answer import Asked, answer
+from queuer.controller.cycle.judge import DecisionRequest
 from queuer.controller.cycle.overrun import LATE, overrun
 from queuer.controller.cycle.snapshot import take
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Reservation, SolveStatus
+from queuer.domain.assignments import Assignment, Placement, Reservation, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
-from tests.unit.controller.test_answer import Patches, job
+from tests.unit.controller.test_judge import Patches, carried_out, job
 
 GPU = "nvidia.com/gpu"
 POD = {"pods": 1, GPU: 8}
@@ -103,12 +103,10 @@ def test_a_reservation_stands_until_who_overruns_goes() -> None:
         at = float(now)
         snapshot = take(state, now=at)
         plan = decide(snapshot, now=at, seed=0, budget=Budget(deterministic=0.0))
-        asked = Asked(snapshot=snapshot, cycle=now, at=at, trigger="time")
-        found = answer(
-            asked, plan, state, patches=Patches(state), epoch=1, now=at, new_id=lambda: "new", retell=30.0
-        )
-        state.reservations = found.reservations
-        gone += [at for e in found.evictions if (e.uid, e.cause) == ("runs", "max-runtime")]
+        asked = DecisionRequest(snapshot=snapshot, cycle=now, at=at, trigger="time")
+        found = carried_out(asked, plan, state, Patches(state), now=at)
+        state.reservations = found.reservations or ()
+        gone += [at for e in found.values() if e.evicts and (e.uid, e.cause) == ("runs", "max-runtime")]
         if gone:
             break
     assert DUE <= gone[0] <= DUE + 20.0
@@ -124,11 +122,9 @@ def test_it_is_evicted_with_the_plan_and_told_for_whom() -> None:
         admissions=(), evictions=(), bonds=(), reservations=(RESERVED,), explanations={}, order=(),
         stats=CycleStats(status=SolveStatus.GREEDY),
     )  # fmt: skip
-    found = answer(
-        Asked(snapshot=snapshot, cycle=2, at=DUE, trigger="time"), plan, state,
-        patches=Patches(state), epoch=1, now=DUE, new_id=lambda: "new", retell=30.0,
-    )  # fmt: skip
-    assert [(e.uid, e.cause, e.beneficiary) for e in found.evictions] == [("runs", "max-runtime", "waits")]
-    assert [(live.uid, live.state, live.displaced_by) for live in found.after] == [
-        ("runs", State.EVICTING, frozenset({"waits"})),
-    ]
+    asked = DecisionRequest(snapshot=snapshot, cycle=2, at=DUE, trigger="time")
+    [change] = carried_out(asked, plan, state, Patches(state), now=DUE).values()
+    assert change.evicts
+    assert (change.uid, change.cause, change.beneficiary) == ("runs", "max-runtime", "waits")
+    assert change.after is not None
+    assert (change.after.state, change.after.displaced_by) == (State.EVICTING, frozenset({"waits"}))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuer.controller.cycle.per_user import over_user_limit
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.cycle.snapshot import over_user_limit
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Bond
+from queuer.domain.assignments import Assignment, Bond, Placement
 from queuer.domain.queue import Access, PerUser, Queue, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.rules import Rules

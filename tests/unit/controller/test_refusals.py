@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from queuer.controller.apply.refusals import Refusals
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.ledger.round import Change, Round
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Placement
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.kube.events import newest_refusal
-from queuer.store.cycles import NewEviction
 from tests.kube.stub import until
 
 WORKLOAD = Workload(
@@ -30,7 +30,7 @@ LEAVES = Live(
     placement=Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=()),
     explanation=simple(Token.ADMITTED_NOT_PLACED, "evicted: no pod was created", failures=1, retryAt=90),
 )  # fmt: skip
-GONE = NewEviction(uid="u", cause=Cause.LANDING_TIMEOUT, patch={})
+GONE = Change(uid="u", before=None, after=None, cause=Cause.LANDING_TIMEOUT)
 
 
 class Events:
@@ -49,7 +49,7 @@ class Events:
         return "pods are forbidden"
 
 
-async def asked(events: Events, state: ClusterState, *evictions: NewEviction) -> None:
+async def asked(events: Events, state: ClusterState, *evictions: Change) -> None:
     """All that was to be asked is."""
     refusals = Refusals(events, state)
     refusals.look([*evictions, *evictions])
@@ -99,9 +99,10 @@ def test_a_reason_is_written_also_in_the_round_in_which_its_workload_goes_back_t
     why = simple(Token.ADMITTED_NOT_PLACED, "refused")
     back = replace(LEAVES, state=State.QUEUED, placement=None, explanation=why)
     for after, told in ((back, {"u": why}), (replace(back, explanation=None), {}), (None, {})):
-        batch = Batch(now=0.0, after={"u": after})
-        batch.tell({"u": why})
-        assert batch.explanations == told
+        changes = Round({"u": LEAVES}, now=0.0)
+        changes.put("u", after=after)
+        changes.tell({"u": why})
+        assert {uid: change.told for uid, change in changes.items() if change.told} == told
 
 
 def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:

@@ -8,17 +8,16 @@ import msgspec
 import pytest
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.cycle.snapshot import offered
+from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
 from queuer.controller.landing.writes import take_results
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.ledger.rows import live_of
-from queuer.controller.memory.live import Live, Placement
+from queuer.controller.ledger.round import Round
+from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
@@ -55,17 +54,16 @@ class Scene:
             "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "main"}]}}},
         }
         self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
-        batch = Batch(now=0.0)
-        take_in(batch, self.state.take_unread(99), state=self.state, jobs=self.jobs)
-        self.keep(batch)
+        changes = Round(self.state.live, now=0.0)
+        take_in(changes, self.state.take_unread(99), state=self.state, jobs=self.jobs)
+        self.keep(changes)
 
-    def keep(self, batch: Batch) -> None:
-        """What memory holds once the batch is written."""
-        batch.set_back(self.state.live)
-        self.written = next(iter(batch.setbacks), self.written)
-        for live in batch.after.values():
-            assert live is not None
-            self.state.put(live)
+    def keep(self, changes: Round) -> None:
+        """What memory holds once the round is written."""
+        for change in changes.values():
+            self.written = change.setback or self.written
+            assert change.after is not None
+            self.state.put(change.after)
 
     @property
     def live(self) -> Live:
@@ -75,10 +73,10 @@ class Scene:
     def fail(self, *, at: float) -> None:
         """It is admitted, and the API server refuses."""
         self.state.put(replace(self.live, state=State.ADMITTED, placement=PLACEMENT, rest=None))
-        batch = Batch(now=at)
-        take_results(batch, [REFUSAL], state=self.state, jobs=self.jobs, limits=LIMITS)
-        assert batch.effects, "the admission is taken back"
-        self.keep(batch)
+        changes = Round(self.state.live, now=at)
+        take_results(changes, [REFUSAL], state=self.state, jobs=self.jobs, limits=LIMITS)
+        assert changes["u"].effects, "the admission is taken back"
+        self.keep(changes)
         self.state.put(requeued(self.live))
 
 
@@ -88,8 +86,8 @@ def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing
     for at, rest in ((100.0, 160.0), (200.0, 320.0), (400.0, 640.0), (9e3, 9480.0), (1e5, 1e5 + 600.0)):
         scene.fail(at=at)
         assert scene.live.rest == rest
-        assert not offered(scene.live, scene.state, now=rest - 1)
-        assert offered(scene.live, scene.state, now=rest)
+        assert not is_candidate(scene.live, scene.state, now=rest - 1)
+        assert is_candidate(scene.live, scene.state, now=rest)
 
 
 def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
@@ -128,7 +126,7 @@ def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
         scene.hear(**keys)
     assert [scene.live.rest, scene.live.failures] == [None, 0]
     assert scene.written == Setback(uid="u")
-    assert offered(scene.live, scene.state, now=101.0)
+    assert is_candidate(scene.live, scene.state, now=101.0)
     assert scene.live.explanation is None
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from queuer.controller.landing.settle import Limits, evicting, requeued, settle
 from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
-from queuer.controller.ledger.rows import charges
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.ledger.round import Change, charges
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.workload import PodSet, State, Workload
 
@@ -41,6 +41,12 @@ POD = PodView(
 )
 
 
+def recharged(before: Live, after: Live) -> list[str]:
+    """Pod sets whose charge changes."""
+    change = Change(uid="u", before=before, after=after)
+    return [row.pod_set for row in change.recharges(at=0.0)]
+
+
 def test_steps_of_one_moment_are_one_write() -> None:
     """A quick job is patched, landed and running when it is looked at.
 
@@ -49,16 +55,15 @@ def test_steps_of_one_moment_are_one_write() -> None:
     outcome = settle(ADMITTED, JOB, tally([POD]), now=105.0, limits=LIMITS)
     assert outcome is not None
     assert [s.move for s in outcome.steps] == [Move.PATCHED, Move.LANDED, Move.RUNNING]
-    assert outcome.state is State.RUNNING
-    assert outcome.live is not None
-    assert (outcome.live.landed, outcome.live.running) == (105.0, 105.0)
+    assert outcome.after.state is State.RUNNING
+    assert (outcome.after.landed, outcome.after.running) == (105.0, 105.0)
 
 
 def test_a_finished_job_without_pods_is_released_in_the_same_write() -> None:
     finished = replace(JOB, outcome=State.SUCCEEDED)
     outcome = settle(RUNNING, finished, tally([replace(POD, succeeded=True)]), now=105.0, limits=LIMITS)
     assert outcome is not None
-    assert (outcome.state, outcome.release, outcome.live) == (State.SUCCEEDED, True, None)
+    assert (outcome.after.state, outcome.after.is_over) == (State.SUCCEEDED, True)
     assert not outcome.confirm, "all its pods were seen; they ended before the job did"
     assert outcome.ran == 4.0
 
@@ -75,22 +80,19 @@ def test_only_a_run_that_ends_by_itself_tells_how_long_it_takes() -> None:
 def test_a_job_that_ended_before_its_pods_were_seen_is_released_after_a_consistent_read_only() -> None:
     outcome = settle(PLACING, replace(JOB, outcome=State.FAILED), tally([]), now=105.0, limits=LIMITS)
     assert outcome is not None
-    assert (outcome.release, outcome.confirm) == (True, True)
+    assert (outcome.after.is_over, outcome.confirm) == (True, True)
 
 
 def test_a_deleted_job_holds_its_capacity_until_its_pods_are_gone() -> None:
     outcome = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
     assert outcome is not None
-    assert (outcome.state, outcome.cause, outcome.vanished, outcome.release) == (
-        State.FAILED,
-        "deleted",
-        True,
-        False,
-    )
-    assert outcome.live is not None
-    gone = settle(outcome.live, None, tally([]), now=106.0, limits=LIMITS)
+    after = outcome.after
+    assert (after.state, outcome.cause, after.deleted, after.is_over) == (
+        State.FAILED, "deleted", True, False,
+    )  # fmt: skip
+    gone = settle(after, None, tally([]), now=106.0, limits=LIMITS)
     assert gone is not None
-    assert (gone.release, gone.confirm, gone.live) == (True, True, None)
+    assert (gone.after.is_over, gone.confirm) == (True, True)
 
 
 def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> None:
@@ -100,18 +102,17 @@ def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> No
     deleted = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
     evicted = replace(RUNNING, state=State.EVICTING, left=103.0)
     both = settle(evicted, None, tally([POD]), now=105.0, limits=LIMITS)
-    assert [o and o.live and o.live.left for o in (ended, deleted, both)] == [105.0, 105.0, 103.0]
+    assert [o and o.after.left for o in (ended, deleted, both)] == [105.0, 105.0, 103.0]
     quiet = replace(JOB, suspended=True, quiet=True, admission=None)
     again = settle(evicted, quiet, tally([]), now=105.0, limits=LIMITS)
     assert again is not None
-    assert again.live is not None
-    assert again.live.left is None
+    assert again.after.left is None
 
 
 def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
     outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
     assert outcome is not None
-    assert (outcome.vanished, outcome.state, outcome.live) == (True, None, None)
+    assert (outcome.after.deleted, outcome.after.state, outcome.after.is_over) == (True, State.QUEUED, True)
 
 
 REFUSED = tally([replace(POD, node=None, running=False, problem="no")])
@@ -121,13 +122,11 @@ def _failed(live: Live, seen: Tally, *, now: float) -> Live:
     """The gang after it was given up, as it lands again."""
     noted = settle(live, JOB, seen, now=101.0, limits=LIMITS)
     assert noted is not None
-    assert noted.live is not None
-    outcome = settle(noted.live, JOB, seen, now=now, limits=LIMITS)
+    outcome = settle(noted.after, JOB, seen, now=now, limits=LIMITS)
     assert outcome is not None
-    assert outcome.live is not None
-    assert (outcome.suspend, outcome.cause) == (True, "landing-timeout")
-    assert (outcome.live.state, outcome.live.left) == (State.EVICTING, now)
-    return replace(outcome.live, state=State.PLACING, placement=PLACING.placement, short=None)
+    assert (Move.EVICT in outcome.moves, outcome.cause) == (True, "landing-timeout")
+    assert (outcome.after.state, outcome.after.left) == (State.EVICTING, now)
+    return replace(outcome.after, state=State.PLACING, placement=PLACING.placement, short=None)
 
 
 def test_a_landing_that_failed_goes_elsewhere_at_once_and_the_next_rests_for_a_growing_time() -> None:
@@ -149,8 +148,7 @@ def test_a_gang_of_which_no_pod_was_created_rests_at_once() -> None:
 def test_a_gang_that_landed_begins_anew() -> None:
     landed = settle(replace(PLACING, failures=7), JOB, tally([POD]), now=105.0, limits=LIMITS)
     assert landed is not None
-    assert landed.live is not None
-    assert landed.live.failures == 0
+    assert landed.after.failures == 0
 
 
 def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned() -> None:
@@ -158,9 +156,8 @@ def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned
     quiet = replace(JOB, suspended=True, quiet=True, admission=None)
     outcome = settle(evicting, quiet, tally([]), now=200.0, limits=LIMITS)
     assert outcome is not None
-    assert (outcome.state, outcome.confirm) == (State.QUEUED, True)
-    queued = outcome.live
-    assert queued is not None
+    queued = outcome.after
+    assert (queued.state, outcome.confirm) == (State.QUEUED, True)
     assert (queued.attempt, queued.placement, queued.landed, queued.avoid) == (2, None, None, {"n1": 300.0})
     assert queued.workload.submitted == WORKLOAD.submitted
 
@@ -176,15 +173,14 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
         pods = [replace(POD, uid=f"p{i}", succeeded=i < done) for i in range(160)]
         outcome = settle(live, replace(JOB, left=160 - done), tally(pods), now=now, limits=LIMITS)
         if outcome is not None:
-            assert outcome.live is not None
-            writes += bool(outcome.recharge)
-            live = outcome.live
+            writes += bool(recharged(live, outcome.after))
+            live = outcome.after
         assert live.placement is not None
         charged.append(live.placement.held["main"])
     assert (charged[0], charged[20], charged[-1]) == (160, 160 - 11, 1)
     assert writes <= 160 / CORRECT + 1
     assert live.placement is not None
-    [row] = charges(live.workload, rows, held=live.placement.held)
+    [row] = charges(live, at=0.0)
     assert (row.count, row.amounts) == (1, {"pods": 1})
     over = replace(JOB, left=0)
     ended = [replace(POD, uid=f"p{i}", succeeded=True) for i in range(160)]
@@ -193,7 +189,7 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
         evicting(live, now=900.0), replace(JOB, suspended=True), tally([]), now=901.0, limits=LIMITS
     )
     assert evicted is None
-    again = requeued(live)
+    again = requeued(evicting(live, now=900.0))
     assert (again.placement, again.workload.pod_sets[0].count) == (None, 160), "it asks for everything again"
 
 
@@ -202,23 +198,21 @@ def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
     live = replace(RUNNING, placement=replace(PLACEMENT, assignments=two, patched=100.0))
     outcome = settle(live, replace(JOB, sizes={"main": 1}), tally([POD]), now=110.0, limits=LIMITS)
     assert outcome is not None
-    assert outcome.live is not None
-    assert (outcome.recharge, deadlines(outcome.live, landing_deadline=60.0)) == ((), (110.0 + CORRECT,))
+    assert recharged(live, outcome.after) == []
+    assert deadlines(outcome.after, landing_deadline=60.0) == (110.0 + CORRECT,)
     state = ClusterState()
-    state.put(outcome.live)
+    state.put(outcome.after)
     assert state.moving == {"u"}
-    back = settle(outcome.live, JOB, tally([POD, replace(POD, uid="q")]), now=120.0, limits=LIMITS)
+    back = settle(outcome.after, JOB, tally([POD, replace(POD, uid="q")]), now=120.0, limits=LIMITS)
     assert back is not None
-    assert back.recharge == (), "it is whole again: nothing to write"
-    assert back.live is not None
-    assert deadlines(back.live, landing_deadline=60.0) == ()
+    assert recharged(outcome.after, back.after) == [], "it is whole again: nothing to write"
+    assert deadlines(back.after, landing_deadline=60.0) == ()
 
 
 def test_a_differing_charge_is_corrected_before_it_is_said_to_run() -> None:
     heavier = replace(POD, requests={"pods": 1, "cpu": 100})
     outcome = settle(PLACING, JOB, tally([heavier]), now=105.0, limits=LIMITS)
     assert outcome is not None
-    assert outcome.recharge == ("main",)
-    assert outcome.live is not None
-    assert outcome.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 100}
-    assert outcome.state is State.RUNNING
+    assert recharged(PLACING, outcome.after) == ["main"]
+    assert outcome.after.workload.pod_sets[0].requests == {"pods": 1, "cpu": 100}
+    assert outcome.after.state is State.RUNNING

@@ -11,10 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing.steps import BACK_OFF, deadlines
 from queuer.controller.landing.writes import settle_touched
-from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
@@ -153,17 +152,16 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     )  # fmt: skip
 
     def look(now: float) -> float | None:
-        batch, nobody = Batch(now=now), cast(Any, SimpleNamespace(take_word=lambda uid: False))
+        changes, nobody = Round(state.live, now=now), cast(Any, SimpleNamespace(take_word=lambda uid: False))
         settle_touched(
-            batch,
+            changes,
             ["u"],
             state=state,
             jobs=cast(Any, None),
             confirmer=nobody,
             limits=LIMITS,
-            metrics=Metrics(),
         )
-        state.live["u"] = after = batch.view("u", state.live) or live
+        state.live["u"] = after = changes.live("u") or live
         return after.short.since if after.short is not None else None
 
     pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.controller.memory.lines import Lines
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import BACK_OFF, Quarantine
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.memory.turns import Turns
+from queuer.domain.assignments import Placement
 from queuer.domain.workload import PodSet, State, Workload
 
 OWN = Workload(
@@ -79,7 +80,7 @@ def test_of_each_line_the_first_by_submit_time_are_within(
         assert lines.beyond == beyond
 
 
-def test_who_is_set_aside_is_tried_again_ever_more_rarely() -> None:
+def test_a_quarantined_workload_is_tried_again_ever_more_rarely() -> None:
     quarantine, now, waits = Quarantine(), 0.0, []
     for _ in range(9):
         quarantine.put("u", KeyError("x"), now=now)
@@ -95,11 +96,11 @@ def test_who_is_set_aside_is_tried_again_ever_more_rarely() -> None:
     assert quarantine.next == now + BACK_OFF.first, "it was well for long enough"
 
 
-def test_the_reason_of_who_is_set_aside_names_the_error() -> None:
+def test_the_reason_of_a_quarantined_workload_names_the_error() -> None:
     state = ClusterState()
     state.put(Live(workload=OWN, state=State.QUEUED))
     state.job_changed(JOB)
-    state.set_aside("u", ValueError("no such thing"), now=5.0)
+    state.isolate("u", ValueError("no such thing"), now=5.0)
     [(uid, why)] = state.take_untold(9).items()
     assert (uid, why) == ("u", state.live["u"].explanation)
     assert "ValueError: no such thing" in why.primary.text
@@ -111,6 +112,6 @@ def test_the_reason_of_who_is_set_aside_names_the_error() -> None:
 
 def test_a_reason_is_not_written_when_something_newer_is_known() -> None:
     state = ClusterState()
-    state.set_aside("u", ValueError("one"), now=0.0)
+    state.isolate("u", ValueError("one"), now=0.0)
     state.put(Live(workload=OWN, state=State.QUEUED))
     assert state.take_untold(9) == {}

@@ -13,12 +13,12 @@ from queuer.controller.cycle.snapshot import take
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.adoption import Found, adopt
 from queuer.controller.landing.settle import requeued
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.watches import Watches
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
@@ -141,8 +141,11 @@ def test_a_job_that_was_started_beside_the_queues_is_charged_where_it_could_have
     if charged:
         jobs: Any = SimpleNamespace(adopt=lambda live, placement: {})
         adopted = adopt(lives, state=state, jobs=jobs, epoch=1, cycle=2, now=11.0, new_id=lambda: "new")
-        assert [(a.uid, a.before, len(a.charges)) for a in adopted.admissions] == [("u", before, 1)]
-        assert [one.state for one in adopted.after] == [State.ADMITTED]
+        [made] = adopted.values()
+        assert made.admission is not None
+        assert (made.uid, made.admission.before, len(made.charges)) == ("u", before, 1)
+        assert made.after is not None
+        assert made.after.state is State.ADMITTED
 
 
 # -- pods

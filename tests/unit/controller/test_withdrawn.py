@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.writes import settle_touched, take_results
-from queuer.controller.ledger.batch import Batch
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.ledger.round import Round
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment
+from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.workload import State, Workload
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, Outcome
@@ -39,14 +38,14 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     entry = Entry(
         seq=1, kind=EntryKind.WITHDRAW, uid="u", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={}
     )
-    batch, taken = Batch(now=1.0), [Result(entry=entry, outcome=Outcome.APPLIED)]
-    take_results(batch, taken, state=state, jobs=NOBODY, limits=LIMITS)
+    changes, taken = Round(state.live, now=1.0), [Result(entry=entry, outcome=Outcome.APPLIED)]
+    take_results(changes, taken, state=state, jobs=NOBODY, limits=LIMITS)
     confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
-    settle_touched(
-        batch, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS, metrics=Metrics()
-    )
-    assert batch.changes["u"].state is State.SUCCEEDED
-    assert (batch.after, batch.release) == ({"u": None}, ["u"])
+    settle_touched(changes, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS)
+    step = changes["u"].transition(at=1.0)
+    assert step is not None
+    assert (step.before, step.after) == (State.ADMITTED, State.SUCCEEDED)
+    assert changes["u"].ends
 
 
 def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
@@ -62,11 +61,10 @@ def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
     for leaves in (False, True):
         if leaves:
             state.job_gone("u")
-        batch = Batch(now=1.0)
+        changes = Round(state.live, now=1.0)
         confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
         settle_touched(
-            batch, state.take_touched(10), state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS,
-            metrics=Metrics(),
-        )  # fmt: skip
-        gone.append(batch.forget)
+            changes, state.take_touched(10), state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS
+        )
+        gone.append([uid for uid, change in changes.items() if change.gone])
     assert gone == [[], ["u"]]

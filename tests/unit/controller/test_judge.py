@@ -9,14 +9,23 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from queuer.controller.cycle.answer import Asked, answer
+from queuer.controller.cycle.build import Builder
+from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.ledger.new_cycle import NewCycle
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.ledger.round import Round
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule, SolveStatus
+from queuer.domain.assignments import (
+    Admission,
+    Assignment,
+    Bond,
+    Eviction,
+    EvictionRule,
+    Placement,
+    SolveStatus,
+)
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
@@ -62,7 +71,7 @@ class Patches:
         return self._quotas
 
 
-def world() -> tuple[ClusterState, Asked, Plan]:
+def world() -> tuple[ClusterState, DecisionRequest, Plan]:
     """`a` is admitted, `b` is bound to the place of `v`, which is evicted for it."""
     state = ClusterState()
     pending = [workload("a"), workload("b")]
@@ -80,23 +89,40 @@ def world() -> tuple[ClusterState, Asked, Plan]:
         bonds=(Bond(uid="b", assignments=(PLACE,), victims=("v",), deadline=900.0),),
         reservations=(), explanations={}, order=("a", "b"), stats=STATS,
     )  # fmt: skip
-    return state, Asked(snapshot=snapshot, cycle=2, at=10.0, trigger="change"), plan
+    return state, DecisionRequest(snapshot=snapshot, cycle=2, at=10.0, trigger="change"), plan
 
 
 def committed(
-    state: ClusterState, asked: Asked, plan: Plan, *,
+    state: ClusterState, asked: DecisionRequest, plan: Plan, *,
     edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
-) -> NewCycle:  # fmt: skip
+) -> Round:  # fmt: skip
     patches = Patches(state, edited, quotas)
-    return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
+    return carried_out(asked, plan, state, patches, now=now)
 
 
-def uids(found: NewCycle) -> tuple[list[str], list[str], list[str]]:
+def carried_out(
+    asked: DecisionRequest, plan: Plan, state: ClusterState, patches: Patches, *, now: float
+) -> Round:
+    """The round that carries out what of a plan still holds."""
+    builder = Builder(state=state, patches=patches, epoch=1, new_id=lambda: "new", retell=30.0)
+    return builder.build(asked, plan, judge(asked, plan, state, jobs=patches, now=now), now=now)
+
+
+def uids(found: Round) -> tuple[list[str], list[str], list[str]]:
     return (
-        [a.uid for a in found.admissions],
-        [e.uid for e in found.evictions],
-        [b.uid for b in found.bonds],
+        [uid for uid, change in found.items() if change.admits],
+        [uid for uid, change in found.items() if change.evicts],
+        [b.uid for b in found.bonds or ()],
     )
+
+
+def reasons(found: Round) -> dict[str, Explanation]:
+    """The new reasons, to be written now or later."""
+    return {
+        uid: change.after.explanation
+        for uid, change in found.items()
+        if change.after is not None and change.after.explanation is not None
+    }
 
 
 def test_a_plan_that_still_holds_is_committed_whole() -> None:
@@ -107,15 +133,20 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     state.take_unread(99)
     found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
-    assert {live.uid: live.displaced_by for live in found.after} == {"a": {"earlier a"}, "v": {"b"}}
-    victim = next(live for live in found.after if live.uid == "v")
+    after = {uid: change.after for uid, change in found.items()}
+    assert {uid: live and live.displaced_by for uid, live in after.items()} == {
+        "a": {"earlier a"},
+        "v": {"b"},
+    }
+    victim = after["v"]
+    assert victim is not None
     assert victim.state is State.EVICTING
     assert victim.placement is not None
     assert victim.placement.unconfirmed
-    assert found.evictions[0].note == (
+    assert found["v"].note == (
         "evicted for ns/b in root.a, which asks 1 pods and takes back what root.a is guaranteed (reclaim at root.a)"
     )
-    assert found.explanations["v"].primary.text.startswith(found.evictions[0].note)
+    assert reasons(found)["v"].primary.text.startswith(found["v"].note)
 
 
 def test_a_job_that_was_edited_meanwhile_is_not_started_as_it_was() -> None:
@@ -149,7 +180,8 @@ def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
     assert state.live["a"].workload.estimate is not None
     found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
-    admitted = next(live for live in found.after if live.uid == "a")
+    admitted = found["a"].after
+    assert admitted is not None
     assert admitted.workload == state.live["a"].workload, "as it is known now"
 
 
@@ -167,7 +199,7 @@ def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None
     late = {"b": full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS)}
     found = committed(state, asked, replace(plan, explanations=late), quotas=pods(2, used=1))
     assert uids(found) == (["a"], [], [])
-    assert found.explanations["b"].primary.params["resourceQuota"] == "rq"
+    assert reasons(found)["b"].primary.params["resourceQuota"] == "rq"
     assert uids(committed(state, asked, plan, quotas=pods(3, used=1))) == (["a"], ["v"], ["b"])
 
 
@@ -194,7 +226,7 @@ def test_a_gang_is_not_bound_to_the_room_of_who_stays() -> None:
     assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == ([], ["v"], ["b", "a"])
     found = committed(state, asked, plan, quotas=pods(1, used=1))
     assert uids(found) == ([], [], [])
-    assert {uid: told.primary.token for uid, told in found.explanations.items()} == {
+    assert {uid: told.primary.token for uid, told in reasons(found).items()} == {
         "a": Token.WAITING_FOR_QUOTA, "b": Token.PENDING_EVALUATION,
     }  # fmt: skip
 
@@ -212,12 +244,13 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
     starts = replace(there, admissions=(Admission(uid="b", assignments=(elsewhere,)),), bonds=())
     assert uids(committed(state, asked, starts, quotas=pods(2, used=1))) == (["b"], [], [])
     found = committed(state, asked, starts, quotas=pods(1, used=1))
+    assert found.bonds
     assert (uids(found), found.bonds[0].assignments) == (([], [], ["b"]), (elsewhere,))
     late = plan.bonds[0].deadline
     assert uids(committed(state, asked, starts, quotas=pods(1, used=1), now=late)) == ([], [], [])
 
 
-def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
+def waiting(count: int) -> tuple[ClusterState, DecisionRequest, Plan]:
     """So many workloads that wait, and a plan that admits none."""
     state, asked, plan = world()
     pending = [Pending(workload=workload(f"w{n}")) for n in range(count)]
@@ -233,14 +266,17 @@ def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "roo
     return Explanation(primary=Reason(token=token, said=f"{queue} uses {used} of 9.", params=params))
 
 
-def told(state: ClusterState, asked: Asked, plan: Plan, explanation: Explanation, *, now: float) -> int:
+def told(
+    state: ClusterState, asked: DecisionRequest, plan: Plan, explanation: Explanation, *, now: float
+) -> int:
     """How many reasons are written when all are told this; memory is as the commit leaves it."""
     explanations = {uid: explanation for uid in state.live if uid.startswith("w")}
     found = committed(state, asked, replace(plan, explanations=explanations), now=now)
-    for live in found.after:
-        state.put(live)
-    assert all(live.explanation == explanation for live in found.after)
-    return len(found.explanations)
+    for change in found.values():
+        assert change.after is not None
+        assert change.after.explanation == explanation
+        state.put(change.after)
+    return len(found)
 
 
 def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
@@ -265,11 +301,10 @@ def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(barred: bool) -> N
     late = {"a": full(1)}
     if barred:
         pending = tuple(p for p in asked.snapshot.pending if p.workload.uid != "a")
-        asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending), barred=late)
+        asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending), not_asked=late)
         plan = replace(plan, admissions=())
     found = committed(state, asked, replace(plan, explanations={} if barred else late))
-    assert "a" not in found.explanations
-    assert found.admissions == ()
+    assert "a" not in found
 
 
 def test_what_is_held_or_edited_meanwhile_keeps_what_it_was_told_then() -> None:
@@ -277,7 +312,7 @@ def test_what_is_held_or_edited_meanwhile_keeps_what_it_was_told_then() -> None:
     state.put(replace(state.live["a"], state=State.HELD, explanation=full(0, token=Token.ON_HOLD)))
     state.put(replace(state.live["b"], workload=replace(workload("b"), priority=1)))
     late = {uid: full(1) for uid in ("a", "b")}
-    assert committed(state, asked, replace(plan, explanations=late)).explanations == {}
+    assert committed(state, asked, replace(plan, explanations=late)) == {}
 
 
 def test_where_few_wait_every_figure_is_written() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 
 from queuer.controller.landing.steps import deadlines
-from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 
 REEVALUATE = 10.0
@@ -15,7 +13,7 @@ SWEEP = 15.0
 """Seconds between looks at all that lands or leaves: pods that are lost with their node send no event."""
 
 
-class Due:
+class Timers:
     """What memory knows of that ends. `decided`: the moment that the last decision was about."""
 
     def __init__(self, state: ClusterState, *, landing_deadline: float) -> None:
@@ -62,22 +60,3 @@ class Due:
             times += live.avoid.values()
             times += () if live.rest is None else (live.rest,)
         return times
-
-
-def matters(before: Live | None, after: Live | None) -> bool:
-    """Whether a decision may come out differently because of this step."""
-    if before is None or after is None:
-        return True
-    landed = before.landed is None and after.landed is not None
-    whole = before.short is not None and after.short is None  # its hosts are others' again
-    waits = (before.workload, before.state, before.barred, before.rest) != (
-        after.workload,
-        after.state,
-        after.barred,
-        after.rest,
-    )
-    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
-
-
-def _held(live: Live) -> Mapping[str, int] | None:
-    return None if live.placement is None else live.placement.held

@@ -1,0 +1,154 @@
+"""The round that carries out what of a plan still holds: placements, PATCHes, evictions and the reasons to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from queuer.controller.cycle.forecast import is_hit, with_estimate
+from queuer.controller.cycle.judge import DecisionRequest, Judgement, Leaving
+from queuer.controller.cycle.reasons import Owners, to_write
+from queuer.controller.landing.settle import admitted, evicting
+from queuer.controller.landing.writes import eviction
+from queuer.controller.ledger.round import Round, charges, isolate
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.out_of_use import out_of_use
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Admission, Assignment, EvictionRule, Placement
+from queuer.domain.estimates import StartRange
+from queuer.domain.figures import devices
+from queuer.domain.nodes import Node, Topology
+from queuer.domain.quantity import format_resources
+from queuer.domain.queue import child_towards, common_ancestor
+from queuer.domain.reasons import Token, simple
+from queuer.domain.workload import Cause, Workload
+from queuer.solver.records import Plan
+from queuer.store.cycles import CycleRecord
+from queuer.store.outbox import Effect
+from queuer.store.tables import EntryKind
+
+AT_ONCE = 250
+"""Reasons that are written with a decision; later rounds write the others."""
+
+
+class Patches(Protocol):
+    """How jobs are started and suspended; see `queuer.controller.apply.jobs`."""
+
+    def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
+        """The PATCH that unsuspends the job inside its pins."""
+
+    def evict(self, live: Live) -> Mapping[str, Any]:
+        """The PATCH that suspends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builder:
+    """Builds the rounds of one leadership. `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the
+    reasons.
+    """
+
+    state: ClusterState
+    patches: Patches
+    epoch: int
+    new_id: Callable[[], str]
+    retell: float
+    ranges: Mapping[str, StartRange] = field(default_factory=dict)
+
+    def build(self, request: DecisionRequest, plan: Plan, judged: Judgement, *, now: float) -> Round:
+        """The round of a decision. Raises Isolated naming a workload for which no row or PATCH can be made."""
+        changes = Round(
+            self.state.live, now=now, cycle=self._record(request, plan, now=now),
+            bonds=judged.bonds, reservations=judged.reservations,
+        )  # fmt: skip
+        for admission in judged.admissions:
+            with isolate(admission.uid):
+                self._admit(changes, admission, cycle=request.cycle)
+        for leaving in judged.leaving:
+            with isolate(leaving.victim.uid):
+                self._evict(changes, leaving)
+        self._explain(changes, judged)
+        return changes
+
+    def _admit(self, changes: Round, admission: Admission, *, cycle: int) -> None:
+        state, live = self.state, self.state.live[admission.uid]
+        where = domains(admission.assignments, nodes=state.nodes, topology=state.rules.topology)
+        placement = Placement(
+            id=self.new_id(), epoch=self.epoch, cycle=cycle, at=changes.now, assignments=admission.assignments
+        )
+        patch = self.patches.admit(live, placement, domains=where)
+        effect = Effect(kind=EntryKind.ADMIT, uid=live.uid, admission_id=placement.id, patch=patch)
+        after = admitted(live, placement)
+        changes.put(
+            live.uid, after=after, effects=[effect], charges=charges(after, at=changes.now), domains=where,
+            hit=is_hit(live.explanation, started=changes.now),
+        )  # fmt: skip
+
+    def _evict(self, changes: Round, leaving: Leaving) -> None:
+        victim, beneficiary = leaving.victim, leaving.beneficiary
+        note = eviction_note(leaving.cause, victim.workload, self.state.live[beneficiary].workload)
+        why = simple(Token.PENDING_EVALUATION, f"{note}; it is decided on again when it has left")
+        after = replace(
+            evicting(victim, now=changes.now), displaced_by=frozenset({beneficiary}), explanation=why
+        )
+        changes.put(
+            victim.uid, after=after, effects=[eviction(victim, self.patches.evict(victim))],
+            cause=leaving.cause, beneficiary=beneficiary, note=note,
+        )  # fmt: skip
+
+    def _explain(self, changes: Round, judged: Judgement) -> None:
+        state, now, owners = self.state, changes.now, Owners()
+        told = {
+            uid: with_estimate(
+                owners.told(reason, state.live[uid].workload.namespace), self.ranges.get(uid), now=now
+            )
+            for uid, reason in judged.reasons.items()
+        }
+        reasons = to_write(told, state, changes, now=now, every=self.retell)
+        at_once = set(islice(reasons, AT_ONCE))
+        for uid, explanation in reasons.items():
+            after = replace(state.live[uid], explanation=explanation, told=now)
+            changes.put(uid, after=after, later=uid not in at_once)
+
+    def _record(self, request: DecisionRequest, plan: Plan, *, now: float) -> CycleRecord:
+        return CycleRecord(
+            id=request.cycle,
+            started_at=request.at,
+            finished_at=now,
+            trigger=request.trigger,
+            status=plan.stats.status.value,
+            waiting=len(plan.explanations),
+            stats={**msgspec.to_builtins(plan.stats, enc_hook=dict), "out": out_of_use(self.state)},
+            capacity=self.state.capacity_by_flavor,
+        )
+
+
+def domains(
+    assignments: Iterable[Assignment], *, nodes: Mapping[str, Node], topology: Topology
+) -> tuple[str, ...]:
+    """The domains of the narrowest level above hosts that the plan uses, as `b1/r02`; () where none is declared."""
+    level = len(topology.keys) - 2
+    if level < 0:
+        return ()
+    used = {name for a in assignments for name in a.nodes if name in nodes}
+    paths = (topology.domain(nodes[name], level) for name in used)
+    return tuple(sorted({"/".join(path) for path in paths if path is not None}))
+
+
+def eviction_note(cause: str, victim: Workload, other: Workload) -> str:
+    """Why a gang is evicted, for its owner: for which job, what that asks, and by which right.
+
+    A job of another namespace is named by its queue and amount alone.
+    """
+    own = other.namespace == victim.namespace
+    who = f"{other.namespace}/{other.name} in {other.queue}" if own else f"a job of {other.queue}"
+    text = f"evicted for {who}, which asks {devices(format_resources(other.demand))} and "
+    if cause == Cause.MAX_RUNTIME:
+        return f"{text}has a reservation there; it ran longer than its max-runtime"
+    if cause == EvictionRule.RECLAIM:
+        at = common_ancestor(victim.queue, other.queue)
+        return f"{text}takes back what {child_towards(at, other.queue)} is guaranteed (reclaim at {at})"
+    return f"{text}goes first by its priority, {other.priority} over {victim.priority} (preempt)"

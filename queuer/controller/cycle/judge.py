@@ -1,0 +1,191 @@
+"""What of a plan still holds when it comes back: the world has moved on while the solver decided.
+
+Pure. `build` makes the round of what is judged here. A workload that changed meanwhile is left for the next cycle.
+It is neither started nor held for, nobody is evicted for it, and it keeps its newer reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from queuer.controller.cycle.namespace_quota import Reckoning
+from queuer.controller.cycle.overrun import overrun
+from queuer.controller.cycle.snapshot import is_candidate
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Admission, Bond, Reservation
+from queuer.domain.reasons import Explanation, Token, simple
+from queuer.domain.workload import Cause, Workload
+from queuer.kube.objects import ResourceQuota
+from queuer.solver.records import Plan, Snapshot
+
+_VICTIMS_STAY = simple(
+    Token.PENDING_EVALUATION,
+    "Work that would have left its place stays, as another gang does not start; the next cycle decides.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRequest:
+    """What a decision was asked, and when. `cycle`: its number; `not_asked`: who was left out of it, and why."""
+
+    snapshot: Snapshot
+    cycle: int
+    at: float
+    trigger: str
+    not_asked: Mapping[str, Explanation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A gang to evict. `cause`: the rule of the plan, or a `Cause`."""
+
+    victim: Live
+    beneficiary: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The part of a plan that is carried out. Bonds and reservations are all that hold from then on. `reasons`: of
+    workloads that still wait as the decision saw them.
+    """
+
+    admissions: tuple[Admission, ...]
+    leaving: tuple[Leaving, ...]
+    bonds: tuple[Bond, ...]
+    reservations: tuple[Reservation, ...]
+    reasons: Mapping[str, Explanation]
+
+
+class Jobs(Protocol):
+    """What is known of jobs beside memory; see `queuer.controller.apply.jobs`."""
+
+    def as_decided(self, job: JobView) -> bool:
+        """Whether the job still asks for what memory holds of it."""
+
+    def resource_quotas(self) -> Iterable[ResourceQuota]:
+        """The ResourceQuotas of the namespaces as they are now."""
+
+
+def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jobs, now: float) -> Judgement:
+    """What of the plan is carried out."""
+    pending = [p.workload for p in request.snapshot.pending]
+    current = {
+        w.uid for w in pending if _waits(w.uid, state, now=now) and _same(state.live[w.uid].workload, w)
+    }
+    standing = {uid for uid in current if _stands(uid, state, jobs)}
+    reckoning = Reckoning(state, jobs.resource_quotas())
+    held = {bond.uid: bond for bond in request.snapshot.bonds if bond.deadline > now}
+    admissions, kept, refused = _starts(plan, state, standing=standing, held=held, reckoning=reckoning)
+    made, not_bound = _bonds(request, plan, state, standing=standing, reckoning=reckoning)
+    bonds = (*kept, *made)
+    reservations = tuple(r for r in plan.reservations if r.uid in standing)
+    started = {admission.uid for admission in admissions}
+    late = overrun(state, (r for r in reservations if r.uid not in started), now=now)
+    leave = {uid: (beneficiary, Cause.MAX_RUNTIME.value) for uid, beneficiary in late.items()}
+    # A gang that is gone or asks for something else needs nobody to go.
+    bound = {bond.uid for bond in bonds}
+    leave |= {e.uid: (e.beneficiary, e.rule.value) for e in plan.evictions if e.beneficiary in bound}
+    told = current | {uid for uid in request.not_asked if _waits(uid, state, now=now)}
+    reasons = {**plan.explanations, **refused, **not_bound, **request.not_asked}
+    return Judgement(
+        admissions=tuple(admissions),
+        leaving=tuple(
+            Leaving(victim=victim, beneficiary=beneficiary, cause=cause)
+            for uid, (beneficiary, cause) in leave.items()
+            if (victim := _victim(uid, state)) is not None
+        ),
+        bonds=bonds,
+        reservations=reservations,
+        reasons={
+            uid: why for uid, why in reasons.items() if uid in told
+        },  # of others something newer is known
+    )
+
+
+def _waits(uid: str, state: ClusterState, *, now: float) -> bool:
+    """Whether decisions are still asked about a workload: neither held nor found misconfigured since."""
+    live = state.live.get(uid)
+    return live is not None and is_candidate(live, state, now=now)
+
+
+def _same(now: Workload, then: Workload) -> bool:
+    """Whether it is the same job: an estimate, which is learned while it waits, makes it no other."""
+    return now == then or now == replace(then, estimate=now.estimate)
+
+
+def _stands(uid: str, state: ClusterState, jobs: Jobs) -> bool:
+    """Whether a workload still asks for what the decision was asked, also by what was heard of its job since."""
+    job = state.jobs.get(uid)
+    if job is None:
+        return False
+    return uid not in state.unread or (job.outcome is None and jobs.as_decided(job))
+
+
+def _starts(
+    plan: Plan,
+    state: ClusterState,
+    *,
+    standing: Container[str],
+    held: Mapping[str, Bond],
+    reckoning: Reckoning,
+) -> tuple[list[Admission], list[Bond], dict[str, Explanation]]:
+    """Gangs that start, and those that their namespace's ResourceQuota keeps back: their bonds, and why."""
+    admissions, kept, refused = list[Admission](), list[Bond](), dict[str, Explanation]()
+    for admission in plan.admissions:
+        if admission.uid not in standing:
+            continue
+        workload = state.live[admission.uid].workload
+        if (why := reckoning.refusal(workload)) is None:
+            reckoning.take(workload, {a.pod_set: a.count for a in admission.assignments})
+            admissions.append(admission)
+            continue
+        refused[admission.uid] = why
+        if admission.uid in held:  # work was lost for it: what it could have taken waits for it
+            kept.append(replace(held[admission.uid], assignments=admission.assignments))
+    return admissions, kept, refused
+
+
+def _bonds(
+    request: DecisionRequest,
+    plan: Plan,
+    state: ClusterState,
+    *,
+    standing: Container[str],
+    reckoning: Reckoning,
+) -> tuple[list[Bond], dict[str, Explanation]]:
+    """The plan's bonds that are kept or made, and why others are not.
+
+    A new one is made where the namespace's ResourceQuota bears it too. It is dropped if one of the victims it relies on
+    now stays, because that victim's own bond was dropped.
+    """
+    evicted = {e.uid: e.beneficiary for e in plan.evictions if _victim(e.uid, state) is not None}
+    earlier = {bond.uid for bond in request.snapshot.bonds}.difference(evicted.values())
+    bonds, refused = list[Bond](), dict[str, Explanation]()
+    for bond in plan.bonds:
+        if bond.uid not in standing:
+            continue
+        workload = state.live[bond.uid].workload
+        if bond.uid not in earlier:
+            if (why := reckoning.refusal(workload, victims=bond.victims)) is not None:
+                refused[bond.uid] = why
+                continue
+            reckoning.hold(workload, bond)
+        bonds.append(bond)
+    while True:
+        bound = {bond.uid for bond in bonds}
+        staying = {uid for uid, beneficiary in evicted.items() if beneficiary not in bound}
+        left_out = {b.uid for b in bonds if b.uid not in earlier and not staying.isdisjoint(b.victims)}
+        if not left_out:
+            return bonds, refused
+        refused |= dict.fromkeys(left_out, _VICTIMS_STAY)
+        bonds = [bond for bond in bonds if bond.uid not in left_out]
+
+
+def _victim(uid: str, state: ClusterState) -> Live | None:
+    """The workload to evict; None where there is nothing left to evict."""
+    live, there = state.live.get(uid), uid in state.jobs and uid not in state.quarantine
+    return live if live is not None and live.state.evictable and there else None
