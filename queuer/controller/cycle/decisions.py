@@ -53,13 +53,8 @@ class Decisions:
         self, term: Term, *, decider: Decider, timers: Timers, health: Health, wake: Callable[[], None]
     ) -> None:
         settings = term.settings
-        self._term, self._decider, self._timers, self._health, self._wake = (
-            term,
-            decider,
-            timers,
-            health,
-            wake,
-        )
+        self._term, self._decider, self._timers = term, decider, timers
+        self._health, self._wake = health, wake
         self.effort = 0.0
         self._request: DecisionRequest | None = None
         self._made: asyncio.Task[Plan | None] | None = None
