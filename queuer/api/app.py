@@ -15,7 +15,6 @@ from queuer.api import meta
 from queuer.api.config import changesets, states, tree
 from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
-from queuer.api.cycles.newest import Newest
 from queuer.api.cycles.simulator import Simulator
 from queuer.api.deps import PREFIX, asking
 from queuer.api.document import DocumentedApi
@@ -27,13 +26,14 @@ from queuer.api.http.parameters import known_parameters
 from queuer.api.identity import denied
 from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.rights import Identity
+from queuer.api.latest_cycle import LatestCycle
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
 from queuer.api.pages import dashboard, login
 from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
-from queuer.api.queues.last import LastStanding
-from queuer.api.queues.now import TreeNow
+from queuer.api.queues.queue_ranks import queue_ranks
+from queuer.api.queues.tree_cache import TreeCache
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
 from queuer.api.workloads import commands, lists
 from queuer.api.workloads import routes as workloads
@@ -69,10 +69,10 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.state.engine = engine
     app.state.settings = settings
     app.state.metrics = metrics
-    app.state.newest = Newest()
-    app.state.simulator = Simulator()
-    app.state.standing = LastStanding(app.state.newest)
-    app.state.tree = TreeNow(engine)
+    app.state.latest = LatestCycle(engine)
+    app.state.simulator = Simulator(app.state.latest)
+    app.state.ranks = queue_ranks(app.state.latest)
+    app.state.tree = TreeCache(engine)
     app.state.feed = Feed(engine, metrics, app.state.tree)
     app.state.identity = identity
     problems.install(app)

@@ -10,11 +10,10 @@ from fastapi import Depends, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.api.cycles.newest import Newest
 from queuer.api.cycles.simulator import Simulator
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
-from queuer.api.queues.last import LastStanding
+from queuer.api.latest_cycle import LatestCycle
 from queuer.api.settings import ApiSettings
 from queuer.store import reads
 from queuer.store.engine import begin
@@ -35,16 +34,12 @@ def _metrics(request: Request) -> ApiMetrics:
     return cast(ApiMetrics, request.app.state.metrics)
 
 
-def _newest(request: Request) -> Newest:
-    return cast(Newest, request.app.state.newest)
+def _latest(request: Request) -> LatestCycle:
+    return cast(LatestCycle, request.app.state.latest)
 
 
 def _simulator(request: Request) -> Simulator:
     return cast(Simulator, request.app.state.simulator)
-
-
-def _standing(request: Request) -> LastStanding:
-    return cast(LastStanding, request.app.state.standing)
 
 
 async def asking(request: Request) -> Asker:
@@ -60,8 +55,8 @@ def source(request: Request) -> str:
 
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 Simulations = Annotated[Simulator, Depends(_simulator)]
-NewestCycle = Annotated[Newest, Depends(_newest)]
-Standing = Annotated[LastStanding, Depends(_standing)]
+Latest = Annotated[LatestCycle, Depends(_latest)]
+NewestCycle = Latest
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]

@@ -1,4 +1,4 @@
-"""What is legal in a changeset and most likely a mistake, by the nodes of the newest cycle and the jobs seen so far."""
+"""Findings on a changeset: legal, but most likely a mistake, by the newest cycle's nodes and the jobs seen so far."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from queuer.domain.errors import FieldProblem
+from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.quantity import Resources, add, format_quantity
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.quota import charge_of
 from queuer.domain.rules import Rules
+from queuer.solver.ask import RulesDifference
+from queuer.solver.kept_cycle import DecidedCycle
+from queuer.solver.verified import UnsoundPlan
+from queuer.solver.whatif import Difference
 from queuer.store.changeset import Change
 from queuer.store.config import Kind
 
@@ -49,7 +53,7 @@ class Cautions:
                 )
 
     def of_nodes(self, nodes: Sequence[Node]) -> Iterator[FieldProblem]:
-        """What these nodes do not have."""
+        """Amounts, labels and levels that these nodes do not have."""
         counts: Counter[str | None] = Counter(flavor_of(node, self.after.flavors) for node in nodes)
         capacity: dict[str, Resources] = {}
         for node in nodes:
@@ -122,6 +126,32 @@ class Cautions:
             yield FieldProblem(
                 field="flavors", message=message, hint="a last flavor without nodeLabels takes the rest"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCautions:
+    """A question about the newest cycle: findings about its nodes."""
+
+    cautions: Cautions
+
+    def answer(self, cycle: DecidedCycle) -> list[FieldProblem]:
+        """Where the cycle is kept."""
+        return list(self.cautions.of_nodes([state.node for state in cycle.stored.snapshot.nodes]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequences:
+    """The same question, with what the decision makes of the changes."""
+
+    cautions: Cautions
+
+    def answer(self, cycle: DecidedCycle) -> tuple[list[FieldProblem], Difference | None]:
+        """None: there is no sound decision."""
+        found, cautions = NodeCautions(cautions=self.cautions).answer(cycle), self.cautions
+        try:
+            return found, RulesDifference(before=cautions.before, after=cautions.after).answer(cycle)
+        except (UnsoundPlan, InvalidInput):
+            return found, None
 
 
 def _too_much(row: QuotaRow, total: int, there: int) -> str:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from uuid import uuid4
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
-from queuer.api.config.cautions import Cautions
-from queuer.api.cycles.newest import Newest
+from queuer.api.config.cautions import Cautions, Consequences, NodeCautions
 from queuer.api.http.pointers import place
+from queuer.api.latest_cycle import LatestCycle
 from queuer.api.models import FieldError
 from queuer.api.words import instant
-from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.intake import refused
+from queuer.domain.errors import FieldProblem
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
-from queuer.solver.stored import StoredCycle
-from queuer.solver.verified import UnsoundPlan
-from queuer.solver.whatif import difference
+from queuer.solver.whatif import Difference
 from queuer.store import lookup, reads
 from queuer.store.changeset import Changeset, flavors_after, queues_after, topology_after
 from queuer.store.config import Config, load_config
 from queuer.store.cuts import Cuts, cuts
 from queuer.store.drafts import Draft
 from queuer.store.holdings import Holding
-from queuer.store.stored import StoredRow
 from queuer.store.tables import Effect
 
 MOST_JOBS = 100
@@ -51,13 +47,17 @@ class Seen:
     config: Config
     cuts: Cuts
     namespaces: frozenset[str]
-    row: StoredRow | None
 
     @classmethod
     async def of(
-        cls, connection: AsyncConnection, changeset: Changeset, newest: Newest, *, document: object = None
+        cls,
+        connection: AsyncConnection,
+        changeset: Changeset,
+        newest: LatestCycle,
+        *,
+        document: object = None,
     ) -> Seen:
-        """What the tables say."""
+        """Everything from one view of the tables."""
         return cls(
             at=await lookup.now(connection),
             document=document,
@@ -65,7 +65,6 @@ class Seen:
             config=await load_config(connection),
             cuts=await cuts(connection, changeset),
             namespaces=frozenset(await reads.namespaces(connection)),
-            row=await newest.read(connection),
         )
 
     @cached_property
@@ -86,19 +85,17 @@ class Seen:
         return _errors(found, self.document)
 
 
-async def warnings(seen: Seen, newest: Newest) -> list[FieldError]:
-    """What a report warns of, without the report."""
-    return seen.warnings(await newest.ask(seen.row, lambda _, cycle: _of_nodes(cycle, seen.cautions)) or ())
+async def warnings(seen: Seen, newest: LatestCycle) -> list[FieldError]:
+    """The warnings of a report, without the report."""
+    found = await newest.ask(NodeCautions(cautions=seen.cautions))
+    return seen.warnings(() if found is None else found.value)
 
 
-def _of_nodes(cycle: StoredCycle, cautions: Cautions) -> list[FieldProblem]:
-    return list(cautions.of_nodes([state.node for state in cycle.snapshot.nodes]))
-
-
-async def report(seen: Seen, newest: Newest) -> models.Report:
-    """The whole report; the decision is asked in a thread."""
-    asked = await newest.ask(seen.row, partial(_asked, cautions=seen.cautions))
-    found, impact = asked or ([], _NO_CYCLE)
+async def report(seen: Seen, newest: LatestCycle) -> models.Report:
+    """The whole report."""
+    answer = await newest.ask(Consequences(cautions=seen.cautions))
+    found = [] if answer is None else answer.value[0]
+    impact = _NO_CYCLE if answer is None else _impact(answer.cycle, answer.at, answer.value[1])
     return models.Report(
         warnings=seen.warnings(found),
         reductions=_errors(seen.cuts.reductions, seen.document),
@@ -130,7 +127,7 @@ async def report(seen: Seen, newest: Newest) -> models.Report:
 
 async def drafted(
     seen: Seen,
-    newest: Newest,
+    newest: LatestCycle,
     *,
     actor: str,
     source: str,
@@ -153,22 +150,13 @@ async def drafted(
     )
 
 
-def _asked(
-    number: int, cycle: StoredCycle, *, cautions: Cautions
-) -> tuple[list[FieldProblem], models.Impact | str]:
-    """What the nodes and the decision of a cycle say."""
-    found = _of_nodes(cycle, cautions)
-    assert cycle.plan is not None
-    try:
-        made = difference(
-            cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed, before=cautions.before, after=cautions.after,
-            refused=lambda workload, rules: refused(workload, rules.tree, cycle.priorities),
-        )  # fmt: skip
-    except (UnsoundPlan, InvalidInput):
-        return found, f"no sound decision on cycle {number} with these changes"
-    return found, models.Impact(
-        cycle=number,
-        as_of=instant(cycle.now),
+def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | str:
+    """The impact, or why there is none."""
+    if made is None:
+        return f"no sound decision on cycle {cycle} with these changes"
+    return models.Impact(
+        cycle=cycle,
+        as_of=instant(at),
         starts=_listed(made.starts),
         evicted=_listed(made.evicted),
         never=_listed(made.never),

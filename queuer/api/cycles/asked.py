@@ -17,7 +17,7 @@ from queuer.domain.queue import check_path
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.workloads import NamespaceFacts, priority_class, runtime_classes, workload_of
-from queuer.solver.simulate import UID
+from queuer.solver.whatif import UID
 
 _HIGHEST = 1_000_000_000
 FIELDS = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, Visible, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import Cursor, Fields, Limit, answer, chosen, standing
 from queuer.api.http.times import Instant
@@ -17,7 +16,7 @@ from queuer.api.live.sentences import of_event
 from queuer.api.words import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import add, format_resources
-from queuer.solver.stored import StoredCycle, again, difference
+from queuer.solver.ask import ReplayCycle
 from queuer.store import pastcycles, stored
 from queuer.store.pastcycles import PastCycle
 
@@ -26,6 +25,8 @@ READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
 BUNDLE = "application/octet-stream"
 MOST = 50
 """Jobs of a decision that are told."""
+REPLAY_WITHIN = 60.0
+"""Seconds: a decision with CP-SAT, at the low priority of the child."""
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
@@ -77,16 +78,16 @@ async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: 
 
 
 @router.get("/cycles/{id}/replay")
-async def replay_cycle(engine: Engine, newest: NewestCycle, asker: Asking, id: Number) -> models.Replay:
+async def replay_cycle(engine: Engine, latest: Latest, asker: Asking, id: Number) -> models.Replay:
     """Decide the stored cycle again and compare. Only the newest one is stored."""
     await asker.require(READ)
     async with one_view(engine) as connection:
         number = await stored.newest_number(connection)
-        row = await newest.read(connection)
-    found = await newest.ask(row, _replayed) if number == id else None
+    found = await latest.ask(ReplayCycle(), within=REPLAY_WITHIN) if number == id else None
     if found is None or found.cycle != id:
         raise _not_stored(id, number)
-    return found
+    difference, seconds = found.value.difference, round(found.value.seconds, 3)
+    return models.Replay(cycle=id, same=not difference, difference=difference, seconds=seconds)
 
 
 @router.get("/cycles/{id}/bundle", response_class=Response, responses={200: {"content": {BUNDLE: {}}}})
@@ -108,15 +109,6 @@ def _not_stored(id: int, number: int | None) -> NotFound:
     return NotFound(
         f"cycle {id} is not stored: {kept}",
         hint="the controller keeps others as files, for queuer cycles replay",
-    )
-
-
-def _replayed(number: int, cycle: StoredCycle) -> models.Replay:
-    assert cycle.plan is not None
-    begin = time.perf_counter()
-    differs = difference(cycle.plan, again(cycle))
-    return models.Replay(
-        cycle=number, same=not differs, difference=differs, seconds=round(time.perf_counter() - begin, 3)
     )
 
 

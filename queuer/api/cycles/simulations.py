@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
-from queuer.api.cycles.judged import Case
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
@@ -28,8 +27,9 @@ from queuer.domain.rules import Rules
 from queuer.domain.usable import placed
 from queuer.domain.veil import namespaces, veiled
 from queuer.domain.workload import Workload
-from queuer.solver.simulate import Question, Simulated
+from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
+from queuer.solver.whatif import Question, Simulated
 from queuer.store import lookup, queues, waiting
 from queuer.store.changeset import flavors_after, queues_after, topology_after
 from queuer.store.config import load_config
@@ -63,26 +63,26 @@ async def simulate(
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=workload.namespace))
     if asked.user not in (None, asker.caller.name):
         await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
-    case = Case(
+    question = SimulateJob(
         question=Question(workload=workload, rules=rules),
         groups=groups,
         priority_class=asked.priority_class,
         ahead=ahead,
     )
     try:
-        found = await simulator.ask(engine, asker.caller.name, case)
+        found = await simulator.ask(asker.caller.name, question)
     except UnsoundPlan as error:
         raise Unavailable(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"
         ) from error
     if found is None:
         raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
-    number, at, judged = found
-    answer = await _answer(number, at, judged.said, asker)
-    unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in judged.unseen]
+    answer = await _answer(found.cycle, found.at, found.value.found, asker)
+    kinds = found.value.unseen
+    unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in kinds]
     told = {
         "warnings": [*asked.assumed, *unseen],
-        "not_considered": list(judged.unseen),
+        "not_considered": list(kinds),
         "controller": leader,
     }
     return answer.model_copy(update=told)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Engine, NewestCycle, Settings, one_view
+from queuer.api.deps import PREFIX, Engine, Latest, Settings, one_view
 from queuer.api.live.controller import controller
 from queuer.api.words import instant
-from queuer.domain.asked import parse_shape
-from queuer.domain.errors import FieldProblem, InvalidInput, NotFound
-from queuer.domain.fields import nearest
+from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
-from queuer.solver.clustermap import ClusterMap, DomainRow, SlotRow
+from queuer.solver.ask import ClusterDomains, ClusterSlots
+from queuer.solver.clustermap import DomainRow, SlotRow
 
 router = APIRouter(prefix=PREFIX, tags=["topology"])
 MOST = 5000
 """Domains of an answer: a map of all hosts is one question, of one cycle."""
 T = TypeVar("T")
-_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 @router.get("/topology")
 async def get_topology(
     engine: Engine,
-    newest: NewestCycle,
+    latest: Latest,
     settings: Settings,
     *,
     level: Annotated[str | None, Query(max_length=253, description="Default: the widest.")] = None,
@@ -36,34 +33,31 @@ async def get_topology(
 ) -> models.Topology:
     """The domains of one level, those with most free first, and how fragmented what is free is."""
 
-    def made(number: int, at: float, there: ClusterMap) -> models.Topology:
-        which = _word(level or there.levels[0], there.levels, field="level")
-        what = _word(resource or _main(there.resources), there.resources, field="resource")
-        rows = there.domains(which, what)
-        free, largest = sum(row.free for row in rows), max((row.free for row in rows), default=0)
-        return models.Topology(
-            cycle=number,
-            as_of=instant(at),
-            levels=list(there.levels),
-            level=which,
-            resource=what,
-            domains=[_domain(row, what) for row in rows[:limit]],
-            left_out=max(0, len(rows) - limit),
-            free=format_quantity(free, resource=what),
-            largest_free=format_quantity(largest, resource=what),
-            fragmentation=round(1 - largest / free, 4) if free else 0.0,
-        )
-
     async with one_view(engine) as connection:
-        row = await newest.read(connection)
         leader = await controller(connection, stale_after=settings.stale_after)
-    return _there(await newest.map(row, made)).model_copy(update={"controller": leader})
+    found = _there(await latest.ask(ClusterDomains(level=level, resource=resource)))
+    table = found.value
+    rows, what = table.rows, table.resource
+    free, largest = sum(row.free for row in rows), max((row.free for row in rows), default=0)
+    return models.Topology(
+        cycle=found.cycle,
+        as_of=instant(found.at),
+        levels=list(table.levels),
+        level=table.level,
+        resource=what,
+        domains=[_domain(row, what) for row in rows[:limit]],
+        left_out=max(0, len(rows) - limit),
+        free=format_quantity(free, resource=what),
+        largest_free=format_quantity(largest, resource=what),
+        fragmentation=round(1 - largest / free, 4) if free else 0.0,
+        controller=leader,
+    )
 
 
 @router.get("/topology/slots")
 async def get_slots(
     engine: Engine,
-    newest: NewestCycle,
+    latest: Latest,
     settings: Settings,
     *,
     shape: Annotated[str, Query(max_length=500, description="COUNTxRESOURCE:AMOUNT,…, e.g. 8xgpu:8.")],
@@ -72,42 +66,23 @@ async def get_slots(
 ) -> models.SlotTable:
     """How many gangs of a shape fit now at each level, quota aside; `POST /simulations` minds quota and order, too."""
 
-    def made(number: int, at: float, there: ClusterMap) -> models.SlotTable:
-        asked = parse_shape(shape, resources=there.resources)
-        of = _word(flavor or there.flavors[0], there.flavors, field="flavor")
-        rows = there.slots(asked, of)
-        if level is not None:
-            named = _word(level, [row.level for row in rows], field="level")
-            rows = [row for row in rows if row.level == named]
-        told = [_slots(row, places=level is not None) for row in rows]
-        return models.SlotTable(cycle=number, as_of=instant(at), shape=shape, flavor=of, rows=told)
-
     async with one_view(engine) as connection:
-        row = await newest.read(connection)
         leader = await controller(connection, stale_after=settings.stale_after)
-    return _there(await newest.map(row, made)).model_copy(update={"controller": leader})
+    found = _there(await latest.ask(ClusterSlots(shape=shape, level=level, flavor=flavor)))
+    return models.SlotTable(
+        cycle=found.cycle,
+        as_of=instant(found.at),
+        shape=shape,
+        flavor=found.value.flavor,
+        rows=[_slots(row, places=level is not None) for row in found.value.rows],
+        controller=leader,
+    )
 
 
 def _there(found: T | None) -> T:
     if found is None:
         raise NotFound("no cycle is stored yet that this version reads", hint="queuer queue ls")
     return found
-
-
-def _word(name: str, known: Iterable[str], *, field: str) -> str:
-    names = tuple(known)
-    if name not in names:
-        raise InvalidInput(
-            FieldProblem(
-                field=field, message=f"there is no {field} {name[:60]}", hint=nearest(name[:60], names)
-            )
-        )
-    return name
-
-
-def _main(resources: Iterable[str]) -> str:
-    names = tuple(resources)
-    return next((name for name in names if name not in _PLAIN), "cpu")
 
 
 def _domain(row: DomainRow, resource: str) -> models.Domain:

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.api.deps import one_view
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.problems import TooMany
-from queuer.api.queues.now import TreeNow
+from queuer.api.queues.tree_cache import TreeCache
 from queuer.api.words import instant
 from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
@@ -110,7 +110,7 @@ class Follower:
 class Feed:
     """Of one app."""
 
-    def __init__(self, engine: AsyncEngine, metrics: ApiMetrics, tree: TreeNow) -> None:
+    def __init__(self, engine: AsyncEngine, metrics: ApiMetrics, tree: TreeCache) -> None:
         self._engine, self._metrics, self._tree = engine, metrics, tree
         self._followers: dict[int, Follower] = {}
         self._callers: Counter[str] = Counter()

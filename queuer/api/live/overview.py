@@ -21,7 +21,7 @@ from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.live.controller import Controller, ControllerState, controller
 from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
-from queuer.api.queues.now import Now
+from queuer.api.queues.tree_cache import Tree
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
 from queuer.domain.figures import devices
@@ -130,9 +130,9 @@ class Overview(Model):
 
 
 @router.get("/overview")
-async def get_overview(tree: Now, engine: Engine, settings: Settings) -> Overview:
+async def get_overview(tree: Tree, engine: Engine, settings: Settings) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
-    found = await tree.told(_told)
+    found = await tree.derived(_told)
     async with one_view(engine) as snapshot:
         leader = await controller(snapshot, stale_after=settings.stale_after)
     attention = [*_controller(leader), *found.attention]

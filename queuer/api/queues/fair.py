@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from queuer.api.latest_cycle import CycleAnswer
 from queuer.api.queues import models
 from queuer.api.words import instant
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.solver import shares
-from queuer.solver.standing import Standing
+from queuer.solver.ask import FairShareRow, FairShareTable
 
 
-def told(number: int, standing: Standing, root: str) -> models.FairShare:
-    """Of all queues below one, as the newest stored cycle left them."""
-    lacking = shares.deficits(standing, root)
+def shares_of(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare:
+    """All queues below one, as the newest stored cycle left them."""
+    table = found.value
     return models.FairShare(
         root=root,
-        items=[_queue(standing, found) for found in shares.shares(standing, root)],
+        items=[_queue(row) for row in table.rows],
         deficits=[
             models.Deficit(queue=queue, resource=resource, amount=format_quantity(amount, resource=resource))
-            for (queue, resource), amount in lacking.items()
+            for (queue, resource), amount in table.deficits.items()
         ],
         pairs=[
             models.Pair(
@@ -26,24 +27,22 @@ def told(number: int, standing: Standing, root: str) -> models.FairShare:
                 borrower=pair.borrower,
                 amount=format_quantity(pair.amount, resource=pair.resource),
             )
-            for pair in shares.pairs(standing, lacking)
+            for pair in table.pairs
         ],
-        cycle=number,
-        as_of=instant(standing.now),
+        cycle=found.cycle,
+        as_of=instant(found.at),
     )
 
 
-def _queue(standing: Standing, found: shares.QueueShare) -> models.QueueShare:
-    state, path = standing.state, found.path
-    named = sorted({row.resource for queue in state.book.tree for row in queue.quota})
-    past = standing.state.snapshot.past.get(path, {})
+def _queue(row: FairShareRow) -> models.QueueShare:
+    found = row.found
     return models.QueueShare(
-        path=path,
-        parent=state.book.tree[path].parent or "",
-        weight=state.book.tree[path].weight,
-        guaranteed=format_resources({r: state.book.guaranteed(path, (None, r)) for r in named}),
-        used=format_resources({r: state.claimed.used(path, (None, r)) for r in named}),
-        past=format_resources({r: round(amount) for r, amount in past.items()}),
+        path=found.path,
+        parent=row.parent,
+        weight=row.weight,
+        guaranteed=format_resources(row.guaranteed),
+        used=format_resources(row.used),
+        past=format_resources({r: round(amount) for r, amount in row.past.items()}),
         ordered_by=found.by,
         now=_factors(found.now),
         offered=None if found.offered is None else _factors(found.offered),

@@ -5,90 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from queuer.api.latest_cycle import CycleAnswer
 from queuer.api.queues import models
 from queuer.api.words import instant
-from queuer.domain.asked import parse_amounts
 from queuer.domain.fields import format_duration
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.per_user import Share
-from queuer.domain.quantity import Resources, format_quantity, format_resources
-from queuer.domain.queue import QueueState, QueueTree
-from queuer.domain.workload import PodSet
-from queuer.solver.headroom import Bound, Cap, Headroom, headroom, own, pod_of
-from queuer.solver.standing import Standing
+from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.queue import Access, QueueState
+from queuer.solver.ask import HeadroomTable
+from queuer.solver.headroom import Bound, Cap, Headroom
 
-FLAVORS, RESOURCES = 4, 4
-"""Of how many at most is told."""
 NAMED = 3
-"""Of how many queues that borrow the sentence has the names."""
-_NOT_ASKED = ("pods", "ephemeral-storage")
+"""Borrowing queues that the sentence names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Who:
-    """Of whose job it is asked. `groups`: None = not known."""
+    """The user of the job. `groups`: None = not known."""
 
     user: str
     groups: tuple[str, ...] | None
 
 
-def told(number: int, standing: Standing, path: str, shape: str | None, who: Who) -> models.Headroom | None:
-    """The answer for a queue; None where the cycle did not know it. Raises InvalidInput for a wrong shape."""
-    tree = standing.state.book.tree
-    if path not in tree:
+def headroom_of(found: CycleAnswer[HeadroomTable | None], path: str, who: Who) -> models.Headroom | None:
+    """The answer for a queue; None where the cycle did not know it."""
+    table = found.value
+    if table is None:
         return None
-    given = None if shape is None else parse_amounts(shape, resources=standing.state.nodes.resources)
-    leaf = tree.is_leaf(path)
-    rows = [row for pod in _pods(standing, path, given) for row in _rows(standing, path, pod, who, leaf=leaf)]
-    say = _sentence if leaf else _sentence_below
+    rows = [
+        _row(row.found, resource, *own, leaf=table.leaf)
+        for row in table.rows
+        for resource, own in row.own.items()
+    ]
+    say = _sentence if table.leaf else _sentence_below
     text = [say(path, row) for row in rows] or [f"{path} allows no flavor that has a node."]
-    if not leaf:
+    if not table.leaf:
         text.insert(0, f"{path} takes no jobs itself: they go to the leaves below it.")
-    elif not rows and (state := tree.effective_state(path)) is not QueueState.OPEN:
-        text = [f"{path} is {state}: nothing new starts there."]
-    text += _asked_of_jobs(tree, path, who) if leaf else ()
+    elif not rows and table.state is not QueueState.OPEN:
+        text = [f"{path} is {table.state}: nothing new starts there."]
+    text += _asked_of_jobs(table.access, who) if table.leaf else ()
     return models.Headroom(
-        queue=path, text=" ".join(text), rows=rows, cycle=number, as_of=instant(standing.now)
+        queue=path, text=" ".join(text), rows=rows, cycle=found.cycle, as_of=instant(found.at)
     )
 
 
-def _asked_of_jobs(tree: QueueTree, path: str, who: Who) -> Iterator[str]:
-    """What a job must keep to beside its size."""
-    access = tree.access(path)
+def _asked_of_jobs(access: Access, who: Who) -> Iterator[str]:
+    """Limits on a job beside its size."""
     if who.groups is not None and not access.admits(who.user, who.groups):
         yield f"{who.user} is not among those who may use it."
     if access.max_runtime is not None:
         yield f"Jobs must promise to end within {format_duration(access.max_runtime)} (maxRuntime)."
 
 
-def _pods(standing: Standing, path: str, given: Resources | None) -> list[Resources]:
-    """The pod that is asked about, else one for each resource that rows on the path name, else for each there is."""
-    if given is not None:
-        return [given]
-    tree, nodes = standing.state.book.tree, standing.state.nodes
-    named = [row.resource for queue in tree.lineage(path) for row in tree[queue].quota]
-    names = dict.fromkeys(name for name in named or nodes.resources if name not in _NOT_ASKED)
-    return [pod_of(name) for name in names if name in nodes.column][:RESOURCES]
-
-
-def _rows(
-    standing: Standing, path: str, pod: Resources, who: Who, *, leaf: bool
-) -> Iterator[models.HeadroomRow]:
-    state = standing.state
-    probe = PodSet(name="main", count=1, requests=pod)
-    flavors = allowed_flavors(probe, queue=path, tree=state.book.tree, flavors=state.snapshot.flavors)
-    for flavor in [f for f in flavors if state.nodes.in_flavor[f].any()][:FLAVORS]:
-        found = headroom(standing, path, pod, flavor=flavor, user=who.user)
-        for resource in pod:
-            if resource != "pods" or len(pod) == 1:
-                yield _row(standing, path, resource, found, leaf=leaf)
-
-
-def _row(standing: Standing, path: str, resource: str, found: Headroom, *, leaf: bool) -> models.HeadroomRow:
+def _row(found: Headroom, resource: str, guaranteed: int, used: int, *, leaf: bool) -> models.HeadroomRow:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=resource)
 
-    guaranteed, used = own(standing, path, found.flavor, resource)
     may, unused = found.pods * found.requests[resource], max(0, guaranteed - used)
     return models.HeadroomRow(
         resource=resource,

@@ -1,11 +1,11 @@
-"""Who waits in a queue, in the order of the last cycle: own jobs in full, runs of others' as counts and amounts."""
+"""The line of a queue, in the order of the last cycle: own jobs in full, runs of others' as counts and amounts."""
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -14,24 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.http.cursor import not_a_cursor
 from queuer.api.queues import models
+from queuer.api.queues.queue_ranks import Ranks
 from queuer.api.workloads import views
 from queuer.domain.quantity import format_resources
-from queuer.domain.waiting import impossible
-from queuer.solver.standing import Standing
 from queuer.store import line
 from queuer.store.line import InLine
-
-Ranks = Mapping[str, int]
-"""Places in the order of a cycle, by uid."""
-
-
-def ranks(_number: int, standing: Standing) -> Ranks:
-    """Of all who take part; what can never start is ahead of nobody."""
-    why = standing.plan.explanations
-    line = (
-        gang.uid for gang in standing.line if gang.uid not in why or not impossible(why[gang.uid].primary)
-    )
-    return {uid: rank for rank, uid in enumerate(line)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

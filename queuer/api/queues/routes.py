@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, Standing, Visible, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
     MOST,
@@ -29,9 +29,11 @@ from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.live.controller import controller
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
-from queuer.api.queues.now import Now
+from queuer.api.queues.queue_ranks import RankCache
+from queuer.api.queues.tree_cache import Tree
 from queuer.api.words import instant
 from queuer.domain.queue import ROOT, QueueState
+from queuer.solver import ask
 from queuer.store import lookup
 
 router = APIRouter(prefix=PREFIX, tags=["queues"])
@@ -42,7 +44,7 @@ _NO_CYCLE = "No cycle has seen this queue yet."
 async def list_queues(
     request: Request,
     engine: Engine,
-    tree: Now,
+    tree: Tree,
     asker: Asking,
     settings: Settings,
     *,
@@ -83,7 +85,7 @@ async def list_queues(
 
 
 @router.get("/queues/{path}")
-async def get_queue(tree: Now, asker: Asking, path: str) -> models.QueueDetail:
+async def get_queue(tree: Tree, asker: Asking, path: str) -> models.QueueDetail:
     """One queue by its path, e.g. `root.research.team-a`."""
     there = await tree()
     if path not in there.queues:
@@ -107,7 +109,7 @@ async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Que
 async def get_headroom(
     engine: Engine,
     asker: Asking,
-    standing: Standing,
+    latest: Latest,
     settings: Settings,
     path: str,
     shape: Annotated[str | None, Query(description="One pod, e.g. `nvidia.com/gpu:8,cpu:16`.")] = None,
@@ -124,9 +126,9 @@ async def get_headroom(
         who = headroom.Who(user=user or "", groups=None)
     async with one_view(engine) as connection:
         await views.check_queue(connection, path)
-        row = await standing.read(connection)
         leader = await controller(connection, stale_after=settings.stale_after)
-    found = await standing.ask(row, lambda number, there: headroom.told(number, there, path, shape, who))
+    table = await latest.ask(ask.QueueHeadroom(queue=path, shape=shape, user=who.user))
+    found = None if table is None else headroom.headroom_of(table, path, who)
     if found is None:
         found = models.Headroom(queue=path, text=_NO_CYCLE, rows=[], cycle=None, as_of=None)
     return found.model_copy(update={"controller": leader})
@@ -137,7 +139,7 @@ async def get_pending(
     request: Request,
     response: Response,
     engine: Engine,
-    standing: Standing,
+    ranks: RankCache,
     readable: Visible,
     settings: Settings,
     *,
@@ -150,17 +152,15 @@ async def get_pending(
     Jobs of namespaces that the caller may read in full, runs of others between them as counts and amounts.
     """
     after = None if cursor is None else pending.Anchor.read(cursor)
-    async with one_view(engine) as connection:
-        row = await standing.read(connection)
-    known = await standing.ask(row, lambda number, there: (number, pending.ranks(number, there)))
-    number, ranks = known or (None, None)
+    known = await ranks()
+    placed = None if known is None else known.value
     async with one_view(engine) as connection:
         await views.check_queue(connection, path)
-        items, end = await pending.page(connection, path, ranks, readable=readable, limit=limit, after=after)
+        items, end = await pending.page(connection, path, placed, readable=readable, limit=limit, after=after)
         page = models.Pending(
             items=items,
             next=None if end is None else str(end),
-            cycle=number,
+            cycle=None if known is None else known.cycle,
             controller=await controller(connection, stale_after=settings.stale_after),
             as_of=instant(await lookup.now(connection)),
         )
@@ -194,14 +194,15 @@ async def get_tree_history(
 
 @router.get("/fair-share")
 async def get_fair_share(
-    engine: Engine, standing: Standing, settings: Settings, root: str = ROOT
+    engine: Engine, latest: Latest, settings: Settings, root: str = ROOT
 ) -> models.FairShare:
     """The factors by which the order compares queues, and who has what starved queues lack."""
     async with one_view(engine) as connection:
         await views.check_queue(connection, root)
-        row = await standing.read(connection)
         leader = await controller(connection, stale_after=settings.stale_after)
-    found = await standing.ask(row, lambda number, there: fair.told(number, there, root))
-    if found is None:
+    table = await latest.ask(ask.FairShare(root=root))
+    if table is None:
         found = models.FairShare(root=root, items=[], deficits=[], pairs=[], cycle=None, as_of=None)
+    else:
+        found = fair.shares_of(table, root)
     return found.model_copy(update={"controller": leader})

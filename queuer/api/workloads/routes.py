@@ -7,16 +7,16 @@ from typing import TypeVar
 
 from fastapi import APIRouter
 
-from queuer.api.cycles.newest import Newest
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.latest_cycle import LatestCycle
 from queuer.api.workloads import redact, views
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.api.workloads.rights import Rights
 from queuer.domain.workload import State
+from queuer.solver.ask import ExplainJob
 from queuer.store.commands import Target
 from queuer.store.reads import no_workload
-from queuer.store.stored import StoredRow
 from queuer.store.tables import CommandVerb
 
 W = TypeVar("W", bound=StrEnum)
@@ -28,7 +28,7 @@ MAX_PAGE = 1000
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
 async def get_workload_by_reference(
     engine: Engine,
-    newest: NewestCycle,
+    latest: Latest,
     asker: Asking,
     settings: Settings,
     namespace: str,
@@ -41,21 +41,19 @@ async def get_workload_by_reference(
         found = await views.workload_by_reference(
             connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
         )
-        row = await newest.read(connection)
-    return await _explained(found, newest, row, asker)
+    return await _explained(found, latest, asker)
 
 
 @router.get("/workloads/{uid}")
 async def get_workload(
-    engine: Engine, newest: NewestCycle, asker: Asking, settings: Settings, uid: str
+    engine: Engine, latest: Latest, asker: Asking, settings: Settings, uid: str
 ) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
     async with one_view(engine) as connection:
         found = await views.workload(connection, uid, stale_after=settings.stale_after)
-        row = await newest.read(connection)
     if not await asker.reads(found.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, newest, row, asker)
+    return await _explained(found, latest, asker)
 
 
 @router.get("/workloads/{uid}/timeline")
@@ -69,18 +67,17 @@ async def get_timeline(snapshot: Snapshot, asker: Asking, uid: str) -> Timeline:
 
 @router.get("/workloads/{uid}/explanation")
 async def get_explanation(
-    engine: Engine, newest: NewestCycle, asker: Asking, settings: Settings, uid: str
+    engine: Engine, latest: Latest, asker: Asking, settings: Settings, uid: str
 ) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await get_workload(engine, newest, asker, settings, uid)).explanation
+    return (await get_workload(engine, latest, asker, settings, uid)).explanation
 
 
-async def _explained(
-    found: WorkloadDetail, newest: Newest, row: StoredRow | None, asker: Asker
-) -> WorkloadDetail:
-    """With all that the newest cycle has to say, worked out when no connection is held any more."""
+async def _explained(found: WorkloadDetail, latest: LatestCycle, asker: Asker) -> WorkloadDetail:
+    """With all that the newest cycle has to say, asked when no connection is held any more."""
     waits = found.state is State.QUEUED and found.explanation.primary is not None
-    told = await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
+    known = await latest.ask(ExplainJob(uid=found.uid)) if waits else None
+    told = await redact.answer(found, None if known is None else known.value, asker)
     return told.model_copy(update={"may": await _may(found, asker)})
 
 

@@ -1,17 +1,16 @@
-"""The queues with their amounts as they are now, worked out once for all who ask at the same time.
+"""The queues with their amounts as they are now, read once for all who ask at the same time.
 
-They are kept until something moves. Those of a large cluster, where something always does, for a moment longer: who
-goes on by the stream from the `seq` of an answer misses nothing.
+They are kept until something moves. On a large cluster something always moves, so its tree is kept a moment longer. A
+reader that follows the stream from the `seq` of an answer misses nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, TypeVar, cast
+from functools import cached_property, partial
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.api.deps import one_view
 from queuer.api.http.lists import Standing, standing
 from queuer.api.queues import models, views
+from queuer.api.single_flight import SingleFlight
 from queuer.store.usage import Marks, TreeView, marks, tree_view
 
 T = TypeVar("T")
@@ -48,28 +48,29 @@ class Present:
         return len(self.view.queues) + len(self.view.waiting) > LARGE
 
 
-class TreeNow:
+@dataclass(frozen=True, kw_only=True)
+class Derived(Generic[T]):
+    """A value worked out on a tree at a time."""
+
+    of: Present
+    at: float
+    value: T
+
+
+class TreeCache:
     """Of one app."""
 
     def __init__(self, engine: AsyncEngine, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
-        self._lock = asyncio.Lock()
-        self._present: Present | None = None
-        self._looked = 0.0
-        self._making = asyncio.Lock()
-        self._told: dict[Any, tuple[float, Present | None, Any]] = {}
+        self._present = SingleFlight(self._look, clock=clock)
+        self._derived: dict[Any, SingleFlight[Any]] = {}
 
     async def __call__(self) -> Present:
         """The tree as it is, or was a moment ago: never before a change of the configuration that its asker made."""
-        asked = self._clock()
-        async with self._lock:
-            if self._present is None or self._looked < asked:  # else somebody looked after this one asked
-                looked = self._clock()
-                self._present = await self._look(self._present, looked)
-                self._looked = looked
-            return self._present
+        return await self._present()
 
-    async def _look(self, known: Present | None, looked: float) -> Present:
+    async def _look(self, known: Present | None) -> Present:
+        looked = self._clock()
         async with one_view(self._engine) as connection:
             now = await marks(connection)
             same = known is not None and known.marks.revision == now.revision
@@ -83,17 +84,22 @@ class TreeNow:
                 began=looked,
             )
 
-    async def told(self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]]) -> T:
-        """What `make` works out on the tree, once for all who ask."""
+    async def derived(self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]]) -> T:
+        """The value that `make` works out on the tree, once for all who ask."""
+        if make not in self._derived:
+            self._derived[make] = SingleFlight(partial(self._derive, make), clock=self._clock)
+        found: Derived[T] = await self._derived[make]()
+        return found.value
+
+    async def _derive(
+        self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]], known: Derived[T] | None
+    ) -> Derived[T]:
         there = await self()
-        async with self._making:
-            at, of, found = self._told.get(make, (0.0, None, None))
-            if of is not there or self._clock() - at > LASTS:
-                at = self._clock()
-                async with one_view(self._engine) as connection:
-                    found = await make(connection, there.view)
-                self._told[make] = at, there, found
-            return cast(T, found)
+        if known is not None and known.of is there and self._clock() - known.at <= LASTS:
+            return known
+        at = self._clock()
+        async with one_view(self._engine) as connection:
+            return Derived(of=there, at=at, value=await make(connection, there.view))
 
 
 def _kept(known: Present, *, moved: bool) -> float:
@@ -101,8 +107,8 @@ def _kept(known: Present, *, moved: bool) -> float:
     return (KEPT if known.large else 0.0) if moved else LASTS
 
 
-def _now(request: Request) -> TreeNow:
-    return cast(TreeNow, request.app.state.tree)
+def _tree(request: Request) -> TreeCache:
+    return cast(TreeCache, request.app.state.tree)
 
 
-Now = Annotated[TreeNow, Depends(_now)]
+Tree = Annotated[TreeCache, Depends(_tree)]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.api.queues import now
-from queuer.api.queues.now import LASTS, TreeNow
+from queuer.api.queues import tree_cache
+from queuer.api.queues.tree_cache import LASTS, TreeCache
 from queuer.store.config import Config
 from queuer.store.usage import TreeView, tree_view
 from tests.api.rows import TREE, Author
@@ -34,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[TreeView]:
         found.append(await tree_view(connection, config))
         return found[-1]
 
-    monkeypatch.setattr(now, "tree_view", counted)
+    monkeypatch.setattr(tree_cache, "tree_view", counted)
     return found
 
 
@@ -42,7 +42,7 @@ async def test_who_asks_at_once_shares_it_and_who_has_done_something_sees_it(
     engine: AsyncEngine, author: Author, made: list[TreeView]
 ) -> None:
     await author.tree()
-    tree = TreeNow(engine)
+    tree = TreeCache(engine)
     await asyncio.gather(*(tree() for _ in range(50)))
     await tree()
     assert len(made) == 1
@@ -55,10 +55,10 @@ async def test_who_asks_at_once_shares_it_and_who_has_done_something_sees_it(
 async def test_a_large_one_is_kept_a_moment_but_not_over_a_change_of_the_queues(
     engine: AsyncEngine, author: Author, made: list[TreeView], monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr(now, "LARGE", 1 if large else now.LARGE)
+    monkeypatch.setattr(tree_cache, "LARGE", 1 if large else tree_cache.LARGE)
     await author.tree()
     clock = Clock()
-    tree = TreeNow(engine, clock=clock)
+    tree = TreeCache(engine, clock=clock)
 
     async def waiting() -> int:
         return (await tree()).view.queues["root"].waiting
@@ -66,7 +66,7 @@ async def test_a_large_one_is_kept_a_moment_but_not_over_a_change_of_the_queues(
     assert await waiting() == 0
     await author.submit(workload("w1", queue="root.research.team-a"))
     assert await waiting() == (0 if large else 1)
-    clock.now += now.KEPT
+    clock.now += tree_cache.KEPT
     assert await waiting() == 1
     await author.submit(workload("w2", queue="root.research.team-a"))
     document = deepcopy(TREE)
@@ -85,7 +85,7 @@ async def test_what_is_told_of_it_is_made_once_and_again_as_time_goes_by(
         asked.append(view)
         return len(asked)
 
-    tree = TreeNow(engine, clock=clock)
-    assert await asyncio.gather(*(tree.told(make) for _ in range(20))) == [1] * 20
+    tree = TreeCache(engine, clock=clock)
+    assert await asyncio.gather(*(tree.derived(make) for _ in range(20))) == [1] * 20
     clock.now += LASTS
-    assert await tree.told(make) == 2
+    assert await tree.derived(make) == 2

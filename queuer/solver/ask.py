@@ -1,0 +1,340 @@
+"""Questions about a stored cycle, as records that answer themselves where the cycle is kept (`kept_cycle`).
+
+Each answer is a plain record: the question travels to a child process as a pickle, and its answer back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from queuer.domain.asked import parse_amounts, parse_shape
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import nearest
+from queuer.domain.flavors import allowed_flavors
+from queuer.domain.intake import check, over_max_pending, refused
+from queuer.domain.keys import PRIORITY_CLASS
+from queuer.domain.per_user import too_large
+from queuer.domain.quantity import Resources
+from queuer.domain.queue import Access, QueueState
+from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
+from queuer.domain.waiting import impossible
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver import shares, whatif
+from queuer.solver.after_cycle import AfterCycle
+from queuer.solver.clustermap import DomainRow, SlotRow
+from queuer.solver.headroom import Headroom, headroom, own, pod_of
+from queuer.solver.kept_cycle import DecidedCycle
+from queuer.solver.outlook import Outlook
+from queuer.solver.stored import StoredCycle, again, difference
+
+FLAVORS, RESOURCES = 4, 4
+"""Flavors and resources that a headroom has at most."""
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
+_NO_SIZE = ("pods", "ephemeral-storage")
+"""Resources that nobody is told a headroom of, unless asked."""
+
+
+# One job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainJob:
+    """Everything that can be said about a waiting job."""
+
+    uid: str
+
+    def answer(self, cycle: DecidedCycle) -> Explanation | None:
+        """None: it does not wait after the cycle."""
+        return cycle.explainer.find(self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSimulation:
+    """`unseen`: kinds of objects in the job's namespace that nobody looked at, and that may stand against it."""
+
+    found: whatif.Simulated
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateJob:
+    """The fate of one more job: the rules of intake, the limits of its user, then the decision.
+
+    `question`: the workload and the rules; `groups`: of its user; `ahead`: how many of its namespace wait in its queue.
+    `priority_class`: gives the priority, "" = that of jobs that name none, None = the workload has it already.
+    """
+
+    question: whatif.Question
+    groups: tuple[str, ...] = ()
+    priority_class: str | None = None
+    ahead: int = 0
+
+    def answer(self, cycle: DecidedCycle) -> JobSimulation:
+        """Raises InvalidInput, UnsoundPlan."""
+        workload, values = self.question.workload, cycle.stored.priorities
+        if self.priority_class is not None:
+            workload = replace(workload, priority=_priority(self.priority_class, values))
+        refusal = self._refusal(workload, cycle.stored)
+        found = whatif.Simulated(explanation=refusal)
+        if refusal is None:
+            found = cycle.simulations.ask(replace(self.question, workload=workload))
+        return JobSimulation(found=found, unseen=cycle.stored.unseen.get(workload.namespace, ()))
+
+    def _refusal(self, workload: Workload, cycle: StoredCycle) -> Explanation | None:
+        """Why no decision would be asked about it."""
+        rules = self.question.rules or cycle.snapshot.rules
+        nodes = [state.node for state in cycle.snapshot.nodes]
+        fault = check(
+            workload, rules.tree, rules.topology, nodes, priorities=cycle.priorities, groups=self.groups
+        )
+        if fault is not None:
+            return fault.explanation
+        most = rules.tree.access(workload.queue).max_pending
+        if most is None or self.ahead < most:
+            return None
+        outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+        never = outlook.never(workload) or too_large(workload, rules.tree)
+        return never or over_max_pending(workload.queue, workload.namespace, most)
+
+
+def _priority(name: str, values: Mapping[str, int]) -> int:
+    """The priority of a class, "" = of jobs that name none. Raises InvalidInput."""
+    if name and name not in values:
+        known = [each for each in values if each]
+        message = f"there is no PriorityClass {name[:60]!r}"
+        raise InvalidInput(
+            FieldProblem(field=f"label {PRIORITY_CLASS}", message=message, hint=nearest(name[:60], known))
+        )
+    return values.get(name, 0)
+
+
+# Queues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRanks:
+    """Places in the order of the cycle."""
+
+    def answer(self, cycle: DecidedCycle) -> dict[str, int]:
+        """By uid, of all that take part. A job that can never start is ahead of nobody."""
+        why = cycle.plan.explanations
+        line = (g.uid for g in cycle.after.line if g.uid not in why or not impossible(why[g.uid].primary))
+        return {uid: rank for rank, uid in enumerate(line)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadroomRow:
+    """One pod shape in one flavor. `own`: by resource what the queue is guaranteed and uses."""
+
+    found: Headroom
+    own: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadroomTable:
+    """`state`: the queue's effective one; `access`: with what it inherits."""
+
+    leaf: bool
+    state: QueueState
+    access: Access
+    rows: tuple[HeadroomRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHeadroom:
+    """How much one job of a user may start now. `shape`: one pod, None = one for each resource with a quota."""
+
+    queue: str
+    shape: str | None
+    user: str
+
+    def answer(self, cycle: DecidedCycle) -> HeadroomTable | None:
+        """None: the cycle does not know the queue. Raises InvalidInput for a wrong shape."""
+        tree, nodes = cycle.after.state.book.tree, cycle.after.state.nodes
+        if self.queue not in tree:
+            return None
+        given = None if self.shape is None else parse_amounts(self.shape, resources=nodes.resources)
+        pods = self._pods(cycle.after) if given is None else [given]
+        return HeadroomTable(
+            leaf=tree.is_leaf(self.queue),
+            state=tree.effective_state(self.queue),
+            access=tree.access(self.queue),
+            rows=tuple(row for pod in pods for row in self._rows(cycle.after, pod)),
+        )
+
+    def _pods(self, after: AfterCycle) -> list[Resources]:
+        """One for each resource that rows on the path name, else for each that a node has."""
+        tree, nodes = after.state.book.tree, after.state.nodes
+        named = [row.resource for queue in tree.lineage(self.queue) for row in tree[queue].quota]
+        names = dict.fromkeys(name for name in named or nodes.resources if name not in _NO_SIZE)
+        return [pod_of(name) for name in names if name in nodes.column][:RESOURCES]
+
+    def _rows(self, after: AfterCycle, pod: Resources) -> Iterator[HeadroomRow]:
+        state = after.state
+        probe = PodSet(name="main", count=1, requests=pod)
+        flavors = allowed_flavors(
+            probe, queue=self.queue, tree=state.book.tree, flavors=state.snapshot.flavors
+        )
+        for flavor in [f for f in flavors if state.nodes.in_flavor[f].any()][:FLAVORS]:
+            asked = [resource for resource in pod if resource != "pods" or len(pod) == 1]
+            yield HeadroomRow(
+                found=headroom(after, self.queue, pod, flavor=flavor, user=self.user),
+                own={resource: own(after, self.queue, flavor, resource) for resource in asked},
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShareRow:
+    """A queue's share beside its amounts by resource."""
+
+    found: shares.QueueShare
+    parent: str
+    weight: float
+    guaranteed: Resources
+    used: Resources
+    past: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShareTable:
+    """`deficits`: by leaf and resource; see `solver.shares`."""
+
+    rows: tuple[FairShareRow, ...]
+    deficits: Mapping[tuple[str, str], int]
+    pairs: tuple[shares.Pair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShare:
+    """How the order compares the queues below one, and who has what the starved lack."""
+
+    root: str
+
+    def answer(self, cycle: DecidedCycle) -> FairShareTable:
+        """Parents before children."""
+        after, state = cycle.after, cycle.after.state
+        book, claimed, past = state.book, state.claimed, state.snapshot.past
+        named = sorted({row.resource for queue in book.tree for row in queue.quota})
+        deficits = shares.deficits(after, self.root)
+        return FairShareTable(
+            rows=tuple(
+                FairShareRow(
+                    found=found,
+                    parent=book.tree[found.path].parent or "",
+                    weight=book.tree[found.path].weight,
+                    guaranteed={r: book.guaranteed(found.path, (None, r)) for r in named},
+                    used={r: claimed.used(found.path, (None, r)) for r in named},
+                    past=past.get(found.path, {}),
+                )
+                for found in shares.shares(after, self.root)
+            ),
+            deficits=deficits,
+            pairs=tuple(shares.pairs(after, deficits)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesDifference:
+    """The changes that other rules make for waiting jobs."""
+
+    before: Rules
+    after: Rules
+
+    def answer(self, cycle: DecidedCycle) -> whatif.Difference:
+        """Raises UnsoundPlan, InvalidInput."""
+        stored = cycle.stored
+        return whatif.difference(
+            stored.snapshot, cycle.plan, now=stored.now, seed=stored.seed, before=self.before, after=self.after,
+            refused=lambda workload, rules: refused(workload, rules.tree, stored.priorities),
+        )  # fmt: skip
+
+
+# The cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainTable:
+    """Domains of one level with the amounts of one resource, those with most free first."""
+
+    levels: tuple[str, ...]
+    level: str
+    resource: str
+    rows: tuple[DomainRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDomains:
+    """The domains of a level. Default: the widest, and a device, else cpu."""
+
+    level: str | None
+    resource: str | None
+
+    def answer(self, cycle: DecidedCycle) -> DomainTable:
+        """Raises InvalidInput for a level or resource that there is not."""
+        there = cycle.map
+        main = next((name for name in there.resources if name not in _PLAIN), "cpu")
+        level = _known(self.level or there.levels[0], there.levels, field="level")
+        resource = _known(self.resource or main, there.resources, field="resource")
+        rows = tuple(there.domains(level, resource))
+        return DomainTable(levels=there.levels, level=level, resource=resource, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotTable:
+    """Gangs that fit now, by level."""
+
+    flavor: str
+    rows: tuple[SlotRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSlots:
+    """How many gangs of a shape fit. `level`: this alone; `flavor`: default the first."""
+
+    shape: str
+    level: str | None
+    flavor: str | None
+
+    def answer(self, cycle: DecidedCycle) -> SlotTable:
+        """Raises InvalidInput for a wrong shape, and for a level or flavor that there is not."""
+        there = cycle.map
+        shape = parse_shape(self.shape, resources=there.resources)
+        flavor = _known(self.flavor or there.flavors[0], there.flavors, field="flavor")
+        rows = there.slots(shape, flavor)
+        if self.level is not None:
+            level = _known(self.level, [row.level for row in rows], field="level")
+            rows = [row for row in rows if row.level == level]
+        return SlotTable(flavor=flavor, rows=tuple(rows))
+
+
+def _known(name: str, known: Iterable[str], *, field: str) -> str:
+    names = tuple(known)
+    if name not in names:
+        message, hint = f"there is no {field} {name[:60]}", nearest(name[:60], names)
+        raise InvalidInput(FieldProblem(field=field, message=message, hint=hint))
+    return name
+
+
+# The cycle itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReplay:
+    """`difference`: the first between the plans, empty where they are the same; `seconds`: of the decision."""
+
+    difference: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayCycle:
+    """The decision made anew and compared."""
+
+    def answer(self, cycle: DecidedCycle) -> CycleReplay:
+        """In the child, which loads CP-SAT for it."""
+        began = time.perf_counter()
+        found = difference(cycle.plan, again(cycle.stored))
+        return CycleReplay(difference=found, seconds=time.perf_counter() - began)

@@ -1,0 +1,143 @@
+"""The child that keeps the newest cycle: when it is told a newer one, and what a lost or busy one costs who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api import latest_cycle
+from queuer.api.latest_cycle import KEPT, LINE, SLOW, LatestCycle
+from queuer.domain.errors import InvalidInput, Unavailable
+from queuer.solver.ask import ClusterSlots, FairShare, QueueRanks
+from queuer.solver.kept_cycle import CycleReply, CycleRequest
+from queuer.solver.stored import encode
+from queuer.store import stored as store
+from queuer.store.stored import StoredRow
+from tests.api.rows import Author
+from tests.api.test_why import decided
+from tests.store.support import workload
+
+NO_ENGINE = cast(AsyncEngine, None)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Fake:
+    """A child that says how long it took, and the newest number in the database."""
+
+    seconds: float = 0.0
+    newest: int = 1
+    usable: bool = True
+    told: list[bytes | None] = field(default_factory=list)
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, request: CycleRequest[Any], *, within: float) -> CycleReply[Any]:
+        assert within > 0
+        self.told.append(request.body)
+        await self.free.wait()
+        return CycleReply(value=None, readable=True, seconds=self.seconds if request.body else 0.0)
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    found = Fake()
+    found.free.set()
+
+    @asynccontextmanager
+    async def begin(_: AsyncEngine) -> AsyncIterator[None]:
+        yield
+
+    async def number(_: None) -> int:
+        return found.newest
+
+    async def row(_: None) -> StoredRow:
+        return StoredRow(cycle=found.newest, at=0.0, seed=0, body=b"%d" % found.newest)
+
+    monkeypatch.setattr(latest_cycle, "Child", lambda *_, **__: found)
+    monkeypatch.setattr(latest_cycle, "begin", begin)
+    monkeypatch.setattr(store, "newest_number", number)
+    monkeypatch.setattr(store, "newest", row)
+    return found
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_cycle_that_is_slow_to_read_is_kept(child: Fake, slow: bool) -> None:
+    """A small one is always the newest; of a large one its answers say which it is."""
+    clock, child.seconds = Clock(), SLOW * 2 if slow else SLOW / 2
+    latest = LatestCycle(NO_ENGINE, clock=clock)
+
+    async def known() -> int:
+        found = await latest.ask(QueueRanks())
+        assert found is not None
+        return found.cycle
+
+    assert await known() == 1
+    child.newest = 2
+    assert await latest.number() == (1 if slow else 2)
+    assert await known() == (1 if slow else 2)
+    clock.now += KEPT * child.seconds + 0.001
+    assert await known() == 2
+    assert await known() == 2
+    assert child.told.count(b"1") == child.told.count(b"2") == 1
+
+
+async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:
+    latest = LatestCycle(NO_ENGINE)
+    child.free.clear()
+    asking = [asyncio.create_task(latest.ask(QueueRanks())) for _ in range(LINE)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="wait already"):
+        await latest.ask(QueueRanks())
+    child.free.set()
+    assert all(await asyncio.gather(*asking))
+    assert await latest.ask(QueueRanks())
+
+
+async def test_a_child_that_is_late_or_dead_is_replaced(author: Author, engine: AsyncEngine) -> None:
+    """Its caller is told to ask again, and the next child gets the cycle again. A refusal costs nothing."""
+    await author.cycle()
+    await author.keep(encode(decided(workload("u1", queue="root", pods=2, gpus=8))))
+    latest = LatestCycle(engine)
+    assert await latest.ask(QueueRanks())
+    first = _pid(latest)
+    with pytest.raises(InvalidInput, match="there is no level zone"):
+        await latest.ask(ClusterSlots(shape="1xgpu:8", level="zone", flavor=None))
+    assert _pid(latest) == first
+    with pytest.raises(Unavailable, match="no answer within"):
+        await latest.ask(FairShare(root="root"), within=0.0)
+    assert await latest.ask(FairShare(root="root"))
+    os.kill(_pid(latest), signal.SIGKILL)
+    while latest._child is not None and latest._child.usable:  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(0.01)
+    found = await latest.ask(QueueRanks())
+    assert found is not None
+    assert found.cycle == 1
+    assert _pid(latest) != first
+
+
+async def test_a_cycle_that_this_program_does_not_read_is_none(author: Author, engine: AsyncEngine) -> None:
+    latest = LatestCycle(engine)
+    assert await latest.ask(QueueRanks()) is None
+    await author.cycle()
+    await author.keep(b"queuer-cycle 1\n")
+    assert await latest.ask(QueueRanks()) is None
+
+
+def _pid(latest: LatestCycle) -> int:
+    assert latest._child is not None
+    return latest._child.pid
