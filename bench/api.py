@@ -34,7 +34,7 @@ FILTERS = (
 
 
 async def measured(size: Size, *, seed: int, seconds: float, clients: int) -> dict[str, Any]:
-    """All figures. `seconds`: how long each part is watched for; `_cpu_s`: CPU of the API server in it."""
+    """All figures. `seconds`: how long each part is watched for; `_cpu_s`: CPU of the API server and its child."""
     async with scene() as at:
         cluster = await filled(at, size, seed=seed)
         api = await at.start("api")

@@ -131,9 +131,16 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 def spent(process: asyncio.subprocess.Process) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of CPU that a process and its children have used."""
+    at = Path(f"/proc/{process.pid}")
+    alive = (at / f"task/{process.pid}/children").read_text().split()
+    return _ticks(at, 11, 15) + sum(_ticks(Path(f"/proc/{child}"), 11, 13) for child in alive)
+
+
+def _ticks(at: Path, first: int, end: int) -> float:
+    """Fields of a `stat` file in seconds: own user and system time, then the same of children that have ended."""
+    fields = (at / "stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[first:end])) / os.sysconf("SC_CLK_TCK")
 
 
 async def until(holds: Callable[[], Any], *, seconds: float, what: str) -> None:
