@@ -1,12 +1,11 @@
 """Builds the programs of the local control plane from pinned Go modules, once per content.
 
-Each tool is a module of its own (their dependency versions must not mix) and gets a directory named after the
-hash of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is found.
+Each tool is a Go module of its own, as the versions of their dependencies must not mix. Its directory is named after
+the hash of its sources and flags: a change to one tool rebuilds one, and nothing half-built is found.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -16,13 +15,14 @@ import subprocess
 import sysconfig
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from queuer.domain.errors import Unavailable
 from queuer.domain.variables import Variable
+from queuer.local.processes import locked
 from queuer.local.progress import Advance, Reporter
 from queuer.local.resources import checkout, shipped
 
@@ -101,8 +101,9 @@ class Binaries:
 
 
 def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where built programs are kept: what `CACHE_DIR` says; else `.cache` of a checkout that one may write to, where
-    `make` builds, too; else the user's cache directory.
+    """The folder of built programs: `CACHE_DIR`; else `.cache` of a writable checkout; else the user's cache.
+
+    `make` builds into the same `.cache`.
     """
     if named := CACHE_DIR.text(environ):
         return Path(named).expanduser().absolute()
@@ -119,7 +120,8 @@ def ensure_binaries(cache: Path, *, reporter: Reporter) -> Binaries:
     if missing:
         go = _find_go()
         home.mkdir(parents=True, exist_ok=True)
-        with _locked(home / "lock", reporter):
+        busy = partial(reporter.say, "another build of the control plane is running; waiting for it")
+        with locked(home / "lock", busy=busy):
             for tool in missing:
                 if not _place(home, tool).is_dir():  # another program may have built it while this one waited
                     _build(home, tool, reporter, go=go)
@@ -195,17 +197,6 @@ def _go_version(go: str) -> str:
     if result.returncode:
         raise BuildFailed(f"`{go} env` failed: {result.stderr.strip()}", hint=_GO_HINT)
     return result.stdout.strip()
-
-
-@contextmanager
-def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reporter.say("another build of the control plane is running; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _build(home: Path, tool: Tool, reporter: Reporter, *, go: str) -> None:

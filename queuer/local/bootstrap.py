@@ -1,7 +1,7 @@
-"""What Queuer needs inside a cluster: CRDs, rights, policies; on a local one also namespaces and tenants.
+"""Installs Queuer in a cluster: CRDs, rights, policies; in a local cluster also namespaces and tenants.
 
-Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds
-after it is applied, when the API server has learnt the schemas that it names: its effect is waited for.
+Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds later,
+when the API server has learnt the schemas that it names. The callers wait for the effect.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ ALL_PARTS = (POSTGRES, *KUBERNETES_PARTS, *QUEUER_PARTS)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept in `state.json`: all that cannot be found out again.
+    """The content of `state.json`: all that cannot be found out again.
 
     `kubeconfig` and `database_url` are those of an existing cluster and database, "" where it has its own.
     """
@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def kubernetes_url(self) -> str:
-        """What to call the Kubernetes in use: its URL, or the kubeconfig of an existing one."""
+        """The name of the Kubernetes in use: its URL, or the kubeconfig of an existing one."""
         return self.state.kubeconfig or self.api_url
 
     @property

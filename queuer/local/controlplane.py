@@ -24,7 +24,7 @@ SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 TRAINING_OPERATOR = "training-operator"
 KUBERNETES_PARTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, TRAINING_OPERATOR)
-# What each part listens on; every name gets a free port.
+# The listeners of the parts; every name gets a free port.
 PORT_NAMES = (ETCD, "etcd-peer", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, TRAINING_OPERATOR)
 
 # Node lifecycle and taint eviction are left out: they would want a lease renewed for every node.

@@ -2,7 +2,7 @@
 
 Every beat does what a user or admin would do, shows it, and waits for the fact that it promises. The jobs of
 an earlier play are removed first, so it can be played again; the cluster and team-b's jobs are left running.
-Whoever looks elsewhere meanwhile, at the dashboard say, takes the beats of `story` one by one.
+A caller that looks at the dashboard in between takes the beats of `story` one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALICE, BOB = "alice", "bob"
 
 
 class Beat(StrEnum):
-    """What has just come true. A beat of the story ends with it."""
+    """The fact that a beat of the story ends with."""
 
     OPENED = "two teams share the cluster"
     BORROWED = "team-b borrows what team-a leaves idle"
@@ -172,7 +172,7 @@ def _named(job: Mapping[str, Any], *, until: str) -> str:
 
 
 def _lost(job: Mapping[str, Any], *, until: str) -> str:
-    """What its eviction would lose: its GPUs for as long as it ran."""
+    """The work that its eviction would lose: its GPUs for as long as it ran."""
     seconds = (datetime.fromisoformat(until) - datetime.fromisoformat(job["landed"])).total_seconds()
     gpus = int(job["demand"][GPU])
     return f"{gpus} GPUs for {seconds:.0f} s = {gpus * seconds:.0f} GPU-seconds of work"

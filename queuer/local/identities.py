@@ -1,4 +1,4 @@
-"""Who may talk to the local API server: one static token and one kubeconfig per identity.
+"""The identities of the local API server: one static token and one kubeconfig for each.
 
 Separate identities make RBAC, admission policies and the API's fair queueing see who is who, as in a real
 cluster. Queuer's own are ordinary service accounts with the rights of `deploy/rbac.yaml` and nothing more.

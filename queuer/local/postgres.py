@@ -6,15 +6,13 @@ URLs stay valid. A server that somebody else started is never touched.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from queuer.local.postgres_programs import (
     number,
     unprivileged,
 )
+from queuer.local.processes import locked
 
 SUPERUSER = "queuer"
 DATABASE = "queuer"
@@ -81,7 +80,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop by a fast shutdown: open transactions are rolled back, everything committed is on disk."""
-        with _locked(self.directory):
+        with locked(self.directory / "lock"):
             _run(self, "pg_ctl", "stop", "-D", str(self.directory / "data"), "-m", "fast", "-w", allow=(0, 1))
 
 
@@ -94,7 +93,7 @@ def start(directory: Path, *, fsync: bool = True) -> Server:
     account = unprivileged()
     make_reachable(directory, account)
     binaries = find_binaries(account)
-    with _locked(directory):
+    with locked(directory / "lock"):
         data = directory / "data"
         if not (data / "PG_VERSION").exists():
             _initialise(directory, binaries=binaries, account=account)
@@ -117,14 +116,6 @@ def running(directory: Path) -> Server | None:
     password = (directory / "password").read_text().strip()
     server = _server(directory, binaries=find_binaries(account), account=account, password=password)
     return server if server is not None and server.answers() else None
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Only one program at a time initialises, starts or stops the server of a directory."""
-    with (directory / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _initialise(directory: Path, *, binaries: Path, account: Account | None) -> None:
@@ -189,7 +180,7 @@ def _launch(
 def _clear_crashed(data: Path) -> None:
     """Wait for a killed server to be reaped: PostgreSQL takes a zombie for alive and would refuse to start.
 
-    Where nothing reaps (a container whose first process does not), its lock file is removed after a while.
+    In a container whose first process reaps nothing, the lock file is removed after a while.
     """
     lock_file = data / "postmaster.pid"
     deadline = time.monotonic() + _REAP_SECONDS
@@ -222,7 +213,7 @@ def _port(directory: Path, *, fresh: bool) -> int:
 
 
 def _server(directory: Path, *, binaries: Path, account: Account | None, password: str) -> Server | None:
-    """What postmaster.pid says of the server (4th line: its port); whether it is alive is not looked at."""
+    """The server as postmaster.pid describes it (4th line: the port), alive or not."""
     try:
         lines = (directory / "data" / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:

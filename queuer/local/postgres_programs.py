@@ -1,7 +1,7 @@
 """Finds PostgreSQL's programs for the private server, and the account that they run under.
 
 PostgreSQL refuses to run as root; then an existing unprivileged account runs it. No user is ever created, and no
-directory that was there before changes its mode: if the account cannot enter one, the error names it and the fix.
+directory that was there before changes its mode. If the account cannot enter one, the error names it and the fix.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """Starts, watches and stops the processes of a local cluster, across several runs of the program.
 
-What was started is written to `pid/NAME.json`, removed when it is stopped on purpose. So a file whose
-process is gone means a crash. A PID alone can be recycled: the process's start time is compared too.
+A started process has a file `pid/NAME.json`, removed when it is stopped on purpose. So a file whose
+process is gone means a crash. A PID can be recycled, so the process's start time is compared too.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -44,7 +46,7 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to run under a name. `ready` tells whether it does its work yet; None = ready once started.
+    """A program to run under a name. `ready` tells whether it does its work yet; None = ready once started.
 
     `environment` is added to this program's own.
     """
@@ -166,6 +168,19 @@ class ProcessTable:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
+
+
+@contextmanager
+def locked(path: Path, *, busy: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock file: one program at a time. `busy` is called where another program holds it, before the wait."""
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if busy is not None:
+                busy()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def tail(path: Path, lines: int) -> str:

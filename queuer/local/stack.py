@@ -1,12 +1,11 @@
 """Brings a whole local cluster up and down: Kubernetes parts, PostgreSQL, Queuer's controller and API.
 
-What does not depend on each other starts at the same time. Doing it again starts what is down and changes
-nothing else, so `up` is also the way to mend a cluster of which a part crashed.
+Independent parts start at the same time. A second `up` starts the parts that are down and changes nothing else, so it
+also mends a cluster after a crash.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -56,7 +56,7 @@ from queuer.local.identities import (
     write_tokens,
 )
 from queuer.local.kubectl import Kubectl
-from queuer.local.processes import ProcessTable
+from queuer.local.processes import ProcessTable, locked
 from queuer.local.progress import Reporter
 
 PREFERRED_PORTS = {API_PART: 8787}
@@ -73,7 +73,7 @@ _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead.
+    """The parts to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead.
 
     `fleet` None = that of the last start here, at the first one the default.
     """
@@ -96,7 +96,7 @@ class Options:
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """What `LOCAL_DIR` says; else /var/lib for root, whose home others cannot enter; else the user's own."""
+    """`LOCAL_DIR`; else /var/lib for root, because others cannot enter root's home; else the user's own."""
     if named := LOCAL_DIR.text(environ):
         return Path(named).expanduser().absolute()
     if os.geteuid() == 0:
@@ -122,7 +122,9 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     """Bring up what is chosen and return a handle on it. Raises `QueuerError`; what started stays running."""
     clock = clock or Clock()
     binaries = _binaries(options, reporter)
-    with _locked(options.dir, reporter), clock.step("all"), ThreadPoolExecutor() as pool:
+    options.dir.mkdir(parents=True, exist_ok=True)
+    busy = partial(reporter.say, f"another start in {options.dir} is under way; waiting for it")
+    with locked(options.dir / "lock", busy=busy), clock.step("all"), ThreadPoolExecutor() as pool:
         cluster = _prepare(options, binaries, reporter)
         start = _Start(cluster=cluster, chosen=options.chosen, clock=clock)
         if options.kubeconfig is not None:
@@ -158,19 +160,6 @@ def reset(cluster: Cluster) -> None:
 def status(cluster: Cluster) -> list[PartStatus]:
     """One line per part that was brought up."""
     return [cluster.status(part) for part in cluster.state.parts]
-
-
-@contextmanager
-def _locked(directory: Path, reporter: Reporter) -> Iterator[None]:
-    """One start at a time in a directory: a second one waits, then finds everything running."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reporter.say(f"another start in {directory} is under way; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _binaries(options: Options, reporter: Reporter) -> Binaries:
@@ -306,7 +295,7 @@ class _Start:
             future.result()
 
     def existing_kubernetes(self) -> None:
-        """What Queuer needs in a cluster that is not ours; the kubeconfig must have the rights to apply it."""
+        """Install Queuer in a cluster that is not ours; the kubeconfig needs the rights for that."""
         kubectl = self.cluster.kubectl(ADMIN)
         with self.clock.step("crds, rights, policies"):
             require_version(kubectl.get("/version")["gitVersion"])

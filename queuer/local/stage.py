@@ -1,4 +1,4 @@
-"""What the demo plays on: runs the commands a user would type, shows what they print, waits for facts."""
+"""The stage of the demo: runs the commands a user would type, shows their output, waits for facts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stage:
         """Let go of the connections."""
         self._http.close()
 
-    # What the audience sees
+    # Narration
 
     def beat(self, title: str, text: str) -> None:
         """Begin a beat: what happens now, and why."""
@@ -85,7 +85,7 @@ class Stage:
         left = [f"    … {len(found) - lines} more"] if len(found) > lines else []
         self.write("\n".join([f"  $ {command}", *(f"    {line}" for line in found[:lines]), *left]))
 
-    # What the audience could type
+    # Commands that the audience could type
 
     def queuer(self, *arguments: str, directory: Path | None = None) -> str:
         """Run `queuer` and show it."""
@@ -132,7 +132,7 @@ class Stage:
         )
         self._earlier = {job["uid"] for tenant in TENANT_NAMESPACES for job in self._workloads(tenant)}
 
-    # What is true
+    # Facts
 
     def until(self, what: str, condition: Callable[[], T], *, timeout: float = 60) -> T:
         """Wait for a fact. Raises DemoFailed with `what` after `timeout` seconds."""

@@ -99,7 +99,7 @@ def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
 async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """One transaction: committed at the end, rolled back by an exception. A broken one is DatabaseUnavailable.
 
-    What was appended to `events` inside is written last.
+    Events that were appended inside are written last.
     """
     try:
         async with engine.begin() as connection, events.written_last(connection):

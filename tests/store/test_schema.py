@@ -172,7 +172,7 @@ async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
     ],
 )
 def test_url_forms(given: str, wanted: str) -> None:
-    """Whatever a platform hands out becomes the one driver's form."""
+    """The forms that platforms hand out become the one driver's form."""
     assert normalise_url(given) == wanted
 
 

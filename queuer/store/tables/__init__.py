@@ -1,7 +1,7 @@
 """The schema, by concept. Migrations build the same thing; a test compares the two.
 
-Rules: no extension; states and tokens are text with a CHECK that lists the words; amounts are bigint base units;
-times are timestamptz; what grows has a retention rule (`queuer.store.retention`). Job facts that no query asks for
+Rules: no extension. States and tokens are text with a CHECK that lists the words. Amounts are bigint base units, times
+are timestamptz. A table that grows has a retention rule (`queuer.store.retention`). Job facts that no query asks for
 are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
 """
 
