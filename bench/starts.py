@@ -15,7 +15,7 @@ from bench import arguments
 from bench.instances import Mix
 from bench.rolling import Rule, Told, scenario, stories
 from queuer.sim.engine import Simulation
-from queuer.sim.estimates import Watcher
+from queuer.sim.forecast import Watcher
 from queuer.solver.records import Budget
 
 
@@ -28,7 +28,7 @@ def run(*, nodes: int, load: float, jobs: int, every: float, estimates: Told, se
     spent = 0.0
     for now in simulation.advance(()):
         begin = time.process_time()
-        watcher.look(simulation, now=now)
+        watcher.look(simulation.snapshot, now=now)
         spent += time.process_time() - begin
         if len(simulation.admissions) == len(told):
             break

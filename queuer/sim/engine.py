@@ -2,7 +2,7 @@
 nothing.
 
 At one time: ends, landings, departures, events, submissions, in this order, then cycles. Pods land where the plan
-puts them, at once or `landing` seconds after the start; the pods of an evicted or deleted job are gone after `grace`
+puts them, at once or `landing` seconds after the start. The pods of an evicted or deleted job are gone after `grace`
 seconds. Every moment is checked: no node holds more than it has.
 """
 
@@ -123,7 +123,7 @@ class Simulation:
             at = self._next(marks)
 
     def used(self, path: str, resource: str) -> int:
-        """What admitted and leaving work of a subtree uses."""
+        """The use of admitted and leaving work in a subtree."""
         return sum(
             demand_of(run.workload.pod_sets, run.counts).get(resource, 0)
             for run in self.world.admitted.values()

@@ -1,12 +1,14 @@
 """When waiting gangs will start: the decision itself, rolled forward over the ends that are expected.
 
 Several times, with run times drawn around what is expected. CP-SAT is not asked, nobody new arrives, and work without
-an expected end does not end. The controller asks `forecast` in a child process.
+an expected end does not end. The controller asks `forecast` in a child process. A replay holds such ranges against the
+real starts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, inf, log
@@ -14,6 +16,7 @@ from random import Random
 from statistics import NormalDist
 
 from queuer.domain.estimates import FORETOLD, StartRange
+from queuer.sim.report import Accuracy, Estimates
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import expected_end
@@ -59,7 +62,7 @@ def forecast(
 
 
 def _first(snapshot: Snapshot, effort: Effort) -> tuple[Pending, ...]:
-    """Who is looked at: gangs for which something is held, then those at the head of each queue."""
+    """The gangs that are looked at: those for which something is held, then those at the head of each queue."""
     held = {b.uid for b in snapshot.bonds} | {r.uid for r in snapshot.reservations}
     places, ranked = Counter[str](), []
     rows = [
@@ -79,7 +82,7 @@ def _first(snapshot: Snapshot, effort: Effort) -> tuple[Pending, ...]:
 def _roll(
     arrays: Arrays, effort: Effort, *, now: float, seed: int, number: int
 ) -> dict[str, tuple[float, float]]:
-    """One course that the future may take: the begin and the end of the step in which each gang first starts."""
+    """One course that the future may take: for each gang the begin and the end of the step in which it first starts."""
     end_of = partial(_end_of, spread=effort.spread, luck=f"{seed} {number}")
     world = World(arrays.snapshot, now=now, landing=0.0, end_of=end_of)
     starts: dict[str, tuple[float, float]] = {}
@@ -122,3 +125,35 @@ def _drawn(expected: float, *, age: float, luck: float, spread: float) -> float:
     passed = _NORMAL.cdf(log(age / expected) / spread) if age > 0 else 0.0
     part = min(max(passed + (1 - passed) * luck, 1e-9), 1 - 1e-9)
     return expected * exp(spread * _NORMAL.inv_cdf(part))
+
+
+# How good the ranges are
+
+WATCHED = Effort(decisions=30, gangs=100)
+"""Less than a controller may spend: a replay makes many forecasts."""
+
+
+class Watcher:
+    """Makes a forecast every so many seconds of virtual time, and keeps the first and the last range of each gang."""
+
+    def __init__(self, *, every: float, seed: int) -> None:
+        self._every, self._seed = every, seed
+        self._due = float("-inf")
+        self._made = 0
+        self._first: dict[str, StartRange] = {}
+        self._last: dict[str, StartRange] = {}
+
+    def look(self, snapshot: Callable[[], Snapshot], *, now: float) -> None:
+        """Called at every time that has settled. `snapshot`: takes one at that time."""
+        if now < self._due or not (made := snapshot()).pending:
+            return
+        self._due = now + self._every
+        self._made += 1
+        for uid, told in forecast(made, now=now, seed=self._seed, effort=WATCHED).items():
+            self._first.setdefault(uid, told)
+            self._last[uid] = told
+
+    def result(self, starts: Mapping[str, float]) -> Estimates:
+        """The ranges beside the real starts. `starts`: first real start by uid."""
+        first, last = (Accuracy.of(told, starts) for told in (self._first, self._last))
+        return Estimates(forecasts=self._made, first=first, last=last)

@@ -33,9 +33,8 @@ class Stage(StrEnum):
 class Job:
     """A workload of the story; the world knows where it stands now.
 
-    `number`: its place in the story; `arrived`: it has been submitted, or was deleted before; `began`: when all pods of
-    its last run were bound, `started`: its first admission, `evictions`: times of each, seconds; `guess`: its estimate
-    when it last started.
+    `number`: its place in the story. `arrived`: it was submitted, or deleted before that. Times in seconds: `began`,
+    all pods of its last run bound; `started`, first admission; `evictions`. `guess`: its estimate at its last start.
     """
 
     number: int
@@ -98,6 +97,6 @@ def _share_out(room: dict[str, int], count: int) -> dict[str, int]:
 
 
 def interval_of(run: Admitted, *, closed: float | None = None) -> Interval:
-    """What a run uses, until it closes."""
+    """The use of a run, until it closes."""
     amounts = demand_of(run.workload.pod_sets, run.counts)
     return Interval(queue=run.workload.queue, amounts=amounts, opened=run.since, closed=closed)

@@ -17,7 +17,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import GRACE, PodSet, Workload
 from queuer.sim.engine import Record, Simulation, SimulationFault
-from queuer.sim.estimates import Watcher
+from queuer.sim.forecast import Watcher
 from queuer.sim.jobs import Stage, run_end
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
@@ -103,7 +103,7 @@ def replay(
     began = clock()
     for time in simulation.advance(()):
         if watcher is not None:
-            watcher.look(simulation, now=time)
+            watcher.look(simulation.snapshot, now=time)
         if progress is not None:
             progress(time)
     took = clock() - began

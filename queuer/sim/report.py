@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
+from queuer.domain.estimates import StartRange
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -92,6 +94,21 @@ class Accuracy:
     late: int
     open: int
     error: Spread | None
+
+    @classmethod
+    def of(cls, told: Mapping[str, StartRange], starts: Mapping[str, float]) -> Accuracy:
+        """Of the range that each gang was told, by uid. `starts`: real starts."""
+        pairs = [(found, starts[uid]) for uid, found in told.items()]
+        inside = [f for f, start in pairs if f.earliest <= start and (f.latest is None or start <= f.latest)]
+        errors = [abs(start - f.likely) for f, start in pairs if f.likely is not None]
+        return cls(
+            told=len(pairs),
+            inside=len(inside) / len(pairs) if pairs else None,
+            early=sum(start < f.earliest for f, start in pairs),
+            late=sum(f.latest is not None and start > f.latest for f, start in pairs),
+            open=sum(f.latest is None for f, _ in pairs),
+            error=Spread.of(errors) if errors else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from queuer.solver.records import WITHOUT_SOLVER, NodeState, Pending, Plan, Snap
 from queuer.solver.reserve import Resumed
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
+from queuer.solver.stored import StoredCycle
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.world import World
 
@@ -38,6 +39,12 @@ class AfterCycle:
         world.apply(plan)
         self.snapshot, self.pending = world.snapshot(), world.waiting
         self.started = {admission.uid for admission in plan.admissions}
+
+    @classmethod
+    def of(cls, cycle: StoredCycle) -> AfterCycle:
+        """The world after a stored cycle."""
+        assert cycle.plan is not None
+        return cls(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
 
     @property
     def workloads(self) -> dict[str, Workload]:
@@ -108,10 +115,14 @@ class AfterCycle:
 
     # The next decision, without CP-SAT
 
+    def decide(self, arrays: Arrays) -> Plan:
+        """The plan for these arrays at the same moment. Raises InvalidInput, UnsoundPlan."""
+        return decide(arrays.snapshot, now=self.now, seed=self.seed, budget=WITHOUT_SOLVER, arrays=arrays)
+
     def decided(self, arrays: Arrays) -> Plan | None:
-        """The plan for these arrays, or None if it does not stand: nothing is promised by it then."""
+        """The same, or None if the plan does not stand: it promises nothing then."""
         try:
-            return decide(arrays.snapshot, now=self.now, seed=self.seed, budget=WITHOUT_SOLVER, arrays=arrays)
+            return self.decide(arrays)
         except UnsoundPlan:
             return None
 

@@ -1,4 +1,4 @@
-"""What a decision derives from a snapshot alone, whatever the time: nodes as arrays, quota rows, what runs, who waits.
+"""Arrays that a decision derives from a snapshot alone, at any time: nodes, quota rows, running and waiting work.
 
 It is kept from cycle to cycle and moved on by what differs between two snapshots; a decision reads it and changes
 copies. Records are compared by identity first, so whoever makes snapshots should keep the records that stay the same.
@@ -121,7 +121,7 @@ def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
 def _running(
     snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Running]
 ) -> dict[str, Running]:
-    """What runs, counted in `usage`, which counts what is `known` already."""
+    """The running work, counted in `usage`, which counts the `known` work already."""
     runs: dict[str, Running] = {}
     for admitted in snapshot.admitted:
         uid = admitted.workload.uid

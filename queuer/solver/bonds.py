@@ -20,9 +20,9 @@ from queuer.solver.state import Settled, State
 def resume(state: State) -> dict[str, Bond]:
     """Put the standing bonds into the state and start those that can. Returns those that are held still, by uid.
 
-    A bond ends at its deadline, with its gang, or when its placement is no longer usable: its gang then takes its turn
-    like any other. Victims that are known to take longer to leave prolong it. None waits for one behind it: should that
-    lose its place, it ends.
+    A bond ends at its deadline, with its gang, or with its placement. Its gang then takes its turn like any other.
+    Victims that are known to take longer to leave prolong it. None waits for one behind it: should that lose its place,
+    it ends.
     """
     held: dict[str, tuple[Bond, Settled]] = {}
     standing = [

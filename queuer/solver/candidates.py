@@ -1,4 +1,4 @@
-"""Who may go for one gang, and what that gives it, as arrays over all that runs."""
+"""Candidates for eviction for one gang, and the room that each gives, as arrays over all running work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREEMPTED = 1e18
 
 
 class Footprints:
-    """What runs, by its place among the running work (H). `share`: its dominant share; `lost`: work that its eviction
+    """The running work, by its position (H). `share`: its dominant share; `lost`: work that its eviction
     loses, rounded; nodes and amounts as entries (E, E x R).
     """
 
@@ -46,7 +46,7 @@ class Footprints:
         self.charged = cache(self._find_charged)
 
     def _find_charged(self, account: Account) -> Matrix:
-        """What each uses of an account (H)."""
+        """The use of an account by each (H)."""
         return np.array([run.charge.get(account, 0) for run in self.runs], dtype=np.int64)
 
     def entries(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
@@ -114,7 +114,7 @@ class Candidates:
         return self._groups[self._of[number]]
 
     def cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
-        """What its eviction costs, by this rule or as things are."""
+        """The cost of its eviction, by this rule or as things are."""
         return self._rights.cost(self.runs[number], rule or self.group(number)[1])
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
@@ -174,8 +174,8 @@ class Candidates:
         return enough
 
     def ranked(self, domains: Numbers) -> tuple[Floats, Mask, list[tuple[Numbers, Numbers]]]:
-        """By domain of one level the weight of what must go there, were candidates divisible, and whether it has slots
-        enough once those have gone who may go one after the other. With orders of candidates, each with their domains:
+        """By domain of one level: the weight of the victims needed there if candidates were divisible, and whether all
+        candidates together leave slots enough. With orders of candidates, each with their domains:
         by weight for a slot, and host after host.
         """
         count, gain = len(self.weights), np.zeros(len(domains))

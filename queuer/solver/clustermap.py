@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from queuer.domain.workload import PodSet
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.nodes import Mask, Numbers
-from queuer.solver.stored import StoredCycle
 
 ANYWHERE = "any"
 """Of all nodes of a flavor, whatever their domains."""
@@ -19,9 +18,9 @@ ANYWHERE = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
-    """A domain by its values from the widest level down. Amounts in base units, of one resource; `free`: on nodes that
-    can be used, nothing held or reserved; `whole`: such nodes of which all is free. `parent`: the domain one level
-    wider, empty for the widest and for hosts that are in none.
+    """A domain by its values from the widest level down. Amounts in base units, of one resource. `free`: on usable
+    nodes, without held and reserved room; `whole`: usable nodes that are free altogether. `parent`: the domain one
+    level wider, empty for the widest and for hosts that are in none.
     """
 
     path: tuple[str, ...]
@@ -51,11 +50,9 @@ class SlotRow:
 
 
 class ClusterMap:
-    """Of one stored cycle, which has a plan; one thread at a time. What is reserved, held or landing is no room."""
+    """The map after one cycle; for one thread at a time. Reserved, held and landing amounts are no room."""
 
-    def __init__(self, cycle: StoredCycle) -> None:
-        assert cycle.plan is not None
-        after = AfterCycle(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+    def __init__(self, after: AfterCycle) -> None:
         self._state = after.state
         nodes, landing = self._state.nodes, self._state.landing
         self.levels: tuple[str, ...] = tuple(after.snapshot.topology.levels)

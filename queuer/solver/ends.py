@@ -31,8 +31,8 @@ def leaves_soon(admitted: Admitted, *, now: float) -> bool:
 
 
 def expected_end(admitted: Admitted, *, now: float) -> float:
-    """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
-    age by then, again and again: for the decision it is never about to end. Its `max_runtime` is not outlived.
+    """When it is expected to end, after `now`; inf = unknown. Work that outlives an estimate gets another half of its
+    age, again and again: for the decision it is never about to end. Its `max_runtime` is not outlived.
     """
     end, most = admitted.expected_end, admitted.workload.max_runtime
     if admitted.releasing:

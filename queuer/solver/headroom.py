@@ -28,7 +28,7 @@ _ANY = 2**62
 
 
 class Cap(StrEnum):
-    """What keeps the probe from being larger."""
+    """The obstacle to a larger probe."""
 
     LIMIT = "limit"  # a row of quota
     PER_USER = "perUser"  # what one user may have in a queue on the path
@@ -41,7 +41,7 @@ class Cap(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a limit on the path leaves one workload of the queue. `live`: it is the live capacity."""
+    """The room that a limit on the path leaves one workload of the queue. `live`: it is the live capacity."""
 
     queue: str
     account: Account
@@ -79,7 +79,7 @@ def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str,
 
 
 def own(after: AfterCycle, queue: str, flavor: str, resource: str) -> tuple[int, int]:
-    """What the queue is guaranteed and uses: of the flavor where its guarantee is by flavor, else of all together."""
+    """The guarantee and the use of the queue: by flavor where its guarantee is by flavor, else of all flavors."""
     book = after.state.book
     account = (flavor, resource) if book.guaranteed(queue, (flavor, resource)) else (None, resource)
     return book.guaranteed(queue, account), after.state.claimed.used(queue, account)
@@ -168,7 +168,7 @@ class _Asked:
         return more, tuple(path for path, _ in whose.most_common()) if more else ()
 
     def _shares(self) -> tuple[Share, ...]:
-        """What limits of the user leave a job that comes now."""
+        """The room that limits of the user leave a job that comes now."""
         snapshot, plan, probe = self._after.snapshot, self._after.plan, self._probe(1).workload
         if not snapshot.tree.per_user:
             return ()
@@ -213,7 +213,7 @@ class _Asked:
         return 0 if started is None else sum(row.count for row in started.assignments)
 
     def _bounds(self) -> tuple[Bound, ...]:
-        """What limits on the path leave, from the leaf up."""
+        """The room that limits on the path leave, from the leaf up."""
         state, book = self._state, self._state.book
         accounts = charge_of({self._flavor: self._requests})
         rooms = {account: state.rooms(self._queue, account) for account in accounts}
@@ -234,15 +234,15 @@ class _Asked:
 
 
 def _ahead(after: AfterCycle, queue: str) -> tuple[Pending, ...]:
-    """Who waits in a strict queue: nobody passes them. In others they were refused, and hold up nobody."""
+    """The waiting jobs of a strict queue, which nobody passes. Elsewhere refused jobs hold up nobody."""
     if after.state.book.tree.policy(queue).order is not Order.STRICT:
         return ()
     return tuple(p for p in after.pending.values() if p.workload.queue == queue)
 
 
 def _keeping(after: AfterCycle) -> tuple[Pending, ...]:
-    """Who fits but for what is still landing: nobody later in the order comes to their place. A smaller probe may be
-    earlier than they are: until the others have landed the answer may be too small, never too large.
+    """Gangs that fit but for pods that are still landing: nobody later in the order comes to their place. A smaller
+    probe may be earlier in the order, so until all have landed the answer may be too small, never too large.
     """
     pending, told = after.pending, after.plan.explanations
     return tuple(p for uid, p in pending.items() if uid in told and told[uid].primary.params.get("landing"))

@@ -18,8 +18,9 @@ from queuer.solver.records import Admitted
 
 
 class Landing:
-    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice, and of
-    gangs that wait for others to land there (N); `held`: hosts where room is held for a gang that is not started (N).
+    """Hosts on which pods land in this cycle. Masks of N: `here`, hosts of any gang; `owned`, hosts of pod sets with a
+    choice, and of gangs that wait for others to land there; `held`, hosts where room is held for a gang that has not
+    started.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -33,11 +34,11 @@ class Landing:
         self._holders: dict[int, list[str]] = {}
 
     def on(self, hosts: Iterable[int]) -> list[str]:
-        """Whose pods are landing on these hosts, or who waits for that there, each uid once."""
+        """Uids of gangs that are landing on these hosts or waiting to land there."""
         return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
 
     def holders(self, hosts: Iterable[int]) -> list[str]:
-        """For whom room is held on these hosts, each uid once."""
+        """Uids of gangs for which room is held on these hosts."""
         return list(dict.fromkeys(uid for host in hosts for uid in self._holders.get(host, ())))
 
     def closed_by_others(self, uid: str, hosts: Iterable[int]) -> bool:
@@ -90,8 +91,8 @@ class Landing:
         _note(self._holders, self.held, uid, hosts, times)
 
     def expected(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
-        """What the unbound pods of an admitted gang will take, by node (vectors of R), with so much free (N x R). They
-        are noted as landing.
+        """Amounts that the unbound pods of an admitted gang will take, by node (vectors of R). `free`: free amounts (N
+        x R). The pods are noted as landing.
         """
         rows: dict[int, Matrix] = {}
         counts: dict[object, tuple[PodSet, tuple[str, ...], int]] = {}

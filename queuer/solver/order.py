@@ -1,7 +1,7 @@
-"""Whose turn it is: the tournament, from the root down, one gang a turn.
+"""The order of turns: a tournament from the root down, one gang a turn.
 
-Every inner queue keeps its children in a heap, by the key of what they offer. A turn changes usage on the winner's path
-to the root only, and there the winner's child is the first of each heap: only those keys are computed again.
+Every inner queue keeps its children in a heap, by the key of what they offer. A turn changes usage only on the winner's
+path to the root, where the winner is the first of each heap. So only those keys are computed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queuer.solver.shapes import Gang, Seniority
 
 
 class Moment(Protocol):
-    """What the order depends on: what is used, plus what is held for bound gangs; shares of past use by queue."""
+    """The inputs of the order: use, with the room held for bound gangs; shares of past use by queue."""
 
     claimed: Usage
     past: Mapping[str, float]
@@ -158,7 +158,7 @@ class Tournament:
         return None
 
     def _first(self, path: str) -> Gang | None:
-        """Whom a queue offers."""
+        """The gang that a queue offers."""
         heap = self._heaps.get(path)
         if heap is None:
             return self._head(path)
@@ -177,7 +177,7 @@ class Tournament:
         self._next = self._first(ROOT)
 
     def _offer(self, step: _Step, gang: Gang) -> Offer:
-        """What a queue offers its parent."""
+        """The offer of a queue to its parent."""
         if step.packed:
             return (False, 0.0, self._packed_rank(gang), step.queue, gang)
         key = gang.shape.quota_key

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.nodes import Flavor, Node, Topology
-from queuer.domain.queue import QueueTree
+from queuer.domain.nodes import Node
 from queuer.domain.reasons import Explanation
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.explain.never import Never
@@ -23,13 +23,10 @@ MOST = 10_000
 
 
 class Outlook:
-    """Of these nodes and queues with nothing in use. What is alike is looked at once."""
+    """Of these nodes and queues with nothing in use. Similar workloads are looked at once."""
 
-    def __init__(
-        self, nodes: Iterable[Node], *, tree: QueueTree, topology: Topology, flavors: tuple[Flavor, ...]
-    ) -> None:
-        states = tuple(NodeState(node=node) for node in nodes)
-        self._empty = Snapshot(nodes=states, tree=tree, topology=topology, flavors=flavors)
+    def __init__(self, nodes: Iterable[Node], rules: Rules) -> None:
+        self._empty = Snapshot.under(rules, nodes=tuple(NodeState(node=node) for node in nodes))
         self._arrays: Arrays | None = None
         self._known: dict[object, Explanation | None] = {}
 

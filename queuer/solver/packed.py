@@ -1,5 +1,5 @@
 """`order: packed`: which gangs of one priority of a packed subtree start together, and where, for the
-largest sum of worth. What the turns would do by time is compared with what CP-SAT finds.
+largest sum of worth. The turns by submit time are compared with the answer of CP-SAT.
 
 A gang's worth is what it asks of its dominant resource, times 1 + age / 2 h. The unit is the largest in which
 everybody's amount is whole, so that sums are exact: one GPU, where only GPUs dominate.
@@ -60,7 +60,7 @@ def select(state: State, gangs: Sequence[Gang], *, seed: int, budget: float) -> 
 
 
 def _played(state: State, gangs: Iterable[Gang]) -> dict[str, Settled]:
-    """Who starts if the gangs have their turns in this order, after those that have started; by uid."""
+    """The starts by uid if the gangs have their turns in this order, after those that have started."""
     turns = Turns(state)
     for gang in gangs:
         if gang.uid not in state.settled:
@@ -145,7 +145,7 @@ def packed_subtrees(tree: QueueTree) -> dict[str, str]:
 
 
 class Worth:
-    """What gangs of one packed subtree count, as whole numbers of one unit."""
+    """The worth of gangs of one packed subtree, as whole numbers of one unit."""
 
     def __init__(self, workloads: Iterable[Workload], *, capacity: Mapping[str, int], now: float) -> None:
         """`workloads`: all that may be compared. `capacity`: the live capacity by resource."""

@@ -1,7 +1,7 @@
 """Where a gang fits in what is free: the narrowest domain, then node by node, fullest first.
 
 Pods that are alike fit exactly when the slots of their nodes suffice. Pod sets that share nodes are placed one after
-the other in a few orders; what none of these finds is left to the repair and the next cycle.
+the other, in a few orders. A placement that no order finds is left to the repair and the next cycle.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def landing_key(nodes: Nodes, pod_set: PodSet, flavor: str) -> object:
 
 
 def rows_of(nodes: Nodes, workload: Workload, spreads: Spreads) -> dict[int, Matrix]:
-    """What a placement takes, by node number (vectors of R)."""
+    """Amounts that a placement takes, by node number (vectors of R)."""
     rows: dict[int, Matrix] = {}
     for pod_set in workload.pod_sets:
         row = nodes.row(pod_set.requests)

@@ -1,4 +1,4 @@
-"""What `decide()` is given and what it answers: a snapshot of the cluster and the queues, and a plan.
+"""The input and the answer of `decide()`: a snapshot of cluster and queues, and a plan.
 
 Both are plain immutable records without I/O, so that controller, simulator, what-if and replay share them.
 Amounts are base units (`queuer.domain.quantity`), times seconds since the epoch.
@@ -107,6 +107,11 @@ class Snapshot:
         """The configuration, whose revision a snapshot does not know."""
         return Rules(tree=self.tree, flavors=self.flavors, topology=self.topology)
 
+    @classmethod
+    def under(cls, rules: Rules, *, nodes: tuple[NodeState, ...]) -> Snapshot:
+        """These nodes under a configuration, without any work."""
+        return cls(nodes=nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+
     def workloads(self) -> dict[str, Workload]:
         """All that waits or runs, by uid."""
         rows: tuple[Pending | Admitted, ...] = (*self.pending, *self.admitted)
@@ -133,14 +138,14 @@ WITHOUT_SOLVER = Budget(deterministic=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStats:
-    """What happened inside one decision; part of the cycle's record.
+    """Figures of one decision; part of the cycle's record.
 
     `turns`: gangs that had one; `searches`: how often victims were looked for; `contested`: gangs the repair was asked
     to fit in; `repaired`: those of them that start; `solver_time`: deterministic time of CP-SAT, in the unit of
     `Budget.deterministic`; `refused`: gangs the verifier took out. `more`: a limit of this cycle left something out, so
     the next should follow at once.
 
-    Told by who called `decide()`: `phases`, seconds by phase; `fallback`, what became of the solver process where
+    Set by the caller of `decide()`: `phases`, seconds by phase; `fallback`, the fate of the solver process where
     another had to decide; `note`, the same as a sentence.
     """
 

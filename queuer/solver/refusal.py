@@ -11,7 +11,7 @@ from queuer.solver.state import Settled
 
 
 class Block(StrEnum):
-    """What was in the way; where several flavors failed, of the one that came farthest. Least far first."""
+    """The obstacle; where several flavors failed, that of the one that came farthest. Least far first."""
 
     FLAVOR = "flavor"  # no flavor that its queue allows has a node for it
     ENTITLEMENT = "entitlement"  # non-preemptible, and not inside the guarantee of its own queue

@@ -46,8 +46,8 @@ class Reserver:
         self._tried = 0
 
     def resume(self) -> None:
-        """Put the standing reservations into the state: each where it was, unless its placement or time is lost or an
-        earlier time has come into reach.
+        """Put the standing reservations into the state. One stays where it was unless its placement or time is lost, or
+        an earlier time has come into reach.
         """
         for old in self._state.snapshot.reservations:
             gang = self._state.arrays.waiting.gangs.get(old.uid)
@@ -104,7 +104,7 @@ class Reserver:
     def _most(self, queue: str) -> int:
         return self._state.book.tree.policy(queue).reservations or 0
 
-    # Who may get one
+    # Candidates
 
     def _in_order(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> Iterator[Gang]:
         """The blocked ones that have none, leaf by leaf in the order in which they get one."""
@@ -128,7 +128,7 @@ class Reserver:
 
     @cached_property
     def _emptied(self) -> Room:
-        """What is free once all that runs has ended."""
+        """The room once all running work has ended."""
         free = self._state.nodes.bound_free.copy()
         for run in self._state.running.values():
             for node, row in run.rows.items():
@@ -161,8 +161,8 @@ class Reserver:
         return True
 
     def _grant(self, gang: Gang, choices: Sequence[tuple[Variant, Charge]], *, expires: float = 0.0) -> None:
-        """The earliest time, then the narrowest domain, over these flavors. Who has waited `maxWait` holds its place
-        from now on, whatever is known of ends: where none is known the longest running are taken to end first.
+        """The earliest time, then the narrowest domain, over these flavors. A gang that has waited `maxWait` holds its
+        place from now on. Where no end is known, the longest running work is taken to end first.
         """
         state, line, best = self._state, self._timeline, None
         most = state.book.tree.policy(gang.queue).max_wait
@@ -298,6 +298,6 @@ class Timeline:
         return bisect_left(self.times, time)
 
     def free(self, step: int) -> Matrix:
-        """What is free at a step (N x R), a new matrix."""
+        """The free amounts at a step (N x R), a new matrix."""
         length = self._lengths[step]
         return added(self._began.copy(), self._nodes[:length], self._amounts[:length])

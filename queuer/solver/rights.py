@@ -1,6 +1,6 @@
-"""Whom a waiting gang may evict, by which rule, and what that costs.
+"""Eviction rights: the running workloads that a gang may evict, the rule for each, and the cost.
 
-What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
+Thousands of gangs share a few rights, so that each right is looked through only once, queue by queue.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MOST_EVICTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a gang may take of the work under `common` that is not in its own branch.
+    """A claim of a gang on the work under `common` that is not in its own branch.
 
-    `claimed`: accounts in which it takes back what others borrow. `below`: what has a lower priority than this it may
-    preempt, None = nothing; `asked`: in which accounts others must be above their guarantee for that.
+    `claimed`: accounts in which it takes back what others borrow. `below`: it may preempt lower
+    priorities than this, None = none; `asked`: others must be above their guarantee in these accounts for that.
     """
 
     common: str
@@ -53,8 +53,8 @@ class Right:
 class GangRights:
     """Eviction rights of a gang; one object for all gangs with the same, so that it serves as a key.
 
-    `rights`: each right with the branch that it does not cover, or with the gang's own queue, which is then all that it
-    covers; `spared`: uids that no right covers.
+    `rights`: each right with the branch that it leaves out, or with the gang's own queue where it covers only that.
+    `spared`: uids that no right covers.
     """
 
     rights: tuple[tuple[Right, str], ...]
@@ -127,7 +127,7 @@ class Rights:
         return answer
 
     def permitted(self, owned: GangRights) -> Iterator[tuple[VictimGroup, EvictionRule]]:
-        """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
+        """Groups of work that may go now, each by its cheapest rule. Leaving and spared work is among them."""
         remaining = self._state.remaining
         for right, toward in owned.rights:
             for group in self._reached(right, toward):
@@ -136,12 +136,12 @@ class Rights:
                     yield group, rule
 
     def cost(self, run: Running, rule: EvictionRule) -> Cost:
-        """What its eviction by this rule costs."""
+        """The cost of its eviction by this rule."""
         lost, admitted = self._lost(run), run.admitted
         return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
 
     def _reached(self, right: Right, toward: str) -> Iterator[VictimGroup]:
-        """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
+        """All groups that a right covers, but for branches that borrow nothing of the claims."""
         remaining = self._state.remaining
         branches = (toward,) if toward == right.common else self._branches(right.common)
         for branch in branches:
@@ -151,7 +151,7 @@ class Rights:
             ):
                 yield from self._groups(right, branch)
 
-    # What does not change in a cycle
+    # Constant within a cycle
 
     def _find_rights(
         self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
@@ -176,7 +176,7 @@ class Rights:
         return found
 
     def _find_evictable(self, queue: str) -> tuple[Running, ...]:
-        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing."""
+        """Work that can be evicted at all: preemptible, past its queue's `minRuntime`, not releasing."""
         now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
         rows = ((run, run.admitted) for run in self._by_queue.get(queue, ()))
         return tuple(
@@ -184,12 +184,12 @@ class Rights:
         )
 
     def _find_groups(self, right: Right, branch: str) -> tuple[VictimGroup, ...]:
-        """What a right reaches in one branch, or in the gang's own queue."""
+        """The groups that a right covers in one branch, or in the gang's own queue."""
         queues = self._branches(right.common)[branch] if branch != right.common else [branch]
         return tuple([group for queue in queues for group in self._in_queue(right, queue)])
 
     def _in_queue(self, right: Right, queue: str) -> Iterator[VictimGroup]:
-        """What a right reaches in one queue, by the excesses that decide about it."""
+        """The groups that a right covers in one queue, by the excesses that decide about them."""
         path, said = self._book.lineage(queue), self._book.claims(queue)
         above = path[: path.index(right.common)]  # none in the gang's own queue
         asked = [account for account in right.asked if account in said]
@@ -214,7 +214,7 @@ class Rights:
 
 
 def takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
-    """What the gang may evict of an account, one after the other, smallest first, by uid."""
+    """Amounts of an account that the gang may evict, by uid, one after the other, smallest first."""
     rights, remaining = Rights(state), state.remaining.copy()
     owned = rights.of(gang, charge)
     there = [(group, run) for group, _ in rights.permitted(owned) for run in group.runs]
@@ -228,7 +228,7 @@ def takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[st
 
 
 def _charged(group: VictimGroup, account: Account) -> int:
-    """What all of a group use."""
+    """The use of all work of a group."""
     return sum(run.charge.get(account, 0) for run in group.runs)
 
 
@@ -240,14 +240,14 @@ def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:
 
 
 def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
-    """What an eviction throws away: dominant share times whole seconds since start or last checkpoint."""
+    """The work that an eviction loses: dominant share times whole seconds since start or last checkpoint."""
     since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
     demand = demand_of(victim.workload.pod_sets, victim.counts)
     return dominant_share(demand, capacity) * max(0, int(now - since))
 
 
 def preempted_work(work: int, rule: EvictionRule) -> int:
-    """What the eviction of a gang with this lost work adds to the first level of the cost: nothing where it is
-    reclaimed, else more than nothing even if it has just started.
+    """The first level of the cost of evicting a gang with this lost work. A reclaimed gang adds nothing, another adds
+    something even if it has just started.
     """
     return work + 1 if rule is EvictionRule.PREEMPT else 0

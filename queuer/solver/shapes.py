@@ -1,4 +1,4 @@
-"""Who takes part in a cycle: the waiting gangs in lines by leaf, with what those that are alike share.
+"""The gangs of a cycle: waiting workloads in lines by leaf, and shapes that similar gangs share.
 
 Nothing here depends on the moment or on what is free, so it is kept from cycle to cycle.
 """
@@ -35,10 +35,10 @@ Seniority = tuple[int, float, int, str]
 class GangShape:
     """The part that similar gangs share, so that it is worked out once.
 
-    `example`: the workload of one of them, for all that placement depends on; `variants`: flavors at full size, best
-    first, with their `charges`; `least`: the same at the smallest size; `flavors`: all that the queue allows, usable or
-    not. `placement_key`: equal for shapes that placement cannot tell apart, in any queue; `quota_key`: equal for shapes
-    that entitlement and shares at a common ancestor cannot tell apart.
+    `example`: the workload of one of them, for placement. `variants`: flavors at full size, best first, with their
+    `charges`; `least`: the same at the smallest size. `flavors`: all that the queue allows, usable or not.
+    `placement_key`: equal for shapes that placement cannot tell apart, in any queue. `quota_key`: equal for shapes that
+    entitlement and shares at a common ancestor cannot tell apart.
     """
 
     number: int
@@ -245,7 +245,7 @@ def _usable(nodes: Nodes, pod_set: PodSet, flavor: str) -> bool:
 
 
 def placement_terms(workload: Workload) -> object:
-    """What placement depends on."""
+    """The parts of a workload that placement depends on."""
     sets = workload.pod_sets
     return (workload.required, workload.preferred, tuple([_terms_of_set(pod_set) for pod_set in sets]))
 

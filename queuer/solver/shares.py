@@ -33,7 +33,7 @@ class Factors:
 
     @property
     def score(self) -> float:
-        """What the order compares."""
+        """The value that the order compares."""
         return self.share + self.past
 
 
@@ -123,8 +123,8 @@ def deficits(after: AfterCycle, root: str = ROOT) -> dict[tuple[str, str], int]:
 
 
 def pairs(after: AfterCycle, lacking: Mapping[tuple[str, str], int]) -> list[Pair]:
-    """Who has it: amounts of a starved queue sum to what it lacks. Borrowers that are nearest in the tree come first;
-    what one borrows is counted once, and up the path to the common ancestor, as reclaiming it would go.
+    """The borrowers of each starved queue, with amounts that sum to its deficit. The nearest borrowers in the tree come
+    first. A borrowed amount counts once, on the whole path to the common ancestor, as it would be reclaimed.
     """
     found = []
     for resource in dict.fromkeys(resource for _, resource in lacking):

@@ -67,8 +67,8 @@ class SlotTable:
         return self._fit
 
     def _looseness(self, free: Matrix, nodes: NodeRows) -> Counts:
-        """The parts of a node that stay free, and for each the part that the pod takes of what it has least of; free
-        resources that the pod does not ask for come before all that.
+        """The parts of a node that stay free; for each, the part that the pod takes of its scarcest resource. Free
+        resources that the pod does not ask for count before all that.
 
         So the fullest node is taken, but rather one where the pod uses up resources evenly than one where it leaves
         some without the others, GPUs without CPU say, that nobody can use.
@@ -140,7 +140,7 @@ class SlotTable:
 
 
 class Room:
-    """Free amounts (N x R) at one moment, with tables of slots. Who changes `free` says where, see `touch`."""
+    """Free amounts (N x R) at one moment, with tables of slots. A caller that changes `free` calls `touch`."""
 
     __slots__ = ("_base", "_changed", "_differs", "_tables", "free", "nodes", "told")
 

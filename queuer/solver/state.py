@@ -48,8 +48,8 @@ class Settled:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Reserved:
-    """A reservation in the state. By node number (vectors of R): `takes`, what it needs, and `spare`, what is free
-    beside that at its start; `lacks`: how little `spare` may be without harm, as it was so from the beginning.
+    """A reservation in the state. By node number (vectors of R):
+    `takes`, its needs; `spare`, the room beside these at its start; `lacks`, the shortage of room from the beginning.
     """
 
     reservation: Reservation
@@ -74,9 +74,10 @@ class Reserved:
 
 
 class State:
-    """`used_now`, `used_later`: use with all that runs, and with the victims gone and bonds in place; `free_now`,
-    `free_later`: the same of the nodes (N x R). `claimed`: what is used plus what is held for bound gangs, by which
-    entitlement and shares are judged. `changes`: how many there were, those taken back and that itself, too.
+    """`used_now`, `free_now`: use, and free amounts of the nodes (N x R), with all running work. `used_later`,
+    `free_later`: the same with the victims gone and bonds in place. `claimed`: what is used plus what is held for bound
+    gangs, by which entitlement and shares are judged. `changes`: how many there were, those taken back and that itself,
+    too.
     """
 
     def __init__(self, arrays: Arrays, *, time: float) -> None:
@@ -176,7 +177,7 @@ class State:
         self.landing.add(settled.gang.uid, settled.hosts, owned, times)
 
     def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
-        """What is kept is no claim: it may come to nothing, and what others have a right to does not depend on it."""
+        """A kept place is no claim: it may come to nothing, and the rights of others do not depend on it."""
         self._fork()
         self._take(there, settled, times, first=False)
         self.landing.hold(settled.gang.uid, settled.hosts, times=times)
@@ -225,21 +226,21 @@ class State:
                 _move(reserved, rows, times)
         self._touched += rows
 
-    # What there is
+    # Questions
 
     def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
-        """What a placement takes, by node number (vectors of R)."""
+        """Amounts that a placement takes, by node number (vectors of R)."""
         return rows_of(self.nodes, settled.gang.shape.example, settled.spreads)
 
     def rows_of(self, uid: str) -> Rows:
-        """What an admitted workload takes of its nodes, pods that are still to land included."""
+        """Amounts that an admitted workload takes on its nodes, with pods that are still to land."""
         rows, landing = self.running[uid].rows, self.landing_rows.get(uid)
         if not landing:
             return rows
         return {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
 
     def room(self, respected: tuple[str, ...] = (), view: View = View.NOW) -> Room:
-        """What a gang may take that must leave these reservations whole."""
+        """The room for a gang that must leave these reservations whole."""
         room = self._rooms.get((respected, view))
         if room is None:
             room = self._rooms[respected, view] = Room(self.nodes, self._open(respected, view, ALL))
@@ -285,7 +286,7 @@ class State:
         )
 
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
-        """What displaces a reservation: entitled somewhere on the path, then priority."""
+        """The order by which a reservation is displaced: entitled somewhere on the path, then priority."""
         return any(self.claimed.entitlements(gang.queue, charge)), gang.workload.priority
 
     def outlives(self, workload: Workload, start: float) -> bool:
@@ -309,7 +310,7 @@ class State:
 
     @property
     def remaining(self) -> Usage:
-        """What is used once all that is on its way out has gone: by it a victim's queue is above its guarantee."""
+        """Use once all leaving work has gone: it says whether a victim's queue is above its guarantee."""
         if self._remaining is None:
             self._remaining = self.used_now.copy()
             for uid, run in self.running.items():
@@ -336,7 +337,7 @@ class State:
         return (self.used_now, self.used_later) if self.forked else (self.used_now,)
 
     def rooms(self, queue: str, account: Account) -> dict[str, int]:
-        """What limits on the path leave a gang that starts now, by queue; a queue without a limit is absent."""
+        """The room that limits on the path leave a gang that starts now, by queue; no limit = absent."""
         found: dict[str, int] = {}
         for usage in self.usages():
             for path, room in usage.rooms(queue, account):
@@ -344,7 +345,7 @@ class State:
         return found
 
     def free_in(self, flavor: str, resources: Iterable[str]) -> dict[str, int]:
-        """What is free on the nodes of a flavor that are ready and not cordoned."""
+        """Free amounts on the nodes of a flavor that are ready and not cordoned."""
         nodes, at = self.nodes, np.flatnonzero(self.nodes.in_flavor[flavor]).tolist()
         there = [(i, self.snapshot.nodes[i].node) for i in at]
         usable = [i for i, node in there if node.ready and not node.unschedulable]

@@ -181,7 +181,7 @@ class Turns:
         return (spreads if owners else None), tuple(owners)
 
     def _holders(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> tuple[str, ...]:
-        """For whom room is held on hosts where the gang would fit, were there none; none where it would not."""
+        """Uids of gangs for which room is held on the hosts that the gang would fit otherwise."""
         landing = self._state.landing
         if not landing.held.any():
             return ()
@@ -277,5 +277,5 @@ class Turns:
 
 
 def deepest(refused: Sequence[Refusal]) -> Refusal:
-    """What came farthest; none = there was no flavor."""
+    """The refusal that came farthest; none = there was no flavor."""
     return max(refused, key=lambda r: DEPTH[r.block], default=Refusal(block=Block.FLAVOR))

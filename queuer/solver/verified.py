@@ -1,4 +1,4 @@
-"""What the verifier refuses is taken out of a plan: that gang waits, and the rest stands."""
+"""Gangs that the verifier refuses are taken out of a plan: they wait, and the rest stands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The cheapest set of permitted victims found that is enough for one gang.
 
 Room grows with the set, so a set is the shortest prefix of an order, thinned. Orders are tried in the domains that seem
-cheapest; of the few on the host of a single pod, all subsets in the order of cost.
+cheapest. For a single pod all subsets of the few candidates on its host are tried in the order of cost.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Victims:
     def bound(
         self, gang: Gang, variant: Variant, charge: Charge, parts: Sequence[Part] | None
     ) -> Settled | None:
-        """The gang bound to what those leave who go already, else to what the cheapest victims found leave; None = it
-        may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
+        """The gang bound to the room of work that leaves already, else to the room of the cheapest victims found. None
+        = it may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
         """
         state = self._state
         if not parts or not gang.may_take(charge, state.claimed):
@@ -194,8 +194,8 @@ class Search:
         return sorted((n for n in freed if freed[n]), key=lambda n: (self._there.weights[n] / freed[n], n))
 
     def _attempt(self, order: Sequence[int]) -> None:
-        """The sets with which an order comes to be enough: whoever made it so stays, and others are looked for in the
-        rest of the order.
+        """The sets with which an order becomes enough. The last victim of a set stays out of the next one, which is
+        looked for in the rest of the order.
         """
         gone, tries, weight = list[int](), 0, 0.0
         for number in order:

@@ -1,4 +1,4 @@
-"""What if: the decision on the world that a stored cycle left, with one more gang or under another configuration.
+"""Two questions to the decision, on the world that a stored cycle left: one more gang, or another configuration.
 
 Nothing is written, and nothing is held for an answer: the next cycle may find things changed. CP-SAT is not asked, so
 an answer leaves out what a repair could start besides.
@@ -17,11 +17,9 @@ from queuer.domain.reasons import Explanation, Verdict
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle, within_user_limits
-from queuer.solver.decide import decide
-from queuer.solver.explain.detail import Explainer
+from queuer.solver.explain.detail import explain
 from queuer.solver.outlook import Outlook
-from queuer.solver.records import WITHOUT_SOLVER, Pending, Plan, Snapshot
-from queuer.solver.stored import StoredCycle
+from queuer.solver.records import Pending, Plan, Snapshot
 
 UID = "simulated"
 """Of the gang that is asked about; no job's uid is like it."""
@@ -32,7 +30,7 @@ UID = "simulated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """What would be evicted in one queue: how many gangs, and what they hold together."""
+    """The gangs that would be evicted in one queue, and their amounts together."""
 
     queue: str
     gangs: int
@@ -56,35 +54,25 @@ class Simulated:
     explanation: Explanation | None = None
 
 
-class Simulations:
-    """Of one stored cycle, which has a plan; one thread at a time."""
-
-    def __init__(self, cycle: StoredCycle) -> None:
-        assert cycle.plan is not None
-        self._now, self._seed, self._plan = cycle.now, cycle.seed, cycle.plan
-        after = AfterCycle(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
-        self._left, self._arrays = after.snapshot, after.arrays
-
-    def ask(self, question: Question) -> Simulated:
-        """Raises InvalidInput or UnsoundPlan where it cannot be decided."""
-        rules, snapshot = question.rules, self._left
-        if rules is not None and not rules.same_as(snapshot.rules):
-            snapshot = under(snapshot, rules)
-        asked = replace(question.workload, uid=UID, submitted=self._now)
-        snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
-        snapshot, beyond = within_user_limits(snapshot, self._plan)
-        if UID in beyond:
-            return Simulated(explanation=beyond[UID])
-        arrays = self._arrays.follow(snapshot)
-        plan = decide(snapshot, now=self._now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
-        admitted = next((a for a in plan.admissions if a.uid == UID), None)
-        if admitted is not None:
-            return Simulated(places=admitted.assignments)
-        bond = next((b for b in plan.bonds if b.uid == UID), None)
-        if bond is not None:
-            return Simulated(places=bond.assignments, leaving=_leaving(snapshot, plan))
-        explainer = Explainer(snapshot, plan, now=self._now, seed=self._seed)
-        return Simulated(explanation=explainer.explain(UID))
+def simulate(after: AfterCycle, question: Question) -> Simulated:
+    """The fate of one more job on the world that a cycle leaves. Raises InvalidInput, UnsoundPlan."""
+    rules, snapshot = question.rules, after.snapshot
+    if rules is not None and not rules.same_as(snapshot.rules):
+        snapshot = under(snapshot, rules)
+    asked = replace(question.workload, uid=UID, submitted=after.now)
+    snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
+    snapshot, beyond = within_user_limits(snapshot, after.plan)
+    if UID in beyond:
+        return Simulated(explanation=beyond[UID])
+    plan = after.decide(after.arrays.follow(snapshot))
+    admitted = next((a for a in plan.admissions if a.uid == UID), None)
+    if admitted is not None:
+        return Simulated(places=admitted.assignments)
+    bond = next((b for b in plan.bonds if b.uid == UID), None)
+    if bond is not None:
+        return Simulated(places=bond.assignments, leaving=_leaving(snapshot, plan))
+    then = AfterCycle(snapshot, plan, now=after.now, seed=after.seed)
+    return Simulated(explanation=explain(then, UID))
 
 
 def _leaving(snapshot: Snapshot, plan: Plan) -> tuple[Leaving, ...]:
@@ -105,8 +93,8 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> tuple[Leaving, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What is so then, and is not as it is. `starts`: waiting workloads that would start now, or once those of
-    `evicted` have left; `never`: those that could not start any more, whatever ends. In the order of their turns.
+    """The effect of other rules. `starts`: waiting workloads that would start now, or once those of `evicted` have
+    left. `never`: workloads that could not start any more, whatever ends. In the order of their turns.
     """
 
     starts: tuple[Workload, ...]
@@ -115,40 +103,35 @@ class Difference:
 
 
 def difference(
-    snapshot: Snapshot,
-    plan: Plan,
+    after: AfterCycle,
     *,
-    now: float,
-    seed: int,
     before: Rules,
-    after: Rules,
+    then: Rules,
     refused: Callable[[Workload, Rules], bool] = lambda workload, rules: False,
 ) -> Difference:
-    """What `after` changes for those who wait once this plan is carried out. `refused`: whether a queue would take a
-    workload no more, so that no decision were asked. Raises UnsoundPlan, InvalidInput.
+    """The effect of the rules `then` on the workloads that wait after a cycle. Raises UnsoundPlan, InvalidInput.
+
+    `refused`: whether a queue would take a workload no more, so that no decision were asked.
     """
-    left = AfterCycle(snapshot, plan, now=now, seed=seed).snapshot
+    left, plan = after.snapshot, after.plan
 
     def decided(rules: Rules, *, made: Plan | None = None) -> Plan:
-        """Those who are not offered count as told by the plan. `made`: the plan, where it is known."""
+        """Workloads that are not asked about keep their last explanation. `made`: the plan, where it is known."""
         asked, beyond = within_user_limits(under(left, rules), plan)
-        made = made or decide(asked, now=now, seed=seed, budget=WITHOUT_SOLVER)
+        made = made or after.decide(after.arrays.follow(asked))
         return replace(made, explanations={**made.explanations, **beyond}, order=(*made.order, *beyond))
 
     # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
-    settled = before.same_as(snapshot.rules) and not plan.stats.more
+    settled = before.same_as(left.rules) and not plan.stats.more
     as_is = decided(before, made=replace(plan, admissions=()) if settled else None)
-    would_be = decided(after)
+    would_be = decided(then)
     known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}
     leave = _evicted(would_be) - _evicted(as_is)
 
     def never(rules: Rules, made: Plan) -> frozenset[str]:
-        """Whoever they wait for, and whatever state their queue is in."""
-        outlook = Outlook(
-            (state.node for state in left.nodes),
-            tree=QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree),
-            topology=rules.topology, flavors=rules.flavors,
-        )  # fmt: skip
+        """Workloads that could never start, in whatever state their queue is."""
+        tree = QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree)
+        outlook = Outlook((state.node for state in left.nodes), replace(rules, tree=tree))
         found = (uid for uid, own in known.items() if refused(own, rules) or outlook.never(own) is not None)
         return _never(made) | frozenset(found)
 
@@ -157,7 +140,7 @@ def difference(
         evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
         never=_those(
             tuple(dict.fromkeys((*would_be.order, *known))),
-            never(after, would_be) - never(before, as_is),
+            never(then, would_be) - never(before, as_is),
             known,
         ),
     )
@@ -182,7 +165,7 @@ def _those(
 
 
 def under(snapshot: Snapshot, rules: Rules) -> Snapshot:
-    """The same cluster under these rules. Jobs whose queue is none of theirs are not offered."""
+    """The same cluster under these rules, without the jobs of queues that they do not have."""
     tree = rules.tree
 
     def served(rows: tuple[Pending, ...]) -> tuple[Pending, ...]:

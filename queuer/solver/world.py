@@ -1,7 +1,7 @@
 """World: nodes, work and queues at one moment. A plan is carried out on it, and time passes over it.
 
-What-if questions take the world that a cycle leaves. Start estimates and the simulator roll one forward, decision by
-decision. A world decides nothing, and nothing outside of it changes.
+The questions about a cycle take the world that it leaves. Start estimates and the simulator roll one forward, decision
+by decision. A world decides nothing, and nothing outside of it changes.
 """
 
 from __future__ import annotations

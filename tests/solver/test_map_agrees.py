@@ -10,11 +10,12 @@ import pytest
 
 from queuer.domain.queue import Policy, Preempt, Queue, QueueTree
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import ANYWHERE, ClusterMap
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 from queuer.solver.stored import StoredCycle
-from queuer.solver.whatif import UID, Question, Simulations
+from queuer.solver.whatif import UID, Question, simulate
 from tests.solver.worlds import GPU, NOW, world
 
 PROBE = "root.probe"
@@ -45,7 +46,8 @@ def _gang(shape: PodSet, level: str) -> Workload:
 
 def _asked(cycle: StoredCycle, rng: random.Random) -> Iterator[tuple[bool, bool, str]]:
     """Whether a random shape fits by the table of slots, whether a simulation starts it, and what was asked."""
-    there, simulations = ClusterMap(cycle), Simulations(cycle)
+    after = AfterCycle.of(cycle)
+    there = ClusterMap(after)
     for _ in range(SHAPES):
         requests = {GPU: rng.randint(1, 4), "cpu": 1000 * rng.randint(0, 4), "pods": 1}
         shape = PodSet(
@@ -53,7 +55,7 @@ def _asked(cycle: StoredCycle, rng: random.Random) -> Iterator[tuple[bool, bool,
         )
         rows = [there.slots(shape, flavor) for flavor in there.flavors]
         for at, level in enumerate((*there.levels, ANYWHERE)):
-            said = simulations.ask(Question(workload=_gang(shape, level)))
+            said = simulate(after, Question(workload=_gang(shape, level)))
             yield any(found[at].gangs for found in rows), bool(said.places), f"{shape} at {level}"
 
 

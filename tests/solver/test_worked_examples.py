@@ -7,6 +7,7 @@ from pathlib import Path
 
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Token
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.decide import decide
 from queuer.solver.explain.detail import explain
 from queuer.solver.records import Budget, Pending, Plan, Snapshot
@@ -77,7 +78,8 @@ def test_a_rack_not_just_gpus() -> None:
     running = [runs(job("x", 1, 4), "n0"), runs(job("y", 1, 4), "n2")]
     wanted = job("g", 6, 1, required="rack")
     snap = cluster(nodes, 4, [Queue(path="root.a")], running, [wanted])
-    found = explain(snap, plan_of(snap, now=0.0), now=0.0, seed=0, uid="g")
+    found = explain(AfterCycle(snap, plan_of(snap, now=0.0), now=0.0, seed=0), "g")
+    assert found is not None
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
     assert printed(found.primary.text), found.primary.text
     own = [a["change"] for a in found.would_admit if not a["change"].endswith(" ends")]
@@ -113,6 +115,8 @@ def test_nobody_is_starved_by_small_jobs() -> None:
     assert [a.uid for a in plan.admissions] == ["short"]
     assert plan.explanations["long"].primary.token is Token.BEHIND_IN_QUEUE
     assert printed(plan.explanations["long"].primary.text), plan.explanations["long"].primary.text
-    holders = explain(snap, plan, now=MINUTE, seed=0, uid="long").detail["holders"]
+    told = explain(AfterCycle(snap, plan, now=MINUTE, seed=0), "long")
+    assert told is not None
+    holders = told.detail["holders"]
     assert (holders[0]["reservation"], holders[0]["starts"]) == ("large", 10 * MINUTE)
     assert [(r.uid, r.start) for r in plan.reservations] == [("large", 10 * MINUTE)]

@@ -366,5 +366,5 @@ class ClusterState:
         """What could start one day on these nodes, by this configuration."""
         if self._outlook is None:
             rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
-            self._outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+            self._outlook = Outlook(nodes, rules)
         return self._outlook

@@ -23,7 +23,6 @@ from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
-from queuer.solver.records import Plan, Snapshot
 from queuer.solver.rights import takes
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
@@ -36,38 +35,24 @@ _SUBJECT = ("queue", "resource", "podSet", "level", "owner", "cause")
 """Parameters that say what a reason is about; two of one token about the same are told once."""
 
 
-def explain(snapshot: Snapshot, plan: Plan, *, now: float, seed: int, uid: str) -> Explanation:
-    """Why this gang waits after a plan, with all that can be said about it. Raises KeyError where it does not wait."""
-    return Explainer(snapshot, plan, now=now, seed=seed).explain(uid)
-
-
-class Explainer:
-    """Explanations of one stored cycle; one thread at a time."""
-
-    def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
-        self._plan = plan
-        self._after = AfterCycle(snapshot, plan, now=now, seed=seed)
-
-    def find(self, uid: str) -> Explanation | None:
-        """The same; None where it does not wait."""
-        return self.explain(uid) if uid in self._plan.explanations else None
-
-    def explain(self, uid: str) -> Explanation:
-        """See `explain`."""
-        told = self._plan.explanations[uid]
-        pending = self._after.pending[uid]
-        state = self._after.state_with(pending)
-        gang = state.arrays.waiting.gangs.get(uid)
-        if gang is None:
-            return told
-        detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
-        for row in self._plan.reservations:
-            if row.uid == uid:
-                hosts = sorted({name for part in row.assignments for name in part.nodes})
-                detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
-        if uid in state.settled or not gang.shape.least:
-            return replace(told, detail=detail)
-        return _Asked(state, gang, told.primary, self._after).told(detail)
+def explain(after: AfterCycle, uid: str) -> Explanation | None:
+    """Why this gang waits after a cycle, with all that can be said about it; None where it does not wait."""
+    told = after.plan.explanations.get(uid)
+    if told is None:
+        return None
+    pending = after.pending[uid]
+    state = after.state_with(pending)
+    gang = state.arrays.waiting.gangs.get(uid)
+    if gang is None:
+        return told
+    detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
+    for row in after.plan.reservations:
+        if row.uid == uid:
+            hosts = sorted({name for part in row.assignments for name in part.nodes})
+            detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
+    if uid in state.settled or not gang.shape.least:
+        return replace(told, detail=detail)
+    return _Asked(state, gang, told.primary, after).told(detail)
 
 
 class _Asked:
@@ -117,7 +102,7 @@ class _Asked:
             told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
         return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge),))]
 
-    # What there is, and who has it
+    # Room and its holders
 
     def _available(self) -> list[dict[str, Any]]:
         """By flavor what is free on its usable nodes, and the room that limits leave at each level, nearest first."""
@@ -133,7 +118,7 @@ class _Asked:
         ]
 
     def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, Any]]:
-        """What a workload of the queue may still ask for; what no row limits is left out."""
+        """The room for a workload of the queue; resources without a limit are left out."""
         queue = self._gang.queue
         rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
         for resource, of in product(resources, (flavor, None)):
@@ -142,8 +127,8 @@ class _Asked:
         return [{"queue": path, "room": format_resources(there)} for path, there in rooms.items() if there]
 
     def _who(self) -> list[dict[str, Any]]:
-        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest; nobody, where it
-        could not start if all of it were free.
+        """The largest users of a row in its way, or of the scarce resource where it comes closest. None if it could not
+        start with all of that free.
         """
         if self._primary.verdict is Verdict.CHANGE:
             return []
@@ -171,7 +156,7 @@ def _subject(reason: Reason) -> object:
 
 
 def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
-    """What it asks for by pod set, and the narrower of its levels."""
+    """Its requests by pod set, with the narrower of its levels."""
     need = []
     for p in workload.pod_sets:
         row: dict[str, Any] = {"podSet": p.name, "count": p.count, "per": format_resources(p.requests)}
@@ -181,11 +166,11 @@ def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
     return need
 
 
-# Who has it
+# Holders
 
 
 class _Holders:
-    """Who has what a waiting gang lacks, and what of it may be evicted for the gang. `started`: uids of what the cycle
+    """The holders of what a waiting gang lacks, and the part that it may evict. `started`: uids of what the cycle
     before has started.
     """
 
@@ -193,7 +178,7 @@ class _Holders:
         self._state, self._started = state, started
 
     def in_queue(self, queue: str, account: Account, *, of: str) -> list[dict[str, Any]]:
-        """Who uses most of an account in a queue: its children, its own workloads, gangs bound there. `of`: the
+        """The largest users of an account in a queue: its children, its own workloads, gangs bound there. `of`: the
         queue of who asks; instead of it, and of those above it, is told what is in them.
         """
         state, resource = self._state, account[1]
@@ -210,7 +195,7 @@ class _Holders:
         return [self._row(name, resource, amount) for name, amount in _most(uses)]
 
     def on_nodes(self, nodes: Collection[int], resource: str) -> list[dict[str, Any]]:
-        """Who holds most of a resource on some nodes."""
+        """The largest holders of a resource on some nodes."""
         state, inside = self._state, frozenset(nodes)
         column = state.nodes.column[resource]
 
@@ -241,8 +226,8 @@ class _Holders:
         return {**row, **ends, **mark}
 
     def evictable(self, gang: Gang, charge: Charge) -> Reason | None:
-        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: quota has
-        room for it, it is not entitled anywhere, or nobody has what it asks for.
+        """The rest of the gang's guarantee, the amounts that it may evict for it, and those that it may not evict yet.
+        None: quota has room for it, it is not entitled anywhere, or nobody has what it asks for.
         """
         state, book = self._state, self._state.book
         entitled = state.claimed.entitlements(gang.queue, charge)

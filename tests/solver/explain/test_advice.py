@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from queuer.domain.quantity import add, parse_quantity
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.explain.detail import Explainer
+from queuer.solver.explain.detail import explain
 from queuer.solver.records import Pending, Plan, Snapshot
 from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
 from tests.solver.worlds import NOW
@@ -25,10 +26,17 @@ RACKS = [node(f"n{i}", gpu=4, labels={"block": "b", "rack": f"r{i // 2}"}) for i
 def offers(snap: Snapshot, uid: str = "g") -> list[str]:
     """Changes that would admit it, each of which does."""
     plan = decided(snap)
-    found = Explainer(snap, plan, now=0.0, seed=0).explain(uid).would_admit
+    found = offered(AfterCycle(snap, plan, now=0.0, seed=0), uid)
     for offer in found:
         assert kept(decided(changed(snap, uid, offer["change"])), uid, offer["evictions"]), offer
     return [str(offer["change"]) for offer in found]
+
+
+def offered(after: AfterCycle, uid: str) -> Sequence[Mapping[str, Any]]:
+    """The changes that its explanation offers."""
+    found = explain(after, uid)
+    assert found is not None
+    return found.would_admit
 
 
 def kept(plan: Plan, uid: str, evictions: int) -> bool:
@@ -190,11 +198,10 @@ def test_a_hundred_offers_are_kept_on_the_cluster_as_the_cycle_left_it() -> None
     for seed in range(90):
         snap = drawn(seed)
         plan = decided(snap, now=NOW)
-        left = AfterCycle(snap, plan, now=NOW, seed=0).snapshot
-        explainer = Explainer(snap, plan, now=NOW, seed=0)
+        after = AfterCycle(snap, plan, now=NOW, seed=0)
         for uid in plan.explanations:
-            for offer in explainer.explain(uid).would_admit:
-                plan = decided(changed(left, uid, offer["change"]), now=NOW)
+            for offer in offered(after, uid):
+                plan = decided(changed(after.snapshot, uid, offer["change"]), now=NOW)
                 found.append((offer["evictions"], kept(plan, uid, offer["evictions"])))
     assert len(found) >= 100
     assert any(evictions for evictions, _ in found)

@@ -12,7 +12,8 @@ from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import Workload
-from queuer.solver.explain.detail import Explainer, explain
+from queuer.solver.after_cycle import AfterCycle
+from queuer.solver.explain.detail import explain
 from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store.codec import explanation_json, explanation_of
@@ -24,7 +25,8 @@ TWO = [queue("root.a"), queue("root.b")]
 def told(snap: Snapshot, uid: str = "g", *, now: float = 0.0) -> Explanation:
     """All that is said of the gang; its primary reason is the one that the cycle gave."""
     plan = decided(snap, now=now)
-    found = explain(snap, plan, now=now, seed=0, uid=uid)
+    found = explain(AfterCycle(snap, plan, now=now, seed=0), uid)
+    assert found is not None
     assert found.primary == plan.explanations[uid].primary
     return found
 
@@ -216,13 +218,12 @@ def test_it_is_the_same_on_a_cycle_that_was_stored_and_can_be_stored_itself() ->
     plan = decided(snap)
     body = encode(StoredCycle(snapshot=snap, now=0.0, seed=0, budget=Budget(deterministic=0.0), plan=plan))
     cycle = decode(body)
-    assert cycle.plan is not None
-    here = Explainer(snap, plan, now=0.0, seed=0)
-    there = Explainer(cycle.snapshot, cycle.plan, now=0.0, seed=0)
+    here, there = AfterCycle(snap, plan, now=0.0, seed=0), AfterCycle.of(cycle)
     for uid in ("g", "h"):
-        found = here.explain(uid)
-        assert there.explain(uid) == found
+        found = explain(here, uid)
+        assert found is not None
+        assert explain(there, uid) == found
         again = explanation_of(json.loads(json.dumps(explanation_json(found))))
         assert again == replace(found, detail=dict(found.detail))
-    assert here.explain("h") == plan.explanations["h"]
-    assert here.find("s") is None
+    assert explain(here, "h") == plan.explanations["h"]
+    assert explain(here, "s") is None

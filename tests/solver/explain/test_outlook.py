@@ -15,10 +15,7 @@ from tests.solver.worlds import NOW, world
 def test_intake_and_the_decision_tell_the_same(seed: int) -> None:
     snapshot = world(seed)
     plan = decide(snapshot, now=NOW, seed=0, budget=Budget(deterministic=0.0))
-    outlook = Outlook(
-        (state.node for state in snapshot.nodes),
-        tree=snapshot.tree, topology=snapshot.topology, flavors=snapshot.flavors,
-    )  # fmt: skip
+    outlook = Outlook((state.node for state in snapshot.nodes), snapshot.rules)
     for pending in snapshot.pending:
         never, told = outlook.never(pending.workload), plan.explanations.get(pending.workload.uid)
         if never is not None:
