@@ -1,17 +1,23 @@
-"""The three examples of docs/decision.md happen as they are told there, and say the sentences that are printed."""
+"""The three examples of docs/decision.md happen as they are told there, and say the sentences that are printed.
+
+GPUs on nodes in racks, and jobs of whole nodes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Token
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.decide import decide
 from queuer.solver.explain.detail import explain
-from queuer.solver.records import Budget, Pending, Plan, Snapshot
-from tests.solver.examples import cluster, guaranteed, job, runs
+from queuer.solver.records import Admitted, Budget, Pending, Plan, Snapshot
+from tests.solver.make import gang, queue, row, running, snapshot
 
 DOCUMENT = " ".join((Path(__file__).parents[2] / "docs" / "decision.md").read_text().split())
 GREEDY = Budget(deterministic=0.0)
@@ -21,6 +27,23 @@ MINUTE = 60.0
 def printed(text: str) -> bool:
     """Whether the document has this sentence."""
     return text in DOCUMENT
+
+
+def job(uid: str, pods: int, gpus: int, *, queue: str = "root.a", **more: Any) -> Workload:
+    """A gang named after its uid."""
+    main = PodSet(name="main", count=pods, requests={"gpu": gpus, "pods": 1})
+    return replace(gang(uid, main, queue=queue, **more), namespace="default")
+
+
+def cluster(
+    nodes: dict[str, str], gpus: int, queues: list[Queue], admitted: list[Admitted], waiting: list[Workload]
+) -> Snapshot:
+    """Nodes by name with their rack."""
+    made = [
+        Node(name=name, labels={HOSTNAME: name, "rack": rack}, allocatable={"gpu": gpus, "pods": 110})
+        for name, rack in nodes.items()
+    ]
+    return snapshot(made, queues, admitted=admitted, pending=waiting, topology=Topology(keys=("rack",)))
 
 
 def plan_of(snap: Snapshot, *, now: float) -> Plan:
@@ -33,9 +56,9 @@ def plan_of(snap: Snapshot, *, now: float) -> Plan:
 def borrowed(pods: int) -> Snapshot:
     """a runs 40 jobs of 8 on 40 nodes, the later ones for a shorter time; b asks."""
     nodes = {f"n{i:02}": "r" for i in range(40)}
-    running = [runs(job(f"a{i:02}", 1, 8), f"n{i:02}", since=i * MINUTE) for i in range(40)]
-    queues = [guaranteed("root.a", 160), guaranteed("root.b", 160)]
-    return cluster(nodes, 8, queues, running, [job("b1", pods, 8, queue="root.b")])
+    work = [running(job(f"a{i:02}", 1, 8), {f"n{i:02}": 1}, since=i * MINUTE) for i in range(40)]
+    queues = [queue(path, row("gpu", guaranteed=160)) for path in ("root.a", "root.b")]
+    return cluster(nodes, 8, queues, work, [job("b1", pods, 8, queue="root.b")])
 
 
 def test_borrow_and_take_back() -> None:
@@ -75,9 +98,9 @@ def test_who_asks_for_more_than_its_guarantee_takes_nothing_back() -> None:
 
 def test_a_rack_not_just_gpus() -> None:
     nodes = {"n0": "r0", "n1": "r0", "n2": "r1", "n3": "r1"}
-    running = [runs(job("x", 1, 4), "n0"), runs(job("y", 1, 4), "n2")]
+    work = [running(job(uid, 1, 4), {name: 1}, since=0.0) for uid, name in (("x", "n0"), ("y", "n2"))]
     wanted = job("g", 6, 1, required="rack")
-    snap = cluster(nodes, 4, [Queue(path="root.a")], running, [wanted])
+    snap = cluster(nodes, 4, [queue("root.a")], work, [wanted])
     found = explain(AfterCycle(snap, plan_of(snap, now=0.0), now=0.0, seed=0), "g")
     assert found is not None
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
@@ -101,15 +124,17 @@ def test_a_rack_not_just_gpus() -> None:
 
 def test_nobody_is_starved_by_small_jobs() -> None:
     nodes = {f"n{i}": "r" for i in range(10)}
-    running = [runs(job(f"s{i}", 1, 1), f"n{i}", ends=(i + 1) * MINUTE) for i in range(10)]
+    work = [
+        running(job(f"s{i}", 1, 1), {f"n{i}": 1}, since=0.0, expected_end=(i + 1) * MINUTE) for i in range(10)
+    ]
     large = job("large", 10, 1)
-    first = cluster(nodes, 1, [Queue(path="root.a")], running, [large])
+    first = cluster(nodes, 1, [queue("root.a")], work, [large])
     first_plan = plan_of(first, now=0.0)
     assert [(r.uid, r.start) for r in first_plan.reservations] == [("large", 10 * MINUTE)]
     # A minute later one slot is free, and two jobs have come.
     long = job("long", 1, 1, submitted=30.0, estimate=10 * MINUTE)
     short = job("short", 1, 1, submitted=40.0, estimate=MINUTE)
-    then = cluster(nodes, 1, [Queue(path="root.a")], running[1:], [large, long, short])
+    then = cluster(nodes, 1, [queue("root.a")], work[1:], [large, long, short])
     snap = replace(then, reservations=first_plan.reservations)
     plan = plan_of(snap, now=MINUTE)
     assert [a.uid for a in plan.admissions] == ["short"]
