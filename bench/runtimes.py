@@ -16,13 +16,13 @@ from bench import arguments
 from queuer.domain.errors import InvalidInput
 from queuer.domain.estimates import RUNS, Estimates
 from queuer.domain.workload import PodSet, Workload
-from queuer.sim.report import Outcome, Run, RunTimes
+from queuer.sim.report import JobOutcome, Run, RunTimes
 from queuer.sim.trace import TraceJob, read_jobs
 
 
-def guesses(jobs: tuple[TraceJob, ...], estimates: Estimates) -> list[Outcome]:
+def guesses(jobs: tuple[TraceJob, ...], estimates: Estimates) -> list[JobOutcome]:
     """Each job as if it had started when it came, with the estimate of that moment."""
-    found, ends = list[Outcome](), list[tuple[float, int, Workload]]()
+    found, ends = list[JobOutcome](), list[tuple[float, int, Workload]]()
     for job in sorted(jobs, key=lambda job: (job.submitted, job.row)):
         while ends and ends[0][0] <= job.submitted:
             end, _, workload = heappop(ends)
@@ -32,7 +32,9 @@ def guesses(jobs: tuple[TraceJob, ...], estimates: Estimates) -> list[Outcome]:
         run = Run(start=job.submitted, end=end)
         estimate = estimates.of(workload)
         found.append(
-            Outcome(queue=job.queue, gpus=job.gpus, submitted=job.submitted, runs=(run,), estimate=estimate)
+            JobOutcome(
+                queue=job.queue, gpus=job.gpus, submitted=job.submitted, runs=(run,), estimate=estimate
+            )
         )
         heappush(ends, (end, job.row, workload))
     return found

@@ -15,7 +15,7 @@ from queuer.solver.records import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Judgement:
     """One expectation and what came of it: `missed` is empty where it was met."""
 
     expectation: str
@@ -28,11 +28,11 @@ def run(
     seed: int = 0,
     budget: Budget | None = None,
     record: Record | None = None,
-) -> list[Verdict]:
+) -> list[Judgement]:
     """Run the scenario and judge every expectation, in the order of the file. `record` gets every cycle."""
     simulation = Simulation(scenario, seed=seed, budget=budget, record=record)
     rows = list(enumerate(scenario.expect))
-    found: dict[int, list[Verdict]] = {i: [] for i, _ in rows}
+    found: dict[int, list[Judgement]] = {i: [] for i, _ in rows}
     stops = [float(row["at"]) for _, row in rows if "at" in row]
     for time in simulation.advance(stops):
         for i, row in rows:
@@ -43,14 +43,14 @@ def run(
             found[i] = _always(simulation, row["always"])
         elif "started" in row:
             found[i] = [_started(simulation, uid, window) for uid, window in row["started"].items()]
-    return [verdict for i, _ in rows for verdict in found[i]]
+    return [judgement for i, _ in rows for judgement in found[i]]
 
 
 def _named(simulation: Simulation, pattern: str) -> list[tuple[str, Job]]:
     return [(uid, job) for uid, job in simulation.jobs.items() if matches(uid, pattern)]
 
 
-def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Verdict]:
+def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Judgement]:
     said = f"at {time:g}: {key} {body}"
     match key:
         case "admitted":
@@ -79,7 +79,7 @@ def _at(simulation: Simulation, time: float, key: str, body: Any) -> list[Verdic
             wrong = _used(simulation, body)
         case _:
             wrong = [f"{key} is not known"]
-    return [Verdict(expectation=said, missed="; ".join(wrong))]
+    return [Judgement(expectation=said, missed="; ".join(wrong))]
 
 
 def _waiting(simulation: Simulation, pattern: str, tokens: list[str]) -> list[str]:
@@ -133,8 +133,8 @@ def _used(simulation: Simulation, body: Mapping[str, Mapping[str, Any]]) -> list
     return wrong
 
 
-def _always(simulation: Simulation, body: Mapping[str, Any]) -> list[Verdict]:
-    verdicts = []
+def _always(simulation: Simulation, body: Mapping[str, Any]) -> list[Judgement]:
+    judgements = []
     for key, wanted in body.items():
         match key:
             case "evictions":
@@ -149,15 +149,15 @@ def _always(simulation: Simulation, body: Mapping[str, Any]) -> list[Verdict]:
                 missed = f"in part: {sorted(set(simulation.partial))}" if simulation.partial else ""
             case _:
                 missed = f"{key} is not known"
-        verdicts.append(Verdict(expectation=f"always: {key} {wanted}", missed=missed))
-    return verdicts
+        judgements.append(Judgement(expectation=f"always: {key} {wanted}", missed=missed))
+    return judgements
 
 
-def _started(simulation: Simulation, uid: str, window: Mapping[str, float]) -> Verdict:
+def _started(simulation: Simulation, uid: str, window: Mapping[str, float]) -> Judgement:
     said = f"started: {uid} {dict(window)}"
     at = simulation.jobs[uid].started
     if at is None:
-        return Verdict(expectation=said, missed="" if "by" not in window else "never started")
+        return Judgement(expectation=said, missed="" if "by" not in window else "never started")
     late = "by" in window and at > window["by"]
     early = "after" in window and at < window["after"]
-    return Verdict(expectation=said, missed=f"started at {at:g}" if late or early else "")
+    return Judgement(expectation=said, missed=f"started at {at:g}" if late or early else "")

@@ -20,7 +20,7 @@ from queuer.sim.engine import Record, Simulation, SimulationFault
 from queuer.sim.forecast import Watcher
 from queuer.sim.jobs import Stage, run_end
 from queuer.sim.policy import ReplayPolicy
-from queuer.sim.report import Outcome, Report, Run, report
+from queuer.sim.report import JobOutcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
 from queuer.sim.trace import OTHER, TraceJob, TraceQueue, field_of, path_of, read_jobs, read_queues, settle
 from queuer.solver.records import Budget
@@ -261,7 +261,7 @@ def _story(setup: Setup, job: TraceJob) -> Story:
     return Story(workload=workload, runtime=job.duration)
 
 
-def _outcomes(setup: Setup, simulation: Simulation) -> list[Outcome]:
+def _outcomes(setup: Setup, simulation: Simulation) -> list[JobOutcome]:
     starts: dict[str, list[float]] = {}
     for time, uid in simulation.admissions:
         starts.setdefault(uid, []).append(time)
@@ -271,7 +271,7 @@ def _outcomes(setup: Setup, simulation: Simulation) -> list[Outcome]:
         ends = [*(gone + GRACE for gone in job.evictions), run_end(job.began, row.duration)]
         runs = tuple(Run(start=s, end=e) for s, e in zip(starts[_uid(row)], ends, strict=True))
         found.append(
-            Outcome(
+            JobOutcome(
                 queue=row.queue,
                 gpus=row.pods * row.gpus,
                 submitted=row.submitted,

@@ -19,7 +19,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """What became of a job of `gpus` GPUs in all. Every run but the last ended by eviction. `estimate`: of its run
     time, when it last started.
     """
@@ -134,7 +134,7 @@ class RunTimes:
     within_2: float
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> RunTimes:
+    def of(cls, outcomes: Sequence[JobOutcome]) -> RunTimes:
         """Over one outcome or more; run times and estimates below a second count as a second."""
         pairs = [(max(1.0, o.estimate), max(1.0, o.length)) for o in outcomes if o.estimate is not None]
         if not pairs:
@@ -174,7 +174,7 @@ class Report:
 
 
 def report(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[JobOutcome],
     *,
     capacity: int,
     window: tuple[float | None, float | None],
@@ -189,7 +189,7 @@ def report(
     end = window[1] if window[1] is not None else max(o.submitted for o in outcomes)
     if end <= begin:
         end = max(o.runs[-1].end for o in outcomes)
-    by_queue: dict[str, list[Outcome]] = {}
+    by_queue: dict[str, list[JobOutcome]] = {}
     for outcome in outcomes:
         by_queue.setdefault(outcome.queue, []).append(outcome)
     length = end - begin
@@ -208,7 +208,7 @@ def report(
     )
 
 
-def _queue(outcomes: Sequence[Outcome], begin: float, end: float) -> QueueReport:
+def _queue(outcomes: Sequence[JobOutcome], begin: float, end: float) -> QueueReport:
     length = end - begin
     return QueueReport(
         jobs=len(outcomes),

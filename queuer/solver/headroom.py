@@ -75,7 +75,7 @@ def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str,
     """Of a job of this user. `requests`: of one pod, of resources that some node has. Of an inner queue, which takes no
     job: what its limits and the nodes leave to all below it together.
     """
-    return _Asked(after, queue, requests, flavor, user).told()
+    return _Probe(after, queue, requests, flavor, user).told()
 
 
 def own(after: AfterCycle, queue: str, flavor: str, resource: str) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def own(after: AfterCycle, queue: str, flavor: str, resource: str) -> tuple[int,
     return book.guaranteed(queue, account), after.state.claimed.used(queue, account)
 
 
-class _Asked:
+class _Probe:
     def __init__(self, after: AfterCycle, queue: str, requests: Resources, flavor: str, user: str) -> None:
         self._after = after
         self._queue, self._flavor, self._user = queue, flavor, user

@@ -18,7 +18,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import GRACE
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.replay import Setup, prepare, replay
-from queuer.sim.report import Outcome, Report, Run, RunTimes, Spread
+from queuer.sim.report import JobOutcome, Report, Run, RunTimes, Spread
 from queuer.sim.trace import SHOWN, gang_of, read_jobs
 
 DATA = Path(__file__).parents[2] / "bench" / "data"
@@ -240,7 +240,7 @@ def test_percentiles_are_by_nearest_rank() -> None:
     spread = Spread.of([float(n) for n in range(100, 0, -1)])
     assert (spread.mean, spread.p50, spread.p95, spread.max) == (50.5, 50, 95, 100)
     assert Spread.of([7.0]) == Spread(mean=7, p50=7, p95=7, max=7)
-    ran = Outcome(queue="q", gpus=1, submitted=0.0, runs=(Run(start=0.0, end=30.0),), estimate=30.0)
+    ran = JobOutcome(queue="q", gpus=1, submitted=0.0, runs=(Run(start=0.0, end=30.0),), estimate=30.0)
     assert RunTimes.of([ran, replace(ran, estimate=10.0)]).factor_p50 == 1
 
 

@@ -52,10 +52,10 @@ def explain(after: AfterCycle, uid: str) -> Explanation | None:
             detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
     if uid in state.settled or not gang.shape.least:
         return replace(told, detail=detail)
-    return _Asked(state, gang, told.primary, after).told(detail)
+    return _GangDetail(state, gang, told.primary, after).told(detail)
 
 
-class _Asked:
+class _GangDetail:
     """One gang in the state that the plan leaves, on the flavors that its primary reason is about."""
 
     def __init__(self, state: State, gang: Gang, primary: Reason, after: AfterCycle) -> None:

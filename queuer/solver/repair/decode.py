@@ -58,7 +58,7 @@ class _Member:
     def settled(self) -> Settled | None:
         """In its placement, the last host of a pod set filled in part; None = it has not all of its pods."""
         option, found = self.column.option, dict[str, Spread]()
-        for name, bundle in option.form.bundles.items():
+        for name, bundle in option.packing.bundles.items():
             left, found[name] = bundle.pods, {}
             for node, pods in sorted(self.spreads[name].items(), key=lambda at: (-at[1], at[0])):
                 if left:

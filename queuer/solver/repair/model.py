@@ -63,7 +63,7 @@ class Leaves:
         kinds, self.domains = question.kinds, question.nodes.domains
         by_node = np.array([np.where(k.open, k.need.slots(free), 0) for k in kinds], dtype=np.int64)
         region = region[(by_node[:, region] > 0).any(axis=0)]
-        levels = {o.form.level for o in question.options if o.form.level is not None}
+        levels = {o.packing.level for o in question.options if o.packing.level is not None}
         told = [*(self.domains[level][region] for level in sorted(levels)), *(k.open[region] for k in kinds)]
         alike = np.unique(np.column_stack(told), axis=0, return_inverse=True)[1].reshape(-1)
         self.nodes = [region[alike == number] for number in range(alike.max(initial=-1) + 1)]
@@ -85,16 +85,16 @@ class Leaves:
     def copies(self, option: Option, spot: Spot) -> int:
         """How many gangs of an option fit a domain at most, each pod set by itself."""
         slots = self.slots[:, self.inside.get(spot, [])].sum(axis=1)
-        bundles = option.form.bundles.values()
+        bundles = option.packing.bundles.values()
         fits = [sum(n * int(slots[kind]) for n, kind in b.packs.items()) // b.pods for b in bundles]
         return min(len(option.gangs), *fits)
 
     def tightest(self, option: Option) -> list[Spot]:
         """Domains in which an option fits, those with the fewest slots."""
-        if option.form.level is None:
+        if option.packing.level is None:
             return [ROOT]
-        kinds = [kind for bundle in option.form.bundles.values() for kind in bundle.packs.values()]
-        spots = [s for s in self.inside if s[0] == option.form.level and self.copies(option, s)]
+        kinds = [kind for bundle in option.packing.bundles.values() for kind in bundle.packs.values()]
+        spots = [s for s in self.inside if s[0] == option.packing.level and self.copies(option, s)]
         return sorted(spots, key=lambda s: int(self.slots[np.ix_(kinds, self.inside[s])].sum()))[:SPOTS]
 
 
@@ -120,7 +120,7 @@ class Model:
         self.flows: dict[tuple[Spot, int, int], int] = {}
         self._own: dict[tuple[Spot, int], Terms] = defaultdict(lambda: defaultdict(int))
         for option, packs in question.lying:
-            option.spots[self.leaves.spot(option.form.level, packs[0].node)] = None
+            option.spots[self.leaves.spot(option.packing.level, packs[0].node)] = None
         families: dict[int, Terms] = defaultdict(dict)
         for option in question.options:
             option.spots.update(dict.fromkeys(self.leaves.tightest(option)))
@@ -139,7 +139,7 @@ class Model:
 
     def _column(self, option: Option, spot: Spot, most: int) -> Column:
         gangs, packs = self.rows.variable(most), {}
-        for name, bundle in option.form.bundles.items():
+        for name, bundle in option.packing.bundles.items():
             if len(bundle.packs) == 1:
                 ((size, kind),) = bundle.packs.items()
                 self._own[spot, kind][gangs] += -(-bundle.pods // size)
@@ -170,14 +170,14 @@ class Model:
                     self.rows.row(times, high=int((free // unit).sum()))
 
     def _hint(self, option: Option, packs: Sequence[Pack]) -> None:
-        spot = self.leaves.spot(option.form.level, packs[0].node)
+        spot = self.leaves.spot(option.packing.level, packs[0].node)
         column = self.columns.get((id(option), spot))
         if column is None:
             return
         variables: list[int | None] = [column.gangs]
         for node, name, size in packs:
             leaf = self.leaves.of.get(node, -1)
-            variables.append(self.flows.get((spot, option.form.bundles[name].packs[size], leaf)))
+            variables.append(self.flows.get((spot, option.packing.bundles[name].packs[size], leaf)))
             variables.append(column.packs.get((name, size)))
         for variable in variables:
             if variable is not None:
@@ -210,7 +210,7 @@ class Model:
 
     def packs(self, column: Column, values: Sequence[int]) -> Iterator[tuple[str, int, int, int]]:
         """(pod set, size, kind, packs) of one gang of a column."""
-        for name, bundle in column.option.form.bundles.items():
+        for name, bundle in column.option.packing.bundles.items():
             for size, kind in bundle.packs.items():
                 variable = column.packs.get((name, size))
                 yield name, size, kind, -(-bundle.pods // size) if variable is None else values[variable]

@@ -16,7 +16,7 @@ from queuer.solver.shapes import Gang
 from queuer.solver.state import Settled
 
 
-class Kind(NamedTuple):
+class PackKind(NamedTuple):
     """Packs that nothing tells apart: what one asks for (R), and the nodes it may use (N)."""
 
     need: Need
@@ -35,7 +35,7 @@ class Bundle(NamedTuple):
     packs: Mapping[int, int]
 
 
-class Form(NamedTuple):
+class Packing(NamedTuple):
     """What gangs ask of the nodes. `level`: of the one domain that holds all pods."""
 
     bundles: Mapping[str, Bundle]
@@ -56,7 +56,7 @@ class Option:
 
     gangs: list[Gang]
     must: bool
-    form: Form
+    packing: Packing
     variant: Variant
     charge: Charge
     spots: dict[Spot, None] = field(default_factory=dict)
@@ -80,11 +80,11 @@ class Question:
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
-        self.kinds: list[Kind] = []
+        self.kinds: list[PackKind] = []
         self.options: list[Option] = []
         self.lying: list[tuple[Option, list[Pack]]] = []
         self._kinds: dict[object, int] = {}
-        self._forms: dict[object, Form | None] = {}
+        self._packings: dict[object, Packing | None] = {}
         self._families: dict[object, list[Option]] = {}
 
     def enter(
@@ -100,20 +100,20 @@ class Question:
         """Let a gang take part, if counts describe it and the placement in which it lies. `closed`: nodes that it may
         not use; `key`: equal for gangs that count the same.
         """
-        known = [(f, v, charge) for v, charge in choices if (f := self.form(gang, v, closed)) is not None]
+        known = [(f, v, charge) for v, charge in choices if (f := self.packing(gang, v, closed)) is not None]
         at = next(
             (i for i, choice in enumerate(known) if lies is not None and choice[1] == lies.variant), None
         )
         packs = [] if lies is None or at is None else self._packed(known[at][0], lies.spreads, whole=must)
         if not known or (lies is not None and not packs):
             return False
-        mixed = any(len(bundle.packs) > 1 for form, _, _ in known for bundle in form.bundles.values())
-        family = (key, must, gang.uid if mixed else "", *(id(form) for form, _, _ in known))
+        mixed = any(len(bundle.packs) > 1 for packing, _, _ in known for bundle in packing.bundles.values())
+        family = (key, must, gang.uid if mixed else "", *(id(packing) for packing, _, _ in known))
         if family not in self._families:
             gangs = list[Gang]()
             self._families[family] = [
-                Option(gangs=gangs, must=must, form=form, variant=variant, charge=charge)
-                for form, variant, charge in known
+                Option(gangs=gangs, must=must, packing=packing, variant=variant, charge=charge)
+                for packing, variant, charge in known
             ]
             self.options += self._families[family]
         options = self._families[family]
@@ -122,15 +122,15 @@ class Question:
             self.lying.append((options[at], packs))
         return True
 
-    def form(self, gang: Gang, variant: Variant, closed: Mask | None) -> Form | None:
+    def packing(self, gang: Gang, variant: Variant, closed: Mask | None) -> Packing | None:
         """What the gang asks for on nodes that are not closed, preferred levels aside; None = counts do not say it."""
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
         key = (gang.shape.placement_key, counts, flavors, b"" if closed is None else closed.tobytes())
-        if key not in self._forms:
-            self._forms[key] = self._new_form(gang, variant, closed)
-        return self._forms[key]
+        if key not in self._packings:
+            self._packings[key] = self._new_packing(gang, variant, closed)
+        return self._packings[key]
 
-    def _new_form(self, gang: Gang, variant: Variant, closed: Mask | None) -> Form | None:
+    def _new_packing(self, gang: Gang, variant: Variant, closed: Mask | None) -> Packing | None:
         workload, parts = gang.workload, parts_of(self.nodes, gang.workload, variant)
         level = self.nodes.snapshot.topology.find(workload.required or "")
         if not parts or any(p.need.exclusive or p.required is not None for p in parts):
@@ -144,7 +144,7 @@ class Question:
             if level is not None:
                 opening = opening & (self.nodes.domains[level] >= 0)
             bundles[part.name] = Bundle(part.count, self._packs(part, opening))
-        return Form(bundles, None if single else level)
+        return Packing(bundles, None if single else level)
 
     def _packs(self, part: Part, opening: Mask) -> dict[int, int]:
         slots = np.minimum(part.need.slots(self.nodes.bound_free), part.count)
@@ -157,14 +157,14 @@ class Question:
         if key not in self._kinds:
             self._kinds[key] = len(self.kinds)
             columns = np.flatnonzero(row)
-            self.kinds.append(Kind(Need(columns, row[columns], False), row, opening))
+            self.kinds.append(PackKind(Need(columns, row[columns], False), row, opening))
         return self._kinds[key]
 
-    def _packed(self, form: Form, spreads: Spreads, *, whole: bool) -> list[Pack]:
+    def _packed(self, packing: Packing, spreads: Spreads, *, whole: bool) -> list[Pack]:
         """The packs of a placement, some filled in part unless `whole`; none: it is not in such packs."""
         found = []
         for name, spread in spreads.items():
-            bundle = form.bundles[name]
+            bundle = packing.bundles[name]
             for node, pods in spread.items():
                 open_ = [size for size, kind in bundle.packs.items() if self.kinds[kind].open[node]]
                 sizes = [s for s in open_ if s == pods or (pods < s < bundle.pods and not whole)]

@@ -24,9 +24,9 @@ def described(state: State, uid: str) -> dict[int, int]:
     """GPUs of one pack and on how many nodes it may lie, by size of pack."""
     asked = contested(state, uid)
     question = Question(state.nodes)
-    form = question.form(asked.gang, asked.variant, None)
-    assert form is not None
-    (bundle,) = form.bundles.values()
+    packing = question.packing(asked.gang, asked.variant, None)
+    assert packing is not None
+    (bundle,) = packing.bundles.values()
     return {size: int(question.kinds[kind].open.sum()) for size, kind in bundle.packs.items()}
 
 
@@ -50,7 +50,7 @@ def test_what_counts_do_not_describe_is_left_alone(odd: Workload) -> None:
     """Several pods on one host, pods that keep off each other, pod sets with a level of their own."""
     state = state_of(snapshot([node("a", labels={"rack": "r"})], QUEUES, pending=[odd]))
     asked = contested(state, "odd")
-    assert Question(state.nodes).form(asked.gang, asked.variant, None) is None
+    assert Question(state.nodes).packing(asked.gang, asked.variant, None) is None
 
 
 def test_counts_are_exact_where_sizes_divide_each_other() -> None:
