@@ -25,6 +25,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver import shares, whatif
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow
+from queuer.solver.explain.detail import explain
 from queuer.solver.headroom import Headroom, headroom, own, pod_of
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.outlook import Outlook
@@ -48,7 +49,7 @@ class ExplainJob:
 
     def answer(self, cycle: DecidedCycle) -> Explanation | None:
         """None: it does not wait after the cycle."""
-        return cycle.explainer.find(self.uid)
+        return explain(cycle.after, self.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class SimulateJob:
         refusal = self._refusal(workload, cycle.stored)
         found = whatif.Simulated(explanation=refusal)
         if refusal is None:
-            found = cycle.simulations.ask(replace(self.question, workload=workload))
+            found = whatif.simulate(cycle.after, replace(self.question, workload=workload))
         return JobSimulation(found=found, unseen=cycle.stored.unseen.get(workload.namespace, ()))
 
     def _refusal(self, workload: Workload, cycle: StoredCycle) -> Explanation | None:
@@ -95,7 +96,7 @@ class SimulateJob:
         most = rules.tree.access(workload.queue).max_pending
         if most is None or self.ahead < most:
             return None
-        outlook = Outlook(nodes, tree=rules.tree, topology=rules.topology, flavors=rules.flavors)
+        outlook = Outlook(nodes, rules)
         never = outlook.never(workload) or too_large(workload, rules.tree)
         return never or over_max_pending(workload.queue, workload.namespace, most)
 
@@ -121,7 +122,7 @@ class QueueRanks:
     def answer(self, cycle: DecidedCycle) -> dict[str, int]:
         """By uid, of all that take part. A job that can never start is ahead of nobody."""
         why = cycle.plan.explanations
-        line = (g.uid for g in cycle.after.line if g.uid not in why or not impossible(why[g.uid].primary))
+        line = (g.uid for g in cycle.ranked.line if g.uid not in why or not impossible(why[g.uid].primary))
         return {uid: rank for rank, uid in enumerate(line)}
 
 
@@ -215,7 +216,7 @@ class FairShare:
 
     def answer(self, cycle: DecidedCycle) -> FairShareTable:
         """Parents before children."""
-        after, state = cycle.after, cycle.after.state
+        after, state = cycle.ranked, cycle.ranked.state
         book, claimed, past = state.book, state.claimed, state.snapshot.past
         named = sorted({row.resource for queue in book.tree for row in queue.quota})
         deficits = shares.deficits(after, self.root)
@@ -247,7 +248,7 @@ class RulesDifference:
         """Raises UnsoundPlan, InvalidInput."""
         stored = cycle.stored
         return whatif.difference(
-            stored.snapshot, cycle.plan, now=stored.now, seed=stored.seed, before=self.before, after=self.after,
+            cycle.after, before=self.before, then=self.after,
             refused=lambda workload, rules: refused(workload, rules.tree, stored.priorities),
         )  # fmt: skip
 

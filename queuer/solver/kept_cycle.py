@@ -16,10 +16,8 @@ from typing import Generic, Protocol, TypeVar
 from queuer.domain.errors import InvalidInput
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import ClusterMap
-from queuer.solver.explain.detail import Explainer
 from queuer.solver.records import Plan
 from queuer.solver.stored import StoredCycle, decode
-from queuer.solver.whatif import Simulations
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -39,30 +37,25 @@ class DecidedCycle:
 
     @cached_property
     def after(self) -> AfterCycle:
-        """The state that the plan leaves, with its line, which most questions need and which takes longest."""
+        """The world that the plan leaves, with the arrays that all questions share."""
 
         def make() -> AfterCycle:
-            found = AfterCycle(self.stored.snapshot, self.plan, now=self.stored.now, seed=self.stored.seed)
-            _ = found.line
+            found = AfterCycle.of(self.stored)
+            _ = found.arrays
             return found
 
         return self._made(make)
 
     @cached_property
-    def explainer(self) -> Explainer:
-        """Explanations of waiting jobs."""
-        cycle = self.stored
-        return self._made(lambda: Explainer(cycle.snapshot, self.plan, now=cycle.now, seed=cycle.seed))
-
-    @cached_property
-    def simulations(self) -> Simulations:
-        """Decisions with one more job."""
-        return self._made(lambda: Simulations(self.stored))
+    def ranked(self) -> AfterCycle:
+        """The same with its line of turns, which takes longest."""
+        _ = self._made(lambda: self.after.line)
+        return self.after
 
     @cached_property
     def map(self) -> ClusterMap:
         """Domains and free room."""
-        return self._made(lambda: ClusterMap(self.stored))
+        return self._made(lambda: ClusterMap(self.after))
 
 
 class CycleQuestion(Protocol[T_co]):
