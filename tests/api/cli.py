@@ -13,7 +13,7 @@ from queuer.cli.client import Client
 
 
 async def run(monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, *arguments: str) -> Result:
-    """What `queuer ARGUMENTS` prints and how it ends."""
+    """The output and exit code of `queuer ARGUMENTS`."""
     loop = asyncio.get_running_loop()
 
     def handle(request: httpx2.Request) -> httpx2.Response:

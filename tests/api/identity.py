@@ -48,7 +48,7 @@ class Table:
     rights: Mapping[str, frozenset[Right | str]] = field(default_factory=dict)
 
     async def caller(self, request: Request) -> Caller:
-        """Who the header `user` names."""
+        """The person that the header `user` names."""
         name = request.headers.get("user", "")
         if name not in self.rights:
             raise Unauthenticated("no user is named")

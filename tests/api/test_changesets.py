@@ -199,7 +199,7 @@ async def test_the_history_is_read_page_by_page(api: httpx2.AsyncClient, author:
     assert (seen, page.json()["next"]) == ([4, 3, 2, 1], None)
 
 
-# What is taken away
+# Taken away
 
 
 async def running(author: Author, *sizes: tuple[str, str, int]) -> None:

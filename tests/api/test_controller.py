@@ -26,7 +26,7 @@ def concluded(*, ago: float, waiting: int = 3) -> LastCycle:
 
 
 async def controller(api: httpx2.AsyncClient) -> dict[str, Any]:
-    """What is said of it, the same in all answers that speak of waiting."""
+    """All answers that speak of waiting say the same of it."""
     found: dict[str, Any] = (await api.get("/api/v1/queues")).json()["controller"]
     jobs = (await api.get("/api/v1/workloads")).json()["controller"]
     assert (jobs["state"], jobs["at"]) == (found["state"], found["at"])
@@ -55,7 +55,7 @@ async def test_an_idle_controller_is_not_a_dead_one(
 
 
 async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncClient, author: Author) -> None:
-    """What the last cycle had recorded stays visible; what runs waits for nothing."""
+    """The last cycle's records stay visible; running work waits for nothing."""
     await author.tree()
     runs = workload("u2", queue=A)
     await author.submit(workload("u1", queue=A), runs)

@@ -1,6 +1,7 @@
 """For each reason token there is a job whose page and `queuer why` show token, verdict, figures and a next step.
 
-What a decision tells is decided, on two racks of two nodes of eight GPUs; the rest is told by whoever tells it.
+Reasons of a decision are really decided, on two racks of two nodes of eight GPUs. All others come from the
+code that tells them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ JOB = workload("u1", queue=A, gpus=8, pods=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the controller has of the job. `why`: None = nothing yet; `cycle`: that it was told in, if any; `silent`:
+    """The controller's record of the job. `why`: None = nothing yet; `cycle`: that it was told in, if any;
+    `silent`:
     seconds since it was heard.
     """
 
@@ -85,7 +87,7 @@ def decided(
 
 
 def _broken(plan: Plan, snapshot: Snapshot) -> Plan:
-    """What the verifier leaves of a plan that puts all its pods on one node."""
+    """The rest that the verifier leaves of a plan that puts all its pods on one node."""
     bad = tuple(
         replace(a, assignments=tuple(replace(row, nodes={"n0": row.count}) for row in a.assignments))
         for a in plan.admissions

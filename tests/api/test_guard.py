@@ -1,4 +1,4 @@
-"""What must not get in: foreign hosts and origins, oversized or broken bodies; how every refusal reads."""
+"""Foreign hosts and origins, oversized and broken bodies must not get in; and the text of every refusal."""
 
 from __future__ import annotations
 

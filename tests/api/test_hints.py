@@ -1,4 +1,4 @@
-"""What a reader is told to do next can be done: nothing immutable is edited, and every command is one that there is."""
+"""A reader can do every offered next step: nothing immutable is edited, and every command exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planned change does to those who wait, by the decision itself, on the newest stored cycle."""
+"""The effect of a planned change on waiting jobs, by the decision itself, on the newest stored cycle."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def each(document: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 
 async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient, author: Author) -> None:
-    """Who was not offered for its user's limit would be with a higher one, and never with one below what it asks."""
+    """A job beyond its user's limit is offered with a higher limit, and never with one below its request."""
     beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1)
     waiting = (job("a1", A, 8), job("a2", A, 8))
     owned = tuple(replace(made, user="eve") for made in waiting)

@@ -1,4 +1,4 @@
-"""What holds for every list: pages, chosen fields, filters, groups, and where a stream goes on."""
+"""Rules of every list: pages, chosen fields, filters, groups, and where a stream goes on."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_filters_and_orders_of_workloads(
 async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
     api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has ended is found among the newest alone: here the last but one."""
+    """An ended job is found among the newest alone: here the last but one."""
     monkeypatch.setattr(listing, "RECENT", 1)
     await _filled(author)
     body = await get(api, "workloads", count="exact", fields="uid", name="*", deleted="true")

@@ -119,7 +119,7 @@ async def test_logging_out_ends_the_session_and_time_does_too(
 async def test_an_answer_of_another_login_is_refused(
     engine: AsyncEngine, database_url: str, issuer: str
 ) -> None:
-    """Whoever gets a victim's browser to open the attacker's answer does not log it in."""
+    """An attacker who gets a victim's browser to open the attacker's answer does not log it in."""
     async with site(engine, database_url, issuer) as attacker, site(engine, database_url, issuer) as victim:
         answer = agree(await attacker.begin(), "carol")
         for begun in (False, True):

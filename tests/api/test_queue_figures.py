@@ -1,4 +1,4 @@
-"""What is told of a queue beside its amounts: headroom, its line, its past, fair share."""
+"""A queue's figures beside its amounts: headroom, its line, its past, fair share."""
 
 from __future__ import annotations
 

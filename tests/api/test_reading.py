@@ -1,4 +1,4 @@
-"""What is read: amounts that add up, waiting jobs with one reason, pages without gaps or repeats."""
+"""Reads: amounts that add up, waiting jobs with one reason, pages without gaps or repeats."""
 
 from __future__ import annotations
 

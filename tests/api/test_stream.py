@@ -49,7 +49,7 @@ class Rights(dict[str, frozenset[Right | str]]):
 
 @pytest.fixture
 def users() -> Rights:
-    """Who may what; a test takes some of it away."""
+    """The rights of each user; a test takes some away."""
     return Rights({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
 
 
@@ -74,7 +74,7 @@ async def server(
 
 @dataclass
 class Told:
-    """What one stream has said: each message with its event, and the id that a browser would keep."""
+    """The messages of one stream, each with its event, and the id that a browser would keep."""
 
     response: httpx2.Response
     lines: AsyncIterator[str]

@@ -97,7 +97,7 @@ async def test_whoever_is_not_known_gets_no_answer(shared: httpx2.AsyncClient) -
 async def test_who_is_ahead_is_named_to_whoever_may_read_it(
     shared: httpx2.AsyncClient, author: Author, user: str, named: bool
 ) -> None:
-    """Behind another team's job in a strict queue. What is stored names it to nobody."""
+    """Behind another team's job in a strict queue. The stored reason names it to nobody."""
     mine = workload("a1", queue="root", namespace="team-a", name="mine", pods=1, gpus=8)
     head = workload(
         "b1", queue="root", namespace="team-b", name="secret-b", pods=5, gpus=8, submitted=NOW - 9

@@ -72,7 +72,7 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
 
 
 async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
-    """The estimate stays, which is no part of a decision. What can never start has no place in line."""
+    """The estimate stays, which is no part of a decision. A job that can never start has no place in line."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made)

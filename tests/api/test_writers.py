@@ -1,4 +1,4 @@
-"""Who may change the tree, in whose name it is done, and that refusals are seen in the audit but do not flood it."""
+"""Rights to change the tree and the name in the audit. Refusals are seen in the audit but do not flood it."""
 
 from __future__ import annotations
 

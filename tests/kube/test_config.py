@@ -146,7 +146,7 @@ async def test_one_object_is_written_at_most_once_a_period() -> None:
 
 
 async def test_a_verdict_is_news_once() -> None:
-    """What the status says already was told as an Event when it was written, maybe by another process."""
+    """A verdict in the status was told as an Event when it was written, maybe by another process."""
     client: Any = _Recorder()
     told = status_of(FINE, generation=1, present={}, figures={}, now=0.0)
     meta = _object("a", path="root.a").metadata

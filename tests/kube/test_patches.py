@@ -1,7 +1,7 @@
 """Admission and eviction as the API server sees them: merge patches applied to the object, over several rounds.
 
-Wherever a job was before, admitting it somewhere makes the template that a fresh job admitted there would have, and the
-user's own terms can always be had back from the object alone.
+An admission makes the template that a fresh job admitted there would have, wherever the job was before. The
+user's own terms can always be restored from the object alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def without_empty(value: Any) -> Any:
-    """What is left when empty maps and lists are taken for absent, as the API reads them."""
+    """The object without its empty maps and lists, which the API reads as absent."""
     if isinstance(value, dict):
         found = {key: without_empty(item) for key, item in value.items()}
         return {key: item for key, item in found.items() if item not in ({}, [], None)}
@@ -233,7 +233,7 @@ _FORGED = (
 
 @given(st.text() | st.sampled_from(_FORGED), _pins("main", 4))
 def test_an_annotation_that_is_not_ours_reads_as_nothing(text: str, pin: Pin) -> None:
-    """Whatever stands there (jobs older than the policies), nothing crashes."""
+    """Nothing crashes on any content, such as that of jobs older than the policies."""
     fresh = job()
     fresh["metadata"]["annotations"] = {ADMISSION: text}
     view = decoded(JOB, fresh)

@@ -81,7 +81,7 @@ async def test_nul_characters_never_get_further() -> None:
 
 
 async def test_a_cut_watch_is_resumed_where_it_broke_without_listing_again() -> None:
-    """What happened while the connection was down arrives from the log."""
+    """Events from the time without a connection arrive from the log."""
     stub = Stub()
     stub.put("a")
     async with copying(stub) as copy:

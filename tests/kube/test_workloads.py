@@ -1,4 +1,4 @@
-"""What a job asks for, and what can be written wrongly: always InvalidInput with the key and the fix."""
+"""A job's requests, and wrong values: always InvalidInput with the key and the fix."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ SPECS = "spec.pytorchReplicaSpecs"
 def test_counts_and_roles_that_the_api_server_accepts(
     manifest: dict[str, Any], field: str, said: str
 ) -> None:
-    """What no decision could be made on is told to the owner of the job instead."""
+    """A job on which no decision could be made is told to its owner instead."""
     with pytest.raises(InvalidInput) as caught:
         read(manifest, kind=PYTORCHJOB)
     (problem,) = caught.value.problems

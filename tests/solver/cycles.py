@@ -1,4 +1,4 @@
-"""A world that lives through cycles: plans are carried out by a scheduler that picks any host inside the pins, pods
+"""A world that lives through cycles. A scheduler that picks any host inside the pins carries plans out. Pods
 land late, victims leave late, gangs end and arrive. Every plan is verified, and every pod must find a host.
 """
 
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Evicted:
-    """Who went at which time, for whom, and by which rule."""
+    """Evictions with their time, beneficiary and rule."""
 
     at: float
     uid: str
@@ -87,7 +87,7 @@ class Life:
         return life
 
     def snapshot(self) -> Snapshot:
-        """What the decision sees."""
+        """The decision's snapshot."""
         used = {s.node.name: s.used for s in self.first.nodes}
         for run in self.runs.values():
             for pod in run.pods:

@@ -30,7 +30,7 @@ def played(seed: int) -> list[Evicted]:
 
 
 def loops(evictions: Sequence[Evicted]) -> Iterator[str]:
-    """Who went too often, and who evicted each other, in words."""
+    """Jobs that went too often, and jobs that evicted each other, in words."""
     times: dict[str, list[float]] = {}
     most: dict[str, int] = {}
     for eviction in evictions:

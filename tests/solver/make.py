@@ -159,5 +159,5 @@ def hosts(plan: Plan, uid: str) -> dict[str, int]:
 
 
 def token(plan: Plan, uid: str) -> Token:
-    """What a waiting gang is told."""
+    """The reason of a waiting gang."""
     return plan.explanations[uid].primary.token

@@ -1,10 +1,10 @@
-"""The long gate of the decision: thousands of random cycles of mixed sizes, each checked for soundness, for being no
-worse than the same decision without CP-SAT, for one reason per waiting gang, and for giving the same plan again.
+"""The long gate of the decision: thousands of random cycles of mixed sizes. Each must be sound and no worse
+than the same decision without CP-SAT. It has one reason per waiting gang, and gives the same plan again.
 
     python -m tests.solver.many_cycles --cycles 2000 [--first SEED]
 
-A round is one life of a small world and single cycles of larger ones. The second run of each decision is made in
-another process with another hash seed, so that the order of a set cannot hide in a plan.
+A round is one life of a small world and single cycles of larger ones. The second run of each decision is made
+in another process with another hash seed. So the order of a set cannot hide in a plan.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Tally:
 
 
 def rounds(first: int, tally: Tally) -> Iterator[Cycle]:
-    """The cycles of round after round, without end. What breaks a decision is counted; a life ends there."""
+    """The cycles of round after round, without end. A broken decision is counted; a life ends there."""
     seed = first
     while True:
         life = Life.of(seed)

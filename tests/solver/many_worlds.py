@@ -2,8 +2,9 @@
 
     python -m tests.solver.many_worlds --worlds 500 [--first SEED]
 
-In the order of the plan's turns, a gang could have more (start instead of waiting or being bound, or be bound instead
-of waiting) if some plan that the verifier accepts gives it that and no gang before it less. Gangs that start may move;
+A gang could have more if it could start, or at least be bound instead of waiting. The proof is a plan that
+the verifier accepts and that gives no gang before it less, in the order of the plan's turns. Gangs that start
+may move;
 bonds and victims of earlier gangs stay, and a leaf evicts for one gang in a cycle. That share is printed,
 not judged: the next cycle is the retry. Only an unsound plan is a fault.
 """
@@ -38,7 +39,7 @@ VICTIMS = 3
 
 
 class Answer(StrEnum):
-    """What comes of one world."""
+    """The result of one world."""
 
     BEST = "best"
     START_MISSED = "start_missed"  # one more could start beside all that do
@@ -52,7 +53,7 @@ class TooLong(Exception):
 
 
 def judged(seed: int) -> tuple[Answer, str]:
-    """What comes of the world of this seed, and which gang could have more."""
+    """The result of the world of this seed, and the gang that could have more."""
     snap = world(seed, nodes=4, pending=5, running=4)
     try:
         plan = decide(snap, now=NOW, seed=0, budget=Budget())

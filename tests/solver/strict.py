@@ -10,7 +10,7 @@ from queuer.solver.records import Pending, Plan, Snapshot
 
 
 def passers(snapshot: Snapshot, plan: Plan) -> list[tuple[str, str]]:
-    """Who starts or is bound anew, and whom it passes. What a bond held before passes nobody."""
+    """Gangs that start or are bound anew, and the gangs that they pass. A bond from before passes nobody."""
     tree, found = snapshot.tree, list[tuple[str, str]]()
     given = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
     new = given - {bond.uid for bond in snapshot.bonds}

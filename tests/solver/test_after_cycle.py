@@ -1,4 +1,4 @@
-"""What is told of queues on a stored cycle is what the decision itself does there: the line, the probe, the shares."""
+"""Answers about queues on a stored cycle agree with the decision itself: the line, the probe, the shares."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_pairs_sum_to_the_deficits_and_nobody_gives_more_than_it_borrows(seed: i
 
 
 def test_a_deficit_is_paired_with_the_nearest_borrower() -> None:
-    """What nobody borrows is told apart."""
+    """Resources that nobody borrows are told apart."""
     queues = [
         queue("root.x"), queue("root.x.a", row(guaranteed=8)), queue("root.x.b", row(guaranteed=2)),
         queue("root.y", row(guaranteed=0)),

@@ -1,4 +1,4 @@
-"""What holds for every plan, on random worlds: sound, deterministic, one reason for each waiting gang."""
+"""Properties of every plan, on random worlds: sound, deterministic, one reason for each waiting gang."""
 
 from __future__ import annotations
 

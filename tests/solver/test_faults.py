@@ -1,4 +1,6 @@
-"""What cannot be decided on is told by its fields; a waiting workload that is malformed harms nobody else."""
+"""A snapshot that cannot be decided on is refused by its fields; a malformed waiting workload harms nobody
+else.
+"""
 
 from __future__ import annotations
 

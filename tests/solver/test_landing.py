@@ -104,7 +104,7 @@ def test_a_gang_with_all_that_is_free_of_its_rack_is_pinned_to_the_rack() -> Non
 
 
 def test_rows_are_kept_for_quota_while_a_gang_waits_for_landings() -> None:
-    """What is kept for it counts: a later gang of its queue does not take its quota."""
+    """The kept quota counts: a later gang of its queue does not take it."""
     queues = [queue("root"), queue("root.a", row(limit=11)), queue("root.b")]
     big = gang("big", pod_set(2, 4), submitted=0.0)
     small = gang("small", pod_set(1, 1), submitted=1.0)
@@ -237,7 +237,7 @@ def test_a_stream_of_small_jobs_does_not_starve_a_gang(every: float) -> None:
 
 
 def test_who_waits_for_a_landing_is_not_in_its_own_way() -> None:
-    """What is kept for it is not told as taken; who comes later is told for whom."""
+    """Its kept place is not told as taken; later gangs are told the owner."""
     waiting = [gang("w", pod_set(3, 3), submitted=1.0), gang("s", pod_set(1, 6), submitted=2.0)]
     nodes = [node("a"), node("b")]
     plan = decided(snapshot(nodes, QUEUES, admitted=[landing("l", 1, 1, "a")], pending=waiting))

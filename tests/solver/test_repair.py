@@ -86,7 +86,7 @@ def test_who_is_fitted_in_takes_nobodys_entitlement() -> None:
 
 
 def test_an_entitled_gang_is_fitted_in_before_a_borrower() -> None:
-    """Whatever the priorities, as in the turns."""
+    """For all priorities, as in the turns."""
     first = [replace(w, priority=20) for w in (ONE, TWO)]
     mine = gang("mine", pod_set(1, 8), queue="root.c", submitted=5.0)
     borrows = gang("borrows", pod_set(1, 8), queue="root.d", submitted=5.0, priority=9)

@@ -245,7 +245,7 @@ def test_percentiles_are_by_nearest_rank() -> None:
 
 
 def test_gzip_is_read_as_it_lies(write: Write, tmp_path: Path) -> None:
-    """Whatever the file is called."""
+    """For any name of the file."""
     plain = write("a,0,100,,1,6,", "", "b,5,1,a/b,2,8,")
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(plain.read_bytes()))

@@ -88,7 +88,7 @@ def test_work_past_its_expected_end_is_never_about_to_end() -> None:
 
 @pytest.mark.parametrize(("now", "ends"), [(60.0, 70.0), (100.0, 110.0)])
 def test_work_past_its_estimate_ends_within_its_max_runtime(now: float, ends: float) -> None:
-    """Who is past that too is estimated as if there were none."""
+    """A run that is past that too is estimated as if there were none."""
     made = busy(BIG, until=50.0)
     (work,) = made.admitted
     bound = replace(work, since=-20.0, workload=replace(work.workload, estimate=70.0, max_runtime=90.0))

@@ -1,4 +1,4 @@
-"""Whom a gang may evict: each right by a case of its own."""
+"""A gang's possible victims: each right by a case of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reaches(state: State, uid: str = "mine") -> tuple[Rights, GangRights]:
 
 
 def permitted(snap: Snapshot) -> dict[str, EvictionRule]:
-    """Whom `mine` may evict as things are, and by which rule."""
+    """The victims that `mine` may evict now, with the rule of each."""
     state = state_of(snap)
     rights, owned = reaches(state)
     pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(owned) for hold in p.runs]
@@ -128,7 +128,7 @@ def test_whom_both_rules_permit_goes_as_reclaim() -> None:
     ids=["not preemptible", "too young", "releasing", "evicted twice in an hour"],
 )
 def test_who_is_protected(protected: dict[str, Any]) -> None:
-    """Whatever the right; the queue's `minRuntime` is 100 s."""
+    """For every right; the queue's `minRuntime` is 100 s."""
     queues = [queue("root.a", policy=Policy(min_runtime=100.0))]
     assert permitted(world(queues, busy("low", "root.a", 4, since=-100.0))) != {}
     assert permitted(world(queues, busy("low", "root.a", 4, **{"since": -100.0, **protected}))) == {}
@@ -154,7 +154,7 @@ def test_who_leaves_frees_the_line_for_nobody_else() -> None:
 
 
 def test_equal_permissions_are_one_reach() -> None:
-    """Whatever the shapes; another priority reaches other work."""
+    """For all shapes; another priority reaches other work."""
     waiting = [gang(f"g{n}", pod_set(n, 1), priority=10 if n < 3 else 5) for n in (1, 2, 3)]
     work = [busy("low", "root.a", 4)]
     state = state_of(snapshot([node("n")], [queue("root"), queue("root.a")], admitted=work, pending=waiting))

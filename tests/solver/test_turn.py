@@ -1,4 +1,4 @@
-"""What a gang gets at its turn, and what it is refused for."""
+"""A gang's result at its turn, and the cause of a refusal."""
 
 from __future__ import annotations
 

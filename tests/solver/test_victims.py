@@ -1,4 +1,4 @@
-"""Whom a gang evicts: the cheapest set that is enough, and nobody who is not needed."""
+"""A gang's victims: the cheapest set that is enough, and nobody who is not needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster(
 
 
 def sought(state: State, uid: str = "g") -> Settled | None:
-    """What is found for a waiting gang in its first flavors."""
+    """The answer for a waiting gang in its first flavors."""
     waiting = state.arrays.waiting.gangs[uid]
     variant, charge = waiting.shape.least[0]
     parts = parts_of(state.nodes, waiting.workload, variant)
@@ -53,7 +53,7 @@ def sought(state: State, uid: str = "g") -> Settled | None:
 
 
 def gone(state: State, uid: str = "g") -> list[str]:
-    """Whom it evicts, in their order; [] = none was found."""
+    """Its victims, in their order; [] = none was found."""
     settled = sought(state, uid)
     return [] if settled is None else [eviction.uid for eviction in settled.evictions]
 
@@ -210,7 +210,7 @@ def test_who_leaves_already_is_enough() -> None:
 def test_who_is_not_preemptible_evicts_inside_its_own_guarantee_only(
     guaranteed: int, goes: list[str]
 ) -> None:
-    """Nobody could take back from it what it borrows. Who leaves is still counted."""
+    """Nobody could take back from it what it borrows. Leaving work is still counted."""
     queues = [queue("root"), queue("root.a", row(guaranteed=guaranteed))]
     assert gone(cluster([node("n")], [low("low", "n", 8, 9.0)], g(preemptible=False), queues=queues)) == goes
 
@@ -222,7 +222,7 @@ def test_nodes_that_it_avoids_stay_as_they_are() -> None:
 
 
 def test_a_reservation_that_comes_first_stays_whole() -> None:
-    """What is free beside it at its start is nothing on `m`, whoever goes there."""
+    """At its start nothing is free beside it on `m`, for any victim there."""
     work = [low("near", "m", 8, 9.0), low("far", "n", 8, 900.0)]
     state = cluster(PAIR, work, g(), gang("owner", pod_set(1, 8)))
     owner = state.arrays.waiting.gangs["owner"]

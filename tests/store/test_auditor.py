@@ -1,4 +1,6 @@
-"""Whatever makes the ledger differ from what is held, two looks later it is right again, and the audit says so."""
+"""Two looks after any difference between ledger and holdings the ledger is right again, and the audit says
+so.
+"""
 
 from __future__ import annotations
 

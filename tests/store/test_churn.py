@@ -1,4 +1,4 @@
-"""Whoever pages while jobs come, go, move and end gets each job that was there throughout exactly once."""
+"""A reader who pages while jobs come, go, move and end gets each lasting job exactly once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_no_page_repeats_or_skips(
     deeds: list[str],
     narrow: bool,
 ) -> None:
-    """`narrow`: by namespace, so that an index for each is merged. What leaves is of no job that stays."""
+    """`narrow`: by namespace, so that an index for each is merged. Leaving rows belong to no job that
+    stays.
+    """
     made = [
         workload(
             f"u{n:02}", submitted=NOW + at, priority=priority, name=f"n{name}", queue=f"root.q{queue}",

@@ -1,4 +1,4 @@
-"""What a changeset takes away is said in full, and who would have to go is nobody that need not."""
+"""A changeset says in full what it takes away, and names only jobs that really have to go."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def start(connection: AsyncConnection, document: Any, *running: Workload) 
 
 
 async def cut(connection: AsyncConnection, document: Any) -> Cuts:
-    """What this would take away."""
+    """The loss by this change."""
     return await cuts(connection, await queues.plan(connection, document, writer=ManagedBy.API))
 
 

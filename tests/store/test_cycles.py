@@ -257,7 +257,7 @@ async def test_a_step_is_taken_only_from_the_state_and_attempt_that_the_leader_s
 
 
 async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngine, epoch: int) -> None:
-    """What a cycle does not name any more is not held any more."""
+    """Places that a cycle does not name any more are not held any more."""
     place = Assignment(pod_set="main", flavor="default", nodes={"n1": 1}, hosts=("n1",))
     bonds = tuple(
         Bond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300) for uid in ("w1", "w2")

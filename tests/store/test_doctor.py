@@ -1,4 +1,4 @@
-"""What is said of a database: well, of another schema, not there."""
+"""The doctor's words for a database: well, of another schema, not there."""
 
 from __future__ import annotations
 

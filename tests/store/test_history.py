@@ -1,6 +1,4 @@
-"""What a controller reads at start and deletes now and then, and a job by its name, do not grow with the history that a
-database holds.
-"""
+"""A controller's reads at start, its deletions, and a job by name do not grow with a database's history."""
 
 from __future__ import annotations
 

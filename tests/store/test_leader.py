@@ -190,7 +190,7 @@ async def test_a_pooler_is_refused(database_url: str) -> None:
 
 
 async def test_no_database_is_a_sentence() -> None:
-    """What does not answer is Unavailable, not a driver's exception."""
+    """A silent server is Unavailable, not a driver's exception."""
     with pytest.raises(DatabaseUnavailable, match="PostgreSQL"):
         await _lead_once("postgresql://queuer@127.0.0.1:1/queuer", "one")
 

@@ -40,7 +40,7 @@ ADMITTED = (State.ADMITTED, State.PLACING, State.RUNNING)
 
 @dataclass(slots=True)
 class Known:
-    """What the model knows of one workload."""
+    """The model's record of one workload."""
 
     made: Workload
     state: State = State.QUEUED

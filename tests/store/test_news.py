@@ -1,4 +1,4 @@
-"""What a live view is told misses nothing, in whatever order transactions end."""
+"""A live view misses nothing, in whatever order transactions end."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def test_sums_are_those_of_the_closed_form(engine: AsyncEngine, epoch: int
 
 
 async def test_summed_bit_by_bit_it_is_the_same(engine: AsyncEngine, epoch: int) -> None:
-    """Whatever is closed before the first look, between two, or written down late; each row counts once."""
+    """Each row counts once, closed before the first look, between two, or written late."""
     random, use, now = Random(11), PastUse(), NOW
     intervals: list[Interval] = []
 

@@ -1,4 +1,4 @@
-"""What people see of the past: pages that do not skip, histories that are whole, and an end to all of it."""
+"""Views of the past: pages that do not skip, histories that are whole, and an end to all of it."""
 
 from __future__ import annotations
 

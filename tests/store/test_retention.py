@@ -20,7 +20,7 @@ from queuer.store.tables.workloads import workload
 
 JOBS, YEARS = 500, 3
 _BESIDE = (
-    # What no job leaves behind.
+    # Rows that no job leaves behind.
     """INSERT INTO usage_rollup (queue, seconds, at, waiting, admitted, amounts)
     SELECT 'root', seconds, date_trunc('hour', now()) - n * interval '1 day', 0, 0, '{}'
     FROM generate_series(0, :days) AS n, (VALUES (60), (3600)) AS kinds (seconds)""",

@@ -107,7 +107,7 @@ class Scene:
         return state.live[uid]
 
     def aside(self) -> Iterable[str]:
-        """Who is set aside."""
+        """The quarantined workloads."""
         return {uid for uid in self.asks if uid in self.state.quarantine}
 
 
@@ -220,7 +220,7 @@ async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) ->
 
 
 async def test_who_was_set_aside_has_no_failed_starts_after_a_restart(scene: Scene) -> None:
-    """What is told of it counts failures too: others."""
+    """Its reason counts failures too: others."""
     scene.comes("a")
     await scene.rounds(1)
     for _ in range(3):

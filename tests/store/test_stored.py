@@ -34,7 +34,7 @@ def decision(*uids: str, at: float = NOW) -> StoredCycle:
 
 
 async def kept(engine: AsyncEngine) -> StoredRow | None:
-    """What is in the database."""
+    """The rows in the database."""
     async with begin(engine) as connection:
         return await stored.newest(connection)
 

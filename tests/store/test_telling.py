@@ -1,4 +1,4 @@
-"""What a decision says about many waiting jobs reaches the database without rewriting every row each time."""
+"""A decision's words about many waiting jobs reach the database without rewriting every row each time."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ NOBODY = cast(Any, None)
 async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     part: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: AsyncEngine, epoch: int
 ) -> None:
-    """Whatever it fails of: no more processes or memory, a cycle that cannot be encoded."""
+    """For every cause: no more processes or memory, a cycle that cannot be encoded."""
     starts, twice = 0, asyncio.Event()
 
     async def run(_: object) -> None:
@@ -137,7 +137,9 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
 async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
     engine: AsyncEngine, epoch: int
 ) -> None:
-    """Else a restart would let the same gang go again and again. What its owner suspends is not evicted."""
+    """Else a restart would let the same gang go again and again. A job that its owner suspends is not
+    evicted.
+    """
     memory = ClusterState()
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)

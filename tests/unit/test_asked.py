@@ -1,4 +1,4 @@
-"""What is asked about without a manifest: bounded before it is read, each resource once."""
+"""Questions without a manifest: bounded before they are read, each resource once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between command line and API: one sentence, one next command, one exit code."""
+"""Faults between command line and API: one sentence, one next command, one exit code."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_done(
 
 
 def test_a_state_is_one_request_with_its_reason_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else the queue says is not sent: it would revert an edit made meanwhile."""
+    """The queue's other fields are not sent: they would revert an edit made meanwhile."""
     sent: list[httpx2.Request] = []
 
     def handle(request: httpx2.Request) -> httpx2.Response:

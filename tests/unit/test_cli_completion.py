@@ -88,7 +88,7 @@ def out_of(environment: dict[str, str], *command: str, **more: str) -> list[str]
 
 
 def bash(environment: dict[str, str], *words: str) -> list[str]:
-    """What bash offers for the last word."""
+    """Bash's offers for the last word."""
     script = (
         'source <(queuer completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
         '_queuer_completion queuer; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -97,7 +97,7 @@ def bash(environment: dict[str, str], *words: str) -> list[str]:
 
 
 def fish(environment: dict[str, str], line: str) -> list[str]:
-    """What fish is offered."""
+    """Fish's offers."""
     found = out_of(
         environment, "queuer", _QUEUER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args",
         _TYPER_COMPLETE_ARGS=line,
@@ -106,13 +106,13 @@ def fish(environment: dict[str, str], line: str) -> list[str]:
 
 
 def zsh(environment: dict[str, str], line: str) -> str:
-    """What zsh is told to evaluate."""
+    """Zsh's text to evaluate."""
     more = {"_QUEUER_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}
     return "\n".join(out_of(environment, "queuer", **more))
 
 
 def kubectl(environment: dict[str, str], *words: str) -> list[str]:
-    """What kubectl is told."""
+    """Kubectl's offers."""
     code = "from queuer.cli.completion import kubectl; kubectl()"
     return out_of(environment, sys.executable, "-c", code, *words)
 

@@ -1,4 +1,4 @@
-"""What people read on the terminal: nothing a job writes may steer it; amounts and ages read right."""
+"""Text on the terminal: nothing a job writes may steer it; amounts and ages read right."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
 
 def problems(document: object) -> list[str]:
-    """What `parse` finds wrong, as `field: message (hint)`."""
+    """The faults that `parse` finds, as `field: message (hint)`."""
     with pytest.raises(InvalidInput) as caught:
         parse(document)
     return [str(problem) for problem in caught.value.problems]

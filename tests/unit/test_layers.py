@@ -1,4 +1,4 @@
-"""What must import without what: the core without third parties, the command line without the server."""
+"""Imports that must work alone: the core without third parties, the command line without the server."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_empty_terms_match_no_node() -> None:
 
 
 def test_cordoned_and_unready_nodes_take_nothing() -> None:
-    """Whatever else matches."""
+    """Even if all else matches."""
     assert node().accepts(SchedulingTerms())
     assert not node(unschedulable=True).accepts(SchedulingTerms())
     assert not node(ready=False).accepts(SchedulingTerms())

@@ -1,4 +1,4 @@
-"""What stands in several admission policies, since CEL cannot share it, is the same in all of them."""
+"""Expressions that several admission policies repeat, since CEL cannot share them, are the same in all."""
 
 from __future__ import annotations
 

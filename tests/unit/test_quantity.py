@@ -34,7 +34,7 @@ def test_parse(text: str | int, resource: str, base: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "-1", "1e30", "0x10", "1.2.3", "nan", True])
 def test_refused(text: str) -> None:
-    """What is no quantity is refused with the field's name."""
+    """A wrong quantity is refused with the field's name."""
     with pytest.raises(InvalidInput, match=r"spec\.cpu"):
         parse_quantity(text, resource="cpu", field="spec.cpu")
 
@@ -49,7 +49,7 @@ def test_formatted_amounts_parse_back(amount: int, resource: str) -> None:
 
 
 def test_shortest_forms() -> None:
-    """What people read."""
+    """Amounts as people read them."""
     assert format_quantity(1_500, resource="cpu") == "1500m"
     assert format_quantity(2_000, resource="cpu") == "2"
     assert format_quantity(2**33, resource="memory") == "8Gi"

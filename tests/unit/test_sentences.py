@@ -1,4 +1,6 @@
-"""The sentence of each reason says what is lacking, with the numbers that programs get. What is stored reads back."""
+"""The sentence of each reason says what is lacking, with the numbers that programs get. Stored sentences read
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a foreign job is stays hidden wherever an explanation tells of it; its queue and amounts stay."""
+"""A foreign job's identity stays hidden wherever an explanation tells of it; its queue and amounts stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is offered to a waiting gang is taken at its word: the same cycle is decided anew with the change."""
+"""Each offer to a waiting gang is taken at its word: the same cycle is decided anew with the change."""
 
 from __future__ import annotations
 

@@ -212,7 +212,9 @@ def test_nobody_holds_what_there_never_is(job: Workload) -> None:
 
 
 def test_it_is_the_same_on_a_cycle_that_was_stored_and_can_be_stored_itself() -> None:
-    """Who takes no part is told no more than the cycle told; who does not wait is not told anything."""
+    """A gang that takes no part is told only the cycle's reason; a gang that does not wait is told
+    nothing.
+    """
     jobs = [gang("g", pod_set(9, 1)), gang("h", pod_set(1, 1), hold=True), gang("s", pod_set(1, 1))]
     snap = snapshot([node("n1")], TWO, pending=jobs)
     plan = decided(snap)

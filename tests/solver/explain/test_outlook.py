@@ -1,4 +1,6 @@
-"""What can never start is told alike by intake, which knows no use, and by a decision: else each corrects the other."""
+"""Intake, which knows no use, and a decision tell a job that can never start alike: else each corrects the
+other.
+"""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_the_flavor_is_told_on_which_it_could_start_one_day(busy: int) -> None:
 
 
 def test_behind_the_head_of_a_strict_queue() -> None:
-    """What keeps it there is told, where the head can never start."""
+    """The cause is told if the head can never start."""
     strict = (queue("root.a", row(limit=4), policy=Policy(order=Order.STRICT)), queue("root.b"))
     behind = told(cluster(gang("head", pod_set(4, 1)), ONE, queues=strict, admitted=[there(1)]))
     assert (behind.token, behind.verdict) == (Token.BEHIND_IN_QUEUE, Verdict.WAIT)
@@ -274,7 +274,7 @@ def test_gangs_that_are_alike_share_one_explanation() -> None:
 
 
 def test_what_has_been_given_back_and_who_had_no_turn() -> None:
-    """What was in the way at a turn is there at the end: the next cycle decides. Nobody is left without a reason."""
+    """An obstacle at a turn is there at the end: the next cycle decides. Nobody is left without a reason."""
     state = make.state_of(cluster(*(gang(uid, pod_set(1, 1)) for uid in "qpn")))
     variant, charge = state.arrays.waiting.gangs["q"].shape.least[0]
     blocks = {"q": Block.QUOTA, "p": Block.PLACE}

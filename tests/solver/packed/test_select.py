@@ -1,4 +1,6 @@
-"""What a packed subtree selects, against trying every set of gangs: it holds, and is the best next to always."""
+"""The selection of a packed subtree, against trying every set of gangs: it holds, and is nearly always the
+best.
+"""
 
 from __future__ import annotations
 

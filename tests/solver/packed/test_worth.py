@@ -1,4 +1,4 @@
-"""Who is packed together, and what a gang counts in the sum."""
+"""Gangs that are packed together, and a gang's weight in the sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What solver processes are told to call in tests: sound and unsound answers, silence, noise, death.
+"""Targets of solver processes in tests: sound and unsound answers, silence, noise, death.
 
 All but the last few go wrong only where CP-SAT would be asked.
 """
@@ -19,7 +19,7 @@ from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 
 
 def words(snapshot: Snapshot) -> str:
-    """What a snapshot is about."""
+    """The subject of a snapshot."""
     waiting = [p.workload.uid for p in snapshot.pending]
     return f"{[s.node.name for s in snapshot.nodes]} {waiting} {snapshot.tree.leaves}"
 

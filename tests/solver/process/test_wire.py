@@ -1,4 +1,4 @@
-"""What arrives is what was sent, with the records that stayed; what is no message is told from one."""
+"""Messages arrive as they were sent, with the records that stayed; other bytes are told from a message."""
 
 from __future__ import annotations
 

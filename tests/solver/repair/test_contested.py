@@ -68,7 +68,7 @@ def test_hosts_on_which_pods_of_earlier_cycles_land_are_closed() -> None:
 
 
 def moved(snap: Snapshot) -> set[str]:
-    """Who starts elsewhere, or moves, after a repair for `late`."""
+    """Gangs that start elsewhere, or move, after a repair for `late`."""
     state = played(snap, but="late")
     before = dict(state.settled)
     repair(state, [contested(state, "late")], seed=1, budget=1.0)

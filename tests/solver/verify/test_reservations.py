@@ -1,4 +1,4 @@
-"""What is kept for a gang from a time on is left whole by those that would be there then."""
+"""Work that would be there then leaves a reserved place whole."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_only_who_comes_first_takes_what_is_reserved(kept: Reservation, change: 
 
 
 def test_backfill() -> None:
-    """Who ends before may have the place of a reservation, not of a hold; who leaves it whole may stay."""
+    """Work that ends before may use a reserved place, but not a hold's. Work that leaves the place whole may
+    stay.
+    """
     for kept, fault in ((TIMED, set()), (HOLD, FAULT)):
         short = half(kept, estimate=90.0)
         assert broken(short, plan(short, STARTS, reservations=(kept,))) == fault

@@ -1,4 +1,4 @@
-"""What holds for a plan as a whole: names, closed queues, reasons."""
+"""Rules for a plan as a whole: names, closed queues, reasons."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def test_a_job_that_moved_on_gets_the_same_patch_for_its_new_version() -> 
 
 @pytest.mark.parametrize("kind", EntryKind)
 async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: EntryKind) -> None:
-    """Nor sent again where the server did not answer. What takes it back goes on."""
+    """Nor sent again where the server did not answer. Its withdrawal goes on."""
     cluster = Cluster()
     cluster.in_force = False
     result = await applier(cluster).apply(replace(ENTRY, kind=kind))

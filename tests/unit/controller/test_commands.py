@@ -1,4 +1,6 @@
-"""What each command does to a workload: who may, what counts from then on, and what the job's own words still mean."""
+"""Each command's effect on a workload: the right to it, what counts from then on, and the weight of the job's
+own words.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def confirming(pods: Pods, *lives: Live) -> AsyncIterator[tuple[ClusterSta
 
 
 def released(state: ClusterState, confirmer: Confirmer) -> list[str]:
-    """What a round gives back, having looked at all that was touched."""
+    """A round's releases, after a look at all that was touched."""
     changes = Round(state.live, now=1.0)
     nobody = cast(Any, None)
     settle_touched(

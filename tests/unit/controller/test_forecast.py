@@ -96,7 +96,7 @@ def test_ranges_are_shown_in_whole_minutes_outwards() -> None:
 
 
 def test_a_range_never_ends_within_a_minute_from_now() -> None:
-    """What was learned from one-second runs would say so."""
+    """An estimate learned from one-second runs would say so."""
     short = StartRange(earliest=NOW, likely=NOW + 1, latest=NOW + 1, basis="learned ends of running jobs")
     told = with_estimate(WAITS, short, now=NOW + 0.5).detail["estimate"]
     assert (told["from"], told["to"], told["basis"]) == (NOW, NOW + 120, short.basis)

@@ -99,7 +99,7 @@ def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[st
 
 
 def test_all_faults_of_a_job_are_told_at_once() -> None:
-    """Whoever mends one of them does not come back for the next."""
+    """An owner who mends one of them need not come back for the next."""
     queue = {"queuer.dev/queue": "root.zz"}
     levels = {"queuer.dev/topology-required": "zone", "queuer.dev/topology-preferred": "pod"}
     odd = worker(1)

@@ -1,4 +1,4 @@
-"""What of a plan is committed when the world moved on while it was made."""
+"""The part of a plan that is committed when the world moved on meanwhile."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def reasons(found: Round) -> dict[str, Explanation]:
 
 
 def test_a_plan_that_still_holds_is_committed_whole() -> None:
-    """Who is evicted remembers for whom, that one alone, and is told; who starts remembers, too."""
+    """An evicted gang remembers its one beneficiary, and is told; a gang that starts remembers it, too."""
     state, asked, plan = world()
     for uid in ("a", "b", "v"):
         state.put(replace(state.live[uid], displaced_by=frozenset({f"earlier {uid}"})))
@@ -192,7 +192,7 @@ def pods(hard: int, *, used: int) -> tuple[ResourceQuota, ...]:
 
 
 def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None:
-    """What is started takes the last of the ResourceQuota; the next cycle would bar the other."""
+    """The started job takes the last of the ResourceQuota; the next cycle would bar the other."""
     state, asked, plan = world()
     late = {"b": full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS)}
     found = committed(state, asked, replace(plan, explanations=late), quotas=pods(2, used=1))
@@ -278,7 +278,7 @@ def told(
 
 
 def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
-    """What is said is written at once, and the newest figures come, if nothing else does."""
+    """A new reason is written at once, and the newest figures come, if nothing else does."""
     state, asked, plan = waiting(FEW + 1)
     assert told(state, asked, plan, full(1), now=100.0) == FEW + 1
     assert told(state, asked, plan, full(2), now=110.0) == 0, "a figure"

@@ -47,7 +47,7 @@ def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
 
 
 def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:
-    """What follows, beside a note of what is missing."""
+    """The consequence, beside a note of what is missing."""
     step = followed(live, job, *pods, now=now)
     return step.move if step else None
 

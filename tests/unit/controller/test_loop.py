@@ -79,7 +79,7 @@ class Refusing(Decider):
 
 
 def uncommitted(loop: Loop) -> list[Round]:
-    """What is committed from now on, without a database."""
+    """All commits from now on, without a database."""
     committed = list[Round]()
 
     async def commit(request: DecisionRequest, plan: Plan, changes: Round) -> None:

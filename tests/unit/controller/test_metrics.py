@@ -1,4 +1,4 @@
-"""What decisions did, and what became of the solver process, can be read from the metrics."""
+"""The metrics tell the results of decisions and the fate of the solver process."""
 
 from __future__ import annotations
 

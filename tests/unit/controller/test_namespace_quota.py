@@ -1,4 +1,4 @@
-"""What a job is told that its namespace's ResourceQuota keeps waiting: the amounts, who has them, what would help."""
+"""The reason of a job that its namespace's ResourceQuota keeps waiting: amounts, holders, help."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def runs(workload: Workload) -> Live:
 
 
 def told(tree: QueueTree, *lives: Live, bonds: Iterable[Bond] = ()) -> dict[str, Explanation]:
-    """Who of these is not offered."""
+    """Those of them that are not offered."""
     state = ClusterState()
     state.restore(lives, rules=Rules(tree=tree), bonds=tuple(bonds))
     return over_user_limit((live for live in lives if live.state.waiting), state)

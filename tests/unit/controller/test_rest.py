@@ -59,7 +59,7 @@ class Scene:
         self.keep(changes)
 
     def keep(self, changes: Round) -> None:
-        """What memory holds once the round is written."""
+        """Memory once the round is written."""
         for change in changes.values():
             self.written = change.setback or self.written
             assert change.after is not None

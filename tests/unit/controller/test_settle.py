@@ -1,4 +1,4 @@
-"""What is written for a workload's steps, and what memory holds after them."""
+"""The writes for a workload's steps, and memory after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that a landed gang misses: it keeps its place while others come in their stead, and loses it once none has come
+"""A landed gang that misses pods keeps its place while others come instead, and loses it once none has come
 for too long.
 """
 
@@ -176,8 +176,8 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
 def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (
     None
 ):
-    """Guards quotas against what is injected into pods that follow each other; and against a charge that goes up and
-    down with each pod that is missing.
+    """It guards quotas against injections into pods that follow each other, and against a charge that moves
+    with each missing pod.
     """
 
     def charged() -> dict[str, int]:

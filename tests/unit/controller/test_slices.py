@@ -1,4 +1,6 @@
-"""What a round takes of a flood: slices fair by namespace, lines that end at `maxPending`, who is set aside."""
+"""A round's part of a flood: slices fair by namespace, lines that end at `maxPending`, quarantined
+workloads.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ ACTS = st.lists(
 def test_of_each_line_the_first_by_submit_time_are_within(
     acts: list[tuple[bool, int, str, int]], most: int
 ) -> None:
-    """Whoever comes, moves to another queue or leaves, and those whose standing changes are named."""
+    """Jobs that come, move to another queue or leave are named, with those whose standing changes."""
     lines, known = Lines(lambda _: most), dict[str, Workload]()
     for comes, who, queue, submitted in acts:
         uid, before = f"w{who}", set(lines.beyond)

@@ -42,7 +42,7 @@ WORKLOAD = Workload(
 
 
 def laws(rules: Rules) -> tuple[QueueTree, Topology]:
-    """What of them a job is checked against."""
+    """The facts that a job is checked against."""
     return rules.tree, rules.topology
 
 

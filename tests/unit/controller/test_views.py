@@ -1,4 +1,4 @@
-"""Whatever a node says of itself, the rest of the cluster is decided on."""
+"""The rest of the cluster is decided on, whatever one node says of itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a job and a pod are: nobody is charged for what another says of itself."""
+"""Ownership of jobs and pods: nobody is charged for another's claims."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
 def test_a_job_that_was_started_beside_the_queues_is_charged_where_it_could_have_waited(
     before: State, change: dict[str, Any], charged: bool
 ) -> None:
-    """Whatever is charged to nobody counts on its nodes, and is reported once."""
+    """A pod that is charged to nobody counts on its node, and is reported once."""
     state, metrics = ClusterState(), Metrics()
     state.configure(RULES)
     asks = replace(ASKS, **change)
@@ -190,7 +190,7 @@ def test_a_pod_of_another_namespace_is_not_of_the_job_that_it_names(
 
 
 def test_a_pod_keeps_the_job_that_it_was_seen_with() -> None:
-    """Whoever takes the reference and the label off it."""
+    """Somebody takes the reference and the label off it."""
     state = ClusterState()
     state.restore([RUNS], rules=RULES)
     watches, _ = watched(state)
