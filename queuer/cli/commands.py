@@ -28,7 +28,7 @@ def hold(
     yes: Yes = False,
     out: Printer,
 ) -> None:
-    """Hold jobs until they are released, whatever they say themselves. What runs goes on."""
+    """Hold jobs until they are released, whatever they say themselves. Running jobs go on."""
     _many("hold", jobs, namespace, {"reason": reason}, yes=yes, out=out)
 
 
@@ -107,7 +107,7 @@ def _meant(client: Client, jobs: Sequence[str], namespace: str | None) -> list[M
 
 
 def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]], out: Printer) -> None:
-    """What became of each; the exit code is that of the first that was not done."""
+    """Print the answer on each job. The exit code is that of the first command that was not done."""
     if not out.for_people:
         out.listing({"items": items}, _VIEW)
     codes, names = [], {job["uid"]: _named(job) for job in meant}

@@ -35,7 +35,7 @@ class DryRun(StrEnum):
 
 
 class Effect(StrEnum):
-    """What becomes of running work where a limit is cut below its use."""
+    """The fate of running work where a limit is cut below its use."""
 
     DRAIN = "drain"
     REFUSE = "refuse"

@@ -1,8 +1,7 @@
 """`queuer doctor`: finds what is wrong with an installation, and says how to mend it.
 
-Other verbs rely on REST alone. The doctor asks the API, the cluster and the database each for itself, with the caller's
-rights, because the API may be the part that is down. It only reads. A part that it may not look at is `unknown`, never
-`ok`.
+Other verbs rely on REST alone. The API may be down, so the doctor asks the API, the cluster and the database each
+for itself. It has the caller's rights, and only reads. A part that it may not look at is `unknown`, never `ok`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _job(event: Mapping[str, Any]) -> str:
 
 
 def _why(event: Mapping[str, Any]) -> str:
-    """Whom or what it comes from."""
+    """The user or the cycle that it comes from."""
     data = event["data"]
     return data.get("by") or (f"cycle {data['cycle']}" if data.get("cycle") is not None else "")
 

@@ -133,7 +133,7 @@ def _reason(reason: Mapping[str, Any] | None) -> str:
 
 
 def reference(job: Mapping[str, Any]) -> str:
-    """What other verbs call a job."""
+    """The name of a job for other verbs."""
     return f"{job['kind'].lower()}/{job['name']}"
 
 
@@ -186,7 +186,7 @@ def check_namespace(client: Client, name: str) -> None:
 
 
 class Goal(StrEnum):
-    """What to wait for."""
+    """The state to wait for."""
 
     ADMITTED = "admitted"
     RUNNING = "running"

@@ -1,7 +1,7 @@
 """Names that a shell may complete: queues and live jobs, asked of the API and kept for half a minute.
 
-A shell asks at every press of a key, so what is kept is read without loading the HTTP client. Whatever goes wrong,
-nothing is offered and nothing is said.
+A shell asks at every press of a key, so kept names are read without loading the HTTP client. After any error
+a shell is offered nothing, and nothing is said.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _kept(what: str, ask: Callable[[Client], list[str]]) -> list[str]:
-    """What was asked lately, else now. Files are private, by server and token: one caller's names are no other's."""
+    """Names of the last half minute, else of now. Files are private, by server and token of the caller."""
     try:
         file = _directory() / _key(what)
         if file.is_file() and 0 <= time.time() - file.stat().st_mtime < KEPT_SECONDS:

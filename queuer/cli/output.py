@@ -1,4 +1,6 @@
-"""How verbs print: `-o`, `--no-headers` and `--color` are read and obeyed here, for every verb alike.
+"""Prints the answers of all verbs: `-o`, `--no-headers` and `--color` are read and obeyed here alone.
+
+A verb states a list once, as columns with a title and a key; every format is made from that.
 
 Data goes to stdout, everything else to stderr. JSON and YAML are the REST answer; tables are for people. Text that
 comes from users is stripped of control characters, so that a job cannot write to the reader's terminal.
@@ -10,13 +12,13 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:  # imported where something is printed for people: completion 
     from rich.table import Table
     from rich.text import Text
 
-Entry = TypeVar("Entry")
 PIPE_WIDTH = 10_000
 STYLES = {
     "CHANGE": "bold red",
@@ -63,7 +64,7 @@ class Color(StrEnum):
 
 
 def _format(text: str) -> Format:
-    """What `-o` names. Raises BadParameter with what to write instead."""
+    """The format that `-o` names. Raises BadParameter with the format to write instead."""
     try:
         return Format(text)
     except ValueError:
@@ -110,7 +111,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How entries of a list are shown. `name`: what other verbs call one; `items`: where the answer has them."""
+    """How entries of a list are shown. `name`: the name of one for other verbs; `items`: the answer's field."""
 
     columns: Sequence[Column]
     name: Key
@@ -119,7 +120,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printer:
-    """What the person at the terminal asked for by `-o`, `--no-headers` and `--color`."""
+    """Prints as the person at the terminal asked by `-o`, `--no-headers` and `--color`."""
 
     form: Format = Format.TABLE
     headers: bool = True
@@ -217,27 +218,6 @@ def printed(verb: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
-
-
-def drawn(
-    entries: Iterable[Entry], *, path: Callable[[Entry], str], parent: Callable[[Entry], str | None]
-) -> Iterator[tuple[str, Entry]]:
-    """Every entry with the branch that stands before its name, parents first. An entry without its parent is a root."""
-    entries = list(entries)
-    known = set(map(path, entries))
-    children: dict[str | None, list[Entry]] = {}
-    for entry in entries:
-        above = parent(entry)
-        children.setdefault(above if above in known else None, []).append(entry)
-
-    def walk(above: str | None, indent: str) -> Iterator[tuple[str, Entry]]:
-        kids = children.get(above, [])
-        for kid in kids:
-            branch, below = ("└─ ", "   ") if kid is kids[-1] else ("├─ ", "│  ")
-            yield "" if above is None else indent + branch, kid
-            yield from walk(path(kid), "" if above is None else indent + below)
-
-    return walk(None, "")
 
 
 # Parts of a line

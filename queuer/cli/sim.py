@@ -146,7 +146,7 @@ def _no_store(path: Path | None, error: OSError) -> InvalidInput:
 
 
 def _writer(store: Path | None, stem: str) -> Record | None:
-    """What keeps the cycles of a run: `STEM-1.cycle` and on."""
+    """A function that keeps the cycles of a run: `STEM-1.cycle` and on."""
     if store is None:
         return None
     from queuer.solver.stored import StoredCycle, encode

@@ -1,8 +1,8 @@
-"""The token that the command line shows the API: `QUEUER_TOKEN`, else the one that `queuer login` keeps for the server,
-else that of the kubeconfig's current user.
+"""Finds the token that the command line shows the API.
 
-The last is a key to the cluster. So it goes only where `QUEUER_API` names the server, and never unencrypted to
-another machine.
+`QUEUER_TOKEN` comes first, then the token that `queuer login` keeps for the server, then the token of the kubeconfig's
+current user. The last is a key to the cluster: it goes only to a server that `QUEUER_API` names, and never unencrypted
+to another machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CREATE = "export QUEUER_TOKEN=$(kubectl create token NAME -n NAMESPACE --audienc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What to show, "" = nothing; `missing`: why there is nothing."""
+    """A token to show, "" = none; `missing`: the reason why there is none."""
 
     token: str = ""
     missing: str = ""

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, drawn, printed, say
+from queuer.cli.output import Column, Printer, printed, say
+from queuer.cli.tree import drawn
 
 _HOST = "host"
 _MOST = "500"

@@ -1,22 +1,26 @@
-"""`queuer queue tree`: queues with what they use, lend and borrow. `queuer top` shows the same rows."""
+"""`queuer queue tree`: queues with what they use, lend and borrow. `queuer top` shows the same rows.
+
+`drawn` draws any tree: `queuer topo` draws the domains of the topology with it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from queuer.cli.client import CommandFailed, Exit, fetch
-from queuer.cli.output import Column, Printer, View, ago, drawn, moment, printed, say
+from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import parse_quantity
 
 Answer = Mapping[str, Any]
+Entry = TypeVar("Entry")
 BAR_WIDTH = 20
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 _COLUMNS = (
@@ -67,7 +71,7 @@ def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str
 
 
 def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
-    """What the bars mean, and what is amiss."""
+    """Say the meaning of the bars, and the faults of the tree."""
     if any((account_of(queue, named, flavor) or {}).get("starved") for queue in queues):
         say("! starved: work waits for room although less is used than guaranteed")
     if count := queues[0]["misconfiguredWorkloads"]:
@@ -132,6 +136,27 @@ def tree_rows(
                 "bar": bar(account),
             }
         yield row
+
+
+def drawn(
+    entries: Iterable[Entry], *, path: Callable[[Entry], str], parent: Callable[[Entry], str | None]
+) -> Iterator[tuple[str, Entry]]:
+    """Every entry with the branch that stands before its name, parents first. An entry without its parent is a root."""
+    entries = list(entries)
+    known = set(map(path, entries))
+    children: dict[str | None, list[Entry]] = {}
+    for entry in entries:
+        above = parent(entry)
+        children.setdefault(above if above in known else None, []).append(entry)
+
+    def walk(above: str | None, indent: str) -> Iterator[tuple[str, Entry]]:
+        kids = children.get(above, [])
+        for kid in kids:
+            branch, below = ("└─ ", "   ") if kid is kids[-1] else ("├─ ", "│  ")
+            yield "" if above is None else indent + branch, kid
+            yield from walk(path(kid), "" if above is None else indent + below)
+
+    return walk(None, "")
 
 
 def bar(account: Answer) -> str:

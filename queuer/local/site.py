@@ -1,4 +1,4 @@
-"""What the checks of `queuer doctor` share: the site that they look at, and the findings that they yield.
+"""The site that the checks of `queuer doctor` look at, and the findings that they yield.
 
 A check looks at one part of a `Site` and yields findings. It raises `Unseen` where it cannot look. The site opens the
 cluster once, for all checks of `queuer.local.cluster_checks`; the command line adds the API and the database. The
@@ -75,7 +75,7 @@ def unreadable(what: str, error: QueuerError) -> Unseen:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What checks look at. `tree` and `cluster` are None until a check has opened them; close the site at the end."""
+    """The cluster and the tree that checks look at. Both are None until a check has opened them."""
 
     kubeconfig: Path | None = None
     tree: TreeDocument | None = None

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from queuer.api.workloads.detail import Detail
-from queuer.cli.output import age, clean, drawn, written
+from queuer.cli.output import age, clean, written
 from queuer.cli.queues import quota_text
-from queuer.cli.tree import bar, main_resource
+from queuer.cli.tree import bar, drawn, main_resource
 from queuer.cli.why import explain
 from queuer.domain.figures import devices
 
