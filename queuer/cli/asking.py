@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from queuer.cli.client import CommandFailed, Exit
+from queuer.cli.client import CommandFailed, Misused
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -14,8 +14,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandFailed(
-            "there is no terminal to ask on", hint="add -y to do what is printed above", exit_code=Exit.USAGE
-        )
+        raise Misused("there is no terminal to ask on", hint="add -y to do what is printed above")
     if not typer.confirm(question, err=True):
         raise CommandFailed("nothing was changed", hint="add -y to skip the question")

@@ -78,6 +78,13 @@ class CommandFailed(QueuerError):
         self.exit_code = exit_code
 
 
+class Misused(CommandFailed):
+    """A flag, a file or a name was wrong."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=Exit.USAGE)
+
+
 class Client:
     """A session with one API server. Every method raises CommandFailed.
 
@@ -115,11 +122,7 @@ class Client:
         """The API named by `QUEUER_API`, by default the one on this machine."""
         url = API.text(environ)
         if urlsplit(url).scheme not in ("http", "https"):
-            raise CommandFailed(
-                f"QUEUER_API={url!r} is no http address",
-                hint=f"export QUEUER_API={DEFAULT_API}",
-                exit_code=Exit.USAGE,
-            )
+            raise Misused(f"QUEUER_API={url!r} is no http address", hint=f"export QUEUER_API={DEFAULT_API}")
         return cls(url, login=find_login(environ), timeout=timeout, quiet=quiet)
 
     def __enter__(self) -> Client:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import InQueue, Job, Namespace, Watch
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client, CommandFailed, Exit, Misused
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
 from queuer.domain.figures import devices
@@ -102,8 +102,7 @@ def looks() -> Iterator[None]:
 def refuse_documents(out: Printer) -> None:
     """Raise CommandFailed for formats that are one document: a watch has no end."""
     if out.form in (Format.JSON, Format.YAML):
-        text = f"-w has no end, -o {out.form} is one document"
-        raise CommandFailed(text, hint="-w -o jsonl", exit_code=Exit.USAGE)
+        raise Misused(f"-w has no end, -o {out.form} is one document", hint="-w -o jsonl")
 
 
 def view_of(page: Any) -> View:
@@ -155,11 +154,8 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     if len(references) > 1:
         listed = ", ".join(f"{kind.lower()}/{name} -n {space}" for space, kind in references)
         space, kind = references[0]
-        raise CommandFailed(
-            f"{job} is several jobs: {listed}",
-            hint=f"queuer why {kind.lower()}/{name} -n {space}",
-            exit_code=Exit.USAGE,
-        )
+        hint = f"queuer why {kind.lower()}/{name} -n {space}"
+        raise Misused(f"{job} is several jobs: {listed}", hint=hint)
     live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
     first: Mapping[str, Any] = (live or matches)[0]
     return first

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from queuer.cli import token as tokens
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client, Misused
 from queuer.cli.jobs import find
 from queuer.cli.output import Printer, printed, say
 from queuer.domain.queue import ROOT
@@ -29,9 +29,7 @@ def login(
     found = _read(url).strip()
     given = tokens.checked(found, "what was given")
     if not given.token:
-        raise CommandFailed(
-            given.missing or "no token was given", hint=f"make one: {_MAKE}", exit_code=Exit.USAGE
-        )
+        raise Misused(given.missing or "no token was given", hint=f"make one: {_MAKE}")
     with Client(url, login=given) as client:
         name = client.get("/me")["name"]
     tokens.keep(url, given.token, os.environ)
@@ -54,13 +52,10 @@ def _server(given: str | None) -> str:
     url = (given or os.environ.get("QUEUER_API") or tokens.DEFAULT_API).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandFailed(f"{url!r} is no http address", hint="https://HOST", exit_code=Exit.USAGE)
+        raise Misused(f"{url!r} is no http address", hint="https://HOST")
     if parts.scheme == "http" and parts.hostname not in tokens.LOOPBACK:
-        raise CommandFailed(
-            "a token is not kept for a server that is reached by plain http",
-            hint=f"queuer login https://{parts.netloc}",
-            exit_code=Exit.USAGE,
-        )
+        text = "a token is not kept for a server that is reached by plain http"
+        raise Misused(text, hint=f"queuer login https://{parts.netloc}")
     return url
 
 

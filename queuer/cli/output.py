@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from queuer.cli.client import CommandFailed, Exit
+from queuer.cli.client import Misused
 from queuer.domain.fields import nearest
 
 if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
@@ -162,8 +162,7 @@ class Printer:
     def check_single(self) -> None:
         """Raise CommandFailed where only a list can be shown so. A verb that changes something asks first."""
         if self.form is Format.CSV:
-            text = "this is no list: -o csv cannot show it"
-            raise CommandFailed(text, hint="-o json", exit_code=Exit.USAGE)
+            raise Misused("this is no list: -o csv cannot show it", hint="-o json")
 
     def entries(self, view: View, rows: Sequence[Any], *, headers: bool = True) -> None:
         """Print entries of a list in a format that can go on. `headers` is False after the first ones."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from queuer.cli.client import CommandFailed, Exit, fetch
+from queuer.cli.client import Misused, fetch
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import parse_quantity
 
@@ -61,13 +61,12 @@ def tree(
         _notes(queues, named, flavor)
 
 
-def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str | None) -> CommandFailed:
+def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str | None) -> Misused:
     """A mistyped name is no empty table."""
     there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
     known = f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}"
     where = f" on flavor {flavor}" if flavor else ""
-    text = f"no queue has amounts of {resource}{where} ({known})"
-    return CommandFailed(text, hint="queuer queue tree", exit_code=Exit.USAGE)
+    return Misused(f"no queue has amounts of {resource}{where} ({known})", hint="queuer queue tree")
 
 
 def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:

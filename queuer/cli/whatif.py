@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import ExitStatus
-from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
+from queuer.cli.client import EXIT_BY_VERDICT, Client, Misused
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, say, styled
 
@@ -85,14 +85,10 @@ def _manifest(file: str) -> Any:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = [document for document in yaml.safe_load_all(text) if document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise _usage(f"{file}: {error}", "name a file with one manifest") from error
+        raise Misused(f"{file}: {error}", hint="name a file with one manifest") from error
     if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        raise _usage(f"{file} holds {len(documents)} documents, one job is needed", "split the file")
+        raise Misused(f"{file} holds {len(documents)} documents, one job is needed", hint="split the file")
     return documents[0]
-
-
-def _usage(text: str, hint: str) -> CommandFailed:
-    return CommandFailed(text, hint=hint, exit_code=Exit.USAGE)
 
 
 def _own_namespace(client: Client) -> str:
@@ -105,12 +101,12 @@ def _own_queue(client: Client, namespace: str) -> str:
 
 
 def _one(found: Sequence[str], *, option: str, what: str) -> str:
-    """The only one. Raises CommandFailed that says which there are."""
+    """The only one. Raises Misused that says which there are."""
     if len(found) == 1:
         return found[0]
     names = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
     text = f"there are {len(found)} {what}: {names}" if found else f"there are no {what}"
-    raise _usage(text, f"add {option}")
+    raise Misused(text, hint=f"add {option}")
 
 
 def print_simulation(answer: Mapping[str, Any], name: str, out: Printer) -> None:
