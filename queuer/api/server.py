@@ -15,11 +15,10 @@ from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.browsers import Browsers
 from queuer.api.identity.kubernetes import Kubernetes
 from queuer.api.identity.oidc import Provider
-from queuer.api.identity.rights import Identity
+from queuer.api.identity.rights import Anyone, Identity
 from queuer.api.live.feed import Feed
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable

@@ -14,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
 
 from queuer.api.app import create_app
-from queuer.api.identity.anyone import Anyone
-from queuer.api.identity.rights import Caller, Resource, Right, Unauthenticated, Verb
+from queuer.api.identity.rights import Anyone, Caller, Resource, Right, Unauthenticated, Verb
 from queuer.api.settings import ApiSettings, Authentication
 
 EVERYTHING = "everything"

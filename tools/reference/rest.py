@@ -8,7 +8,7 @@ from typing import Any
 
 from queuer.api.app import create_app
 from queuer.api.http.problems import KINDS
-from queuer.api.identity.anyone import Anyone
+from queuer.api.identity.rights import Anyone
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.store.engine import make_engine
 from tools.reference.markdown import code, page, table

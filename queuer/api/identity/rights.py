@@ -1,4 +1,4 @@
-"""What a caller may do, in the words of Kubernetes RBAC: a verb on a virtual resource of the group `queuer.dev`.
+"""The rights of a caller, in the words of Kubernetes RBAC: a verb on a virtual resource of the group `queuer.dev`.
 
 `queues` and `cycles` belong to the cluster, `workloads` to namespaces. A right on a queue holds for all below it.
 """
@@ -96,6 +96,18 @@ class Identity(Protocol):
 
     async def allows(self, caller: Caller, right: Right) -> bool:
         """Whether the caller has the right. Raises Unavailable where that cannot be found out."""
+
+
+class Anyone:
+    """The identity of an open server, which serves loopback only: every client is one user who may do everything."""
+
+    async def caller(self, _request: Request) -> Caller:
+        """Always the same."""
+        return Caller(name="unauthenticated")
+
+    async def allows(self, _caller: Caller, _right: Right) -> bool:
+        """Everything."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,30 @@
-"""Who asks, and what it may: so that a page offers nobody what would be refused."""
+"""The caller and its rights, so that a page offers nobody what would be refused."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
-from queuer.api.identity.models import Me
+from queuer.api.models import Model
 from queuer.domain.queue import QueueTree
 from queuer.store import reads
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["identity"])
+
+
+class Me(Model):
+    """Who asks, and what it may."""
+
+    name: str
+    groups: list[str]
+    reads_everything: bool = Field(description="Jobs of all namespaces are shown in full.")
+    namespaces: list[str] = Field(
+        description="Namespaces whose jobs are shown in full, of those that a queue names or that had a job."
+    )
+    updates: list[str] = Field(description="Those whose jobs the caller may hold, release and prioritise.")
+    administers: list[str] = Field(description="Queues that the caller may change, each with all below it.")
 
 
 @router.get("/me")
