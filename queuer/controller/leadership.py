@@ -14,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands import take_up
-from queuer.controller.config import rules
-from queuer.controller.config.objects import follow_objects
+from queuer.controller.config import follow_objects, follow_revision
 from queuer.controller.cycle import past_use
 from queuer.controller.cycle.decisions import Decider
 from queuer.controller.cycle.snapshot import hosts_in_pin
@@ -98,7 +97,7 @@ async def serve_term(
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(loop.run(undone), name="loop")
-            group.create_task(rules.follow(engine, state), name="rules")
+            group.create_task(follow_revision(engine, state), name="rules")
             group.create_task(take_up.follow(engine, state), name="commands")
             group.create_task(_watch_lock(leadership), name="lock")
             beside = {

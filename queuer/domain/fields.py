@@ -81,13 +81,13 @@ class Problems:
     def note(self, field: str, message: str, hint: str = "") -> None:
         self.found.append(FieldProblem(field=field, message=message, hint=hint))
 
-    def attempt(self, parse: Callable[[], Any]) -> Any:
-        """The result of `parse`, or None after noting what it raised."""
+    def attempt(self, parse: Callable[[], Any], otherwise: Any = None) -> Any:
+        """The result of `parse`, or `otherwise` after noting the InvalidInput that it raised."""
         try:
             return parse()
         except InvalidInput as error:
             self.found.extend(error.problems)
-            return None
+            return otherwise
 
     def settle(self) -> None:
         """Raise InvalidInput if anything was noted."""

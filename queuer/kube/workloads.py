@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import parse_duration
+from queuer.domain.fields import Problems, parse_duration
 from queuer.domain.keys import (
     GROUPS,
     HOLD,
@@ -49,7 +49,6 @@ _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
 """Of one resource for a job, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
 _LONGEST_RUN = 10 * 365 * 86400.0
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +71,6 @@ class NamespaceFacts:
         return {**self.priorities, "": self.default_priority}
 
 
-@dataclass(slots=True)
-class _Reading:
-    """Collects problems, so that a user sees all of them at once."""
-
-    problems: list[FieldProblem] = field(default_factory=list)
-
-    def of(self, read: Callable[[], T], otherwise: T) -> T:
-        try:
-            return read()
-        except InvalidInput as error:
-            self.problems.extend(error.problems)
-            return otherwise
-
-
 def created_at(meta: Meta) -> float:
     """Creation time in seconds since the epoch."""
     return datetime.fromisoformat(meta.creation_timestamp).timestamp() if meta.creation_timestamp else 0.0
@@ -97,7 +82,7 @@ def groups_of(meta: Meta) -> tuple[str, ...]:
 
 
 def bare_workload(kind: Kind, job: JobObject) -> Workload:
-    """Who and where a job is, without what could not be read: to be listed and explained, never to be decided on."""
+    """The identity of a job that cannot be read: for lists and explanations, never for a decision."""
     meta = job.metadata
     return Workload(
         uid=meta.uid,
@@ -123,31 +108,32 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
 def read_workload(
     kind: Kind, job: JobObject, *, facts: NamespaceFacts
 ) -> tuple[Workload, tuple[FieldProblem, ...]]:
-    """As much of the workload of a job object as can be read, and every problem found. Where there is one it is never
-    to be decided on.
+    """As much of the workload of a job object as can be read, and every problem found.
+
+    A workload with a problem is never to be decided on.
     """
-    meta, reading = job.metadata, _Reading()
+    meta, problems = job.metadata, Problems()
     notes = meta.annotations
     roles = own_roles(kind, job)
-    reading.of(lambda: _check_names(meta, roles), None)
-    reading.of(lambda: _check_apart(roles), None)
-    pod_sets = tuple(_pod_set(own, notes, facts=facts, reading=reading) for own in roles)
-    if not reading.problems:
-        reading.of(lambda: _check_sums(pod_sets), None)
-    reading.of(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"), None)
-    deadline = reading.of(lambda: _deadline(kind, job), None)
-    limit = reading.of(lambda: _runtime(notes), None) or deadline
+    problems.attempt(lambda: _check_names(meta, roles))
+    problems.attempt(lambda: _check_apart(roles))
+    pod_sets = tuple(_pod_set(own, notes, facts=facts, problems=problems) for own in roles)
+    if not problems.found:
+        problems.attempt(lambda: _check_sums(pod_sets))
+    problems.attempt(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"))
+    deadline = problems.attempt(lambda: _deadline(kind, job))
+    limit = problems.attempt(lambda: _runtime(notes)) or deadline
     workload = replace(
         bare_workload(kind, job),
         pod_sets=tuple(p for p in pod_sets if p.count),
-        priority=reading.of(lambda: _priority(meta, roles, facts), 0),
-        preemptible=reading.of(lambda: _flag(notes, PREEMPTIBLE, unsaid=True), True),
-        required=reading.of(lambda: _level(notes, TOPOLOGY_REQUIRED), None),
-        preferred=reading.of(lambda: _level(notes, TOPOLOGY_PREFERRED), None),
+        priority=problems.attempt(lambda: _priority(meta, roles, facts), 0),
+        preemptible=problems.attempt(lambda: _flag(notes, PREEMPTIBLE, unsaid=True), True),
+        required=problems.attempt(lambda: _level(notes, TOPOLOGY_REQUIRED)),
+        preferred=problems.attempt(lambda: _level(notes, TOPOLOGY_PREFERRED)),
         max_runtime=limit,
-        hold=reading.of(lambda: _flag(notes, HOLD, unsaid=False), False),
+        hold=problems.attempt(lambda: _flag(notes, HOLD, unsaid=False), False),
     )
-    return workload, tuple(reading.problems)
+    return workload, tuple(problems.found)
 
 
 def priority_class(kind: Kind, job: JobObject) -> str | None:
@@ -160,22 +146,22 @@ def runtime_classes(kind: Kind, job: JobObject) -> frozenset[str]:
     return frozenset(name for role in kind.roles(job) if (name := role.template.spec.runtime_class_name))
 
 
-def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, reading: _Reading) -> PodSet:
+def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, problems: Problems) -> PodSet:
     role, where = own.role, ".".join(own.role.template_path)
     spec, field = role.template.spec, f"{where}.spec"
-    reading.problems += [*_odd_role(role, field), *_landing_problems(spec, facts=facts, field=field)]
-    requests = reading.of(
+    problems.found += [*_odd_role(role, field), *_landing_problems(spec, facts=facts, field=field)]
+    requests = problems.attempt(
         lambda: effective_requests(
             spec, limit_ranges=facts.limit_ranges, overheads=facts.overheads, field=field
         ),
         NOTHING,
     )
     asked = {r: amount * role.count for r, amount in requests.items()}
-    reading.of(lambda: _check_amounts(asked, role.count, field), None)
+    problems.attempt(lambda: _check_amounts(asked, role.count, field))
     return PodSet(
         name=role.name,
         count=role.count,
-        min_count=reading.of(lambda: _min_count(role.name, max(0, role.count), notes), None),
+        min_count=problems.attempt(lambda: _min_count(role.name, max(0, role.count), notes)),
         requests=requests,
         terms=_terms(own, field=field),
         exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),

@@ -1,15 +1,19 @@
-"""The Queue, Flavor and Topology objects of the cluster as changesets of the database, and their status
-back.
+"""Configuration as the leader sees it: the revision in force, and the objects of the cluster that make new ones.
+
+`follow_revision` keeps memory at the database's newest revision. `follow_objects` writes the Queue, Flavor and Topology
+objects into the database as changesets, and what queues use back into their status.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.logs import logger
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import ManagedBy
 from queuer.kube import config_crs
@@ -18,12 +22,27 @@ from queuer.kube.config import Access
 from queuer.kube.config_crs import ConfigOutcome
 from queuer.kube.config_set import ConfigSet
 from queuer.store import queues
+from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
 from queuer.store.usage import QueueView, tree_view
 
 log = logger("configuration")
 
+EVERY = 0.5
+"""Seconds between looks at the revision, one indexed read."""
 _AMOUNTS = ("used", "borrowed", "pending")
+
+
+async def follow_revision(engine: AsyncEngine, state: ClusterState, *, every: float = EVERY) -> None:
+    """Take over each new revision. Ends by DatabaseUnavailable, which ends the leadership too."""
+    while True:
+        await asyncio.sleep(every)
+        async with begin(engine) as connection:
+            if await revision(connection) == state.rules.revision:
+                continue
+            rules = await load_config(connection)
+        state.configure(rules)
+        log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))
 
 
 async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *, actor: str) -> None:
@@ -34,11 +53,11 @@ async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *,
             changeset = await queues.plan(connection, wanted.document, writer=ManagedBy.CRD)
             if changeset.problems or changeset.conflicts:
                 return ConfigOutcome(problems=changeset.problems, conflicts=changeset.conflicts)
-            revision = await queues.apply(
+            applied = await queues.apply(
                 connection, changeset, actor=actor, source="kubernetes", reason="objects changed"
             )
         if changeset.changes:
-            log.info("applied", revision=revision, changes=len(changeset.changes))
+            log.info("applied", revision=applied, changes=len(changeset.changes))
         return ConfigOutcome()
 
     async def figures() -> Mapping[str, Mapping[str, Any]]:

@@ -1,1 +1,0 @@
-"""Queues, flavors and topology: the objects of the cluster, and the revision in force."""
