@@ -41,8 +41,8 @@ def check(
 ) -> IntakeFault | None:
     """All that is wrong with the workload, None if nothing is.
 
-    `priorities`: see `highest_priority`; `groups`: of its user; `waits`: it waits in its queue already; `problems`: the
-    fields that could not be read, which no other fault repeats.
+    `priorities`: see `highest_priority`. `groups`: of its user. `waits`: it waits in its queue already. `problems`: the
+    fields that could not be read; no other fault repeats them.
     """
 
     def unread(*names: str) -> bool:

@@ -1,6 +1,6 @@
 """Every label and annotation under `queuer.dev/`: who writes it, where, and what it says.
 
-Whoever reads one takes its name from here; docs/reference/labels.md is made of the table.
+All code takes their names from here; docs/reference/labels.md is made from the table.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 kopf watches the objects. For each event its handler lists all of them and has them applied as one changeset, unless a
 listing has seen that event's object already. Deletions show in the comparison, at start as well, because kopf loses
-those that happen while it lists again. A set with one wrong object changes nothing: the last good one stays in force,
-and the object says why, in its status and as an Event.
+those that happen while it lists again. A set with one wrong object changes nothing: the last good one stays in force.
+The object says why, in its status and as an Event.
 
 kopf runs in the caller's event loop. It writes Events, and nothing on anybody's object.
 """

@@ -18,7 +18,7 @@ _LONGEST_NAME = 200
 
 
 _REFUSED = "FailedCreate"
-"""What reasons of Events begin with that tell why a pod could not be created, of Jobs and of PyTorchJobs."""
+"""Prefix of the reasons of Events about a pod that could not be created, of Jobs and of PyTorchJobs."""
 _LONGEST_QUOTE = 600
 
 
@@ -75,7 +75,7 @@ def warnings_of(uid: str) -> dict[str, str]:
 
 
 def newest_refusal(found: bytes) -> str:
-    """What the newest Event in a list says of pods that could not be created, on one line; "" if none does.
+    """The message of the newest Event in a list about a pod that could not be created, on one line; "" = none.
 
     Raises msgspec.MsgspecError.
     """

@@ -38,8 +38,8 @@ MAIN = "main"
 class Role:
     """One pod set as the object has it.
 
-    `declared`: pods that run at once as the field at `count_path` says, None = unsaid, which means one; `most`: no more
-    than so many are left to run, None = no bound. `template_path`: from the object to the pod template.
+    `declared`: pods that run at once, from the field at `count_path`; None = not said, which means one. `most`: the
+    most pods that are left to run, None = no bound. `template_path`: from the object to the pod template.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Role:
 class Kind:
     """One row. The functions take the decoded object.
 
-    `quiet`: the job's controller confirms that it is suspended and has no active pod, so that its template may be
-    changed and it may be started by one PATCH. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes,
+    `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
+    template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes,
     where it runs each a number of times. `pods`: label selector by which its controller knows the pods of a job, from
     its uid and name. `pod_label`: label of the job's pods that tells the pod set, None = one set.
     """
@@ -108,7 +108,7 @@ def _indexes(text: str) -> int:
 
 
 def _job_quiet(job: Job) -> bool:
-    # What kube-apiserver asks before it lets the template of a suspended job change (1.36.2 and later).
+    # The condition under which kube-apiserver lets the template of a suspended job change (1.36.2 and later).
     told = holds(job.status.conditions, "Suspended") and job.status.active == 0
     return job.spec.suspend and (job.status.start_time is None or told)
 
@@ -139,7 +139,7 @@ def _pytorch_roles(job: PyTorchJob) -> tuple[Role, ...]:
 _WAITING = Container(
     name="init-pytorch", resources=ResourceRequirements(requests={"cpu": "50m", "memory": "10Mi"})
 )
-"""What the operator gives each worker to wait for the master (pkg/controller.v1/pytorch/initcontainer.go, 1.9.4)."""
+"""The init container in which each worker waits for the master (pkg/controller.v1/pytorch/initcontainer.go, 1.9.4)."""
 
 
 def _with_waiting(template: PodTemplate) -> PodTemplate:
@@ -207,8 +207,8 @@ class Member:
 def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
-    The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the label
-    that every admission puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
+    The controlling owner decides. An orphaned pod, whose job was deleted, is known by the label that every admission
+    puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
     (deploy/policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
     """
     owner = pod.metadata.controller

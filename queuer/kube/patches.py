@@ -1,8 +1,9 @@
 """The merge patches that start and suspend a job: one request each, a compare-and-set on the resourceVersion.
 
-The annotation `queuer.dev/admission` is compact JSON: `{"id", "epoch", "cycle", "domains", "restore"}` while the job is
-admitted; afterwards only `restore` stays (what the last admission replaced, by pod set), which the next admission
-starts from. Reference: KEP-5440 (scheduling directives of a suspended job may change together with `suspend`).
+The annotation `queuer.dev/admission` is compact JSON. While the job is admitted it is `{"id", "epoch", "cycle",
+"domains", "restore"}`. Afterwards only `restore` stays: the values that the last admission replaced, by pod set. The
+next admission starts from them. Reference: KEP-5440 (scheduling directives of a suspended job may change together with
+`suspend`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LONGEST_STATUS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What the annotation says about an admission."""
+    """The part of the annotation that describes an admission."""
 
     id: str
     epoch: int
@@ -33,8 +34,9 @@ class Mark:
 
 
 class _Note(TypedDict, total=False):
-    """What an admission replaced in one pod set; see `template.note_of`. `count`: the size that was set, and the
-    user's own.
+    """The user's own values that an admission replaced in one pod set; see `template.note_of`.
+
+    `count`: the size that was set, and the user's own.
     """
 
     count: tuple[int, int | None]
@@ -93,8 +95,8 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
 def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]:
     """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet.
 
-    The annotation names the admission that ends, so that the resourceVersion moves even where the job was never
-    started: a PATCH of that admission that is under way must fail.
+    The annotation names the admission that ends, so that the resourceVersion moves even if the job never started. A
+    PATCH of that admission that is under way must fail.
     """
     said = {"evicted": admission, **_rest(job)}
     patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _compact(said)})}
@@ -131,7 +133,7 @@ def _own(role: Role, note: Mapping[str, Any]) -> Own:
 
 
 def _annotation(job: JobObject) -> Mapping[str, Any]:
-    """Our annotation. What is not ours reads as nothing: before its namespace opted in anybody could write it."""
+    """Our annotation; empty where it is malformed, as anybody could write it before the namespace opted in."""
     try:
         found = json.loads(job.metadata.annotations.get(ADMISSION, "{}"))
     except (ValueError, RecursionError):
@@ -140,7 +142,7 @@ def _annotation(job: JobObject) -> Mapping[str, Any]:
 
 
 def _notes(job: JobObject) -> Mapping[str, Mapping[str, Any]]:
-    """What the last admission replaced, by pod set; nothing where it is not of the form that we write."""
+    """The values that the last admission replaced, by pod set; empty where we did not write them."""
     try:
         return msgspec.convert(_annotation(job).get("restore") or {}, dict[str, _Note])
     except msgspec.ValidationError:
@@ -148,7 +150,7 @@ def _notes(job: JobObject) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _rest(job: JobObject) -> dict[str, Any]:
-    """What of the annotation outlives an admission."""
+    """The part of the annotation that outlives an admission."""
     notes = _notes(job)
     return {"restore": notes} if notes else {}
 

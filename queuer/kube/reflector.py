@@ -1,9 +1,8 @@
 """Keeps a local copy of all objects of one kind: list in pages, watch with bookmarks, and never lose a deletion.
 
-After a gap that the server cannot bridge (410 Gone) everything is listed again and what disappeared meanwhile is
-reported as DELETED; forgetting that is how admission queues leak quota. An event that was lost on its way leaves no
-trace, so everything is listed again each minute anyway: where no object has changed, that costs no more than reading
-it. Model: client-go's Reflector.
+After a gap that the server cannot bridge (410 Gone) everything is listed again, and objects that disappeared meanwhile
+are reported as DELETED. Admission queues that forget that leak quota. A lost event leaves no trace, so everything is
+listed again each minute anyway; an unchanged object costs no more than reading it. Model: client-go's Reflector.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ T = TypeVar("T", bound=Any)
 
 
 class ChangeKind(StrEnum):
-    """What happened to an object."""
+    """The kind of a change to an object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

@@ -1,4 +1,4 @@
-"""What kube-scheduler will count for a pod: effective requests, from a template that admission has not touched yet.
+"""Effective requests: the amounts that kube-scheduler will count for a pod, from a template before admission.
 
 Kubernetes sums containers and sidecars, takes the maximum with the init phase, lets pod-level requests win, and adds
 the RuntimeClass overhead (k8s.io/component-helpers resource.PodRequests, KEP-753, KEP-2837). Before that, missing

@@ -1,8 +1,8 @@
 """Which part of a pod template an admission owns, and how it is put on and taken off again.
 
 An admission adds node selector entries, one host expression to every required node affinity term, and tolerations.
-What it replaced is noted in the `queuer.dev/admission` annotation, so that the user's own terms can be had back from
-the object alone. Where the user changed an owned field while the job was suspended, the user's value stands.
+The `queuer.dev/admission` annotation notes the values that it replaced, so that the object alone gives the user's own
+terms back. Where the user changed an owned field while the job was suspended, the user's value stands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What an admission asks of one pod set: its size and where it may go.
+    """The size of one pod set in an admission, and where it may go.
 
     `selector`: node labels to require; `hosts`: values of the label `kubernetes.io/hostname` to choose from, None =
     any; `tolerations`: those of the flavor.
@@ -61,7 +61,7 @@ def pinned(own: Spec, pin: Pin) -> Spec:
 
 
 def note_of(own: Spec, pin: Pin) -> dict[str, Any]:
-    """What `unpinned` needs to take the pin off again: JSON, small, without the list of hosts."""
+    """The note from which `unpinned` takes the pin off again: JSON, small, without the list of hosts."""
     before = own.get("nodeSelector", {})
     note: dict[str, Any] = {}
     if pin.selector:

@@ -1,7 +1,7 @@
 """From a job object to the workload that it asks for: pod sets with effective requests, levels, priority, bounds.
 
-Whatever a user can write wrongly ends as InvalidInput with the label, annotation or field and the fix; all problems of
-a job are reported together.
+Everything that a user can write wrongly is reported at once, as InvalidInput with the label, annotation or field, and
+the fix.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWNERS = annotation_names(Where.OWNER)
 _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
 LONGEST_GRACE = 3600
-"""Seconds. Whoever takes back what is theirs waits for as long; a checkpoint needs less."""
+"""Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
@@ -55,8 +55,8 @@ _LONGEST_RUN = 10 * 365 * 86400.0
 class NamespaceFacts:
     """The objects beside a job that bear on its meaning.
 
-    They are the LimitRanges of its namespace, overhead by RuntimeClass, value by PriorityClass, the value of the global
-    default class, and the schedulers that place pods here.
+    `limit_ranges`: of its namespace; `overheads`: by RuntimeClass; `priorities`: by PriorityClass; `default_priority`:
+    of the global default class; `schedulers`: those that place pods here.
     """
 
     limit_ranges: tuple[LimitRange, ...] = ()
@@ -265,7 +265,7 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
 
 
 def _priority_class(meta: Meta, roles: Iterable[Role]) -> str | None:
-    """What its label names, else the first template that names one."""
+    """The class that the label names, else the first template that names one."""
     if PRIORITY_CLASS in meta.labels:
         return meta.labels[PRIORITY_CLASS]
     return next((name for role in roles if (name := role.template.spec.priority_class_name)), None)
@@ -291,7 +291,7 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
 
 
 def _deadline(kind: Kind, job: JobObject) -> float | None:
-    """How long Kubernetes lets the job run. What is longer than any run counts as the longest."""
+    """Seconds for which Kubernetes lets the job run, at most the longest run."""
     seconds = kind.deadline(job)
     if seconds is not None and seconds <= 0:
         problem = f"{seconds} ends the job as soon as it starts"

@@ -21,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_bytes(path: Path, *, most: int = MOST_BYTES, hint: str = "") -> bytes:
-    """What is in a file, plain or gzip. Raises InvalidInput naming it."""
+    """The content of a file, plain or gzip. Raises InvalidInput naming it."""
     try:
         with path.open("rb") as plain:
             packed = plain.peek(2).startswith(_GZIP)

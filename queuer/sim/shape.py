@@ -1,5 +1,7 @@
-"""The shape of a scenario file, checked before it is read: what is not as `tests/scenarios/schema.json` says is named
-by its place, and so is what would be too much to run. Quotas and policies are checked where they are read.
+"""The shape of a scenario file, checked before it is read.
+
+An error names the place that breaks `tests/scenarios/schema.json`, or that asks for too much to run. Quotas and
+policies are checked where they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What makes a decision impossible: numbers that no arithmetic can use, and contradictions, by field.
+"""Faults that make a decision impossible: numbers that no arithmetic can use, and contradictions, by field.
 
 The caches of a decision check each record once, when they take it over; a stored cycle is checked whole. A waiting
 workload with a fault is set aside; any other fault refuses the snapshot. Numbers are checked by msgspec, against a copy

@@ -1,7 +1,7 @@
 """A decision in a file: what it was given and what it answered, so that it can be made again and compared.
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
-a field with a default needs no new version; a change of what a record means, or of what is compared, does.
+a field with a default needs no new version; a new meaning of a record, or of a comparison, does.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MARK = b"queuer-cycle "
 class StoredCycle:
     """The arguments of one decision and its plan; None = there was none.
 
-    CP-SAT is bounded by deterministic time, so the clock matters in one way only: a solver process that was given up
-    (`plan.stats.fallback`), in whose place the decision was made without CP-SAT.
+    CP-SAT is bounded by deterministic time, so the clock matters in one way only. When a solver process was given up
+    (`plan.stats.fallback`), the decision was made without CP-SAT.
 
-    What a job's meaning depends on beside itself is told with it, for jobs that are only asked about. `priorities`: the
-    value of each PriorityClass, of `""` that of jobs that name none; empty = not told. `unseen`: by namespace the kinds
-    of its objects that bear on its jobs and that no decision sees.
+    The other fields serve jobs that are only asked about. `priorities`: the value of each PriorityClass, under `""`
+    that of jobs that name none; empty = unknown. `unseen`: by namespace the kinds of its objects that bear on its jobs
+    and that no decision sees.
     """
 
     snapshot: Snapshot
@@ -133,7 +133,7 @@ def again(cycle: StoredCycle) -> Plan:
 def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
-    What the caller of a decision tells is not compared: seconds by phase, and what became of the solver process.
+    Facts from the caller of a decision are not compared: seconds by phase, and the fate of the solver process.
     """
     told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
     if stored.stats.fallback:

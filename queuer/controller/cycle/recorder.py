@@ -1,8 +1,8 @@
 """Writes decisions down beside the loop: the newest to the database, those that deserve a second look to files.
 
-The API explains jobs from the one in the database. `queuer cycles replay FILE` makes the others anew: of each kind the
-newest few stay, `unsound` (no sound plan), `failed` (the solver process gave none that could be used), `slow`, and
-every minute or less often one that is none of these. No decision waits for a record: while one is being written others
+The API explains jobs from the decision in the database. `queuer cycles replay FILE` makes one in a file anew. Of each
+kind the newest few files stay. The kinds are `unsound` (no sound plan), `failed` (no usable plan from the solver
+process), `slow`, and at most once a minute `regular`. No decision waits for a record; while one is being written others
 pass by.
 """
 

@@ -1,4 +1,4 @@
-"""What the meaning of a job depends on beside itself: its namespace, defaults and classes, as watched."""
+"""The objects beside a job that bear on its meaning: its namespace, defaults and classes, as watched."""
 
 from __future__ import annotations
 

@@ -203,8 +203,8 @@ class Watches:
         matters: Callable[[Any], object],
         meant: Callable[[Any], None] = lambda _: None,
     ) -> Heard:
-        """Keep these objects. Where what `matters` of one changed a decision may come out differently, and `meant` has
-        the jobs read again that may mean something else by what it was or is.
+        """Keep these objects. `matters`: the part of one that bears on decisions; `meant`: has jobs read again that its
+        old or new form may change.
         """
 
         def heard(change: Change[Any]) -> None:
