@@ -118,7 +118,7 @@ class Reservation:
 
 
 class SolveStatus(StrEnum):
-    """What CP-SAT did in this cycle."""
+    """CP-SAT's part in this cycle."""
 
     GREEDY = "GREEDY"  # not asked: nothing was contested, or budget 0
     OPTIMAL = "OPTIMAL"  # asked, and every answer proven best within its window

@@ -34,7 +34,7 @@ class QueuerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldProblem:
-    """What is wrong with one field of an input, and how to mend it.
+    """The fault of one field of an input, and the fix.
 
     `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`; `pointer` the same as a JSON
     pointer (RFC 6901), where the document is at hand: the names of queues have dots of their own.

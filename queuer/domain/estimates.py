@@ -50,7 +50,7 @@ class Estimates:
         return new
 
     def of(self, workload: Workload) -> float | None:
-        """What the workload's `estimate` says, else the median of what was learned, never above `max_runtime`; None =
+        """The workload's `estimate`, else the median of the learned runs, never above `max_runtime`; None =
         nothing is known.
         """
         found = workload.estimate
@@ -70,6 +70,6 @@ class Estimates:
 
 
 def _keys(workload: Workload) -> tuple[Hashable, ...]:
-    """What a run is remembered by, the nearest first."""
+    """Keys by which a run is remembered, the nearest first."""
     shape = tuple((p.count, tuple(sorted(p.requests.items()))) for p in workload.pod_sets)
     return (workload.queue, workload.user, shape), workload.queue

@@ -14,9 +14,9 @@ def allowed_flavors(
 ) -> tuple[str, ...]:
     """Flavors that the queue allows for a pod set, best first.
 
-    For each resource that it asks for, the nearest queue on the path whose rows for it name flavors says
-    which and in what order; with several such resources the first by name gives the order, the others
-    restrict it. No such row: all declared flavors in their order.
+    For each requested resource the nearest queue on the path with rows by flavor names the flavors and their
+    order. Of several such resources the first by name gives the order, the others restrict it. No such row:
+    all declared flavors in their order.
     """
     names = tuple(f.name for f in flavors) or (DEFAULT_FLAVOR,)
     chosen: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""What the cluster offers: nodes, flavors, topology, and whether a pod may run on a node at all.
+"""The cluster's offer: nodes, flavors, topology, and whether a pod may run on a node at all.
 
 The matching rules are kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeName filters;
 resource fit is decided in `queuer.solver` against the live use of each node.
@@ -183,8 +183,9 @@ class Topology:
     def domain(self, node: Node, level: int) -> tuple[str, ...] | None:
         """The node's domain at `level` as the path of label values from the widest level.
 
-        None where the node lacks the label of that very level. A path, because two racks of different blocks
-        may carry the same value; a wider label that is missing reads as "-", which no label can be. The domain of
+        None where the node lacks the label of that very level. It is a path, because two racks of different
+        blocks may carry the same value. A missing wider label reads as "-", which no label can be. The domain
+        of
         the last level is the node's name alone.
         """
         if level == len(self.keys) - 1:

@@ -1,7 +1,8 @@
 """Past use of queues, the more recent the heavier (policy `halfLife`): exact, without sampling.
 
-A use u from o to c counts at time n as u · (2^(-(n-c)/h) - 2^(-(n-o)/h)): the integral of u · 2^(-(n-t)/h) over t,
-divided by what a use of 1 from ever until now would give. So the sum is an average use, in the units of a use.
+A use u from o to c counts at time n as u · (2^(-(n-c)/h) - 2^(-(n-o)/h)). That is the integral of u ·
+2^(-(n-t)/h) over t, divided by the same integral of a use of 1 since ever. So the sum is an average use, in
+the units of a use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ HORIZON = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What a queue used from `opened` to `closed` (None = still), base units by resource."""
+    """A queue's use from `opened` to `closed` (None = still), base units by resource."""
 
     queue: str
     amounts: Resources
@@ -66,7 +67,7 @@ def past_use(tree: QueueTree, intervals: Iterable[Interval], *, now: float) -> P
 def rolled_up(tree: QueueTree, own: Mapping[float, Past]) -> Past:
     """The past of every queue from what the queues used themselves, by half-life.
 
-    What a queue used that is gone counts at its nearest ancestor that is there.
+    The use of a deleted queue counts at its nearest ancestor that exists.
     """
     wanted = half_lives(tree)
     found: dict[str, dict[str, float]] = {}

@@ -1,5 +1,5 @@
-"""What one user may have at a time (`access.perUser`): of a user's waiting jobs only so many are offered to a decision,
-in order, as fit beside what the user has. So whichever of them it starts, no limit is exceeded.
+"""Limits of one user at a time (`access.perUser`). A decision is offered only as many of a user's waiting
+jobs, in order, as fit beside the user's use. So whichever of them it starts, no limit is exceeded.
 
 A job that is offered keeps its part while it waits: later jobs of the same user do not pass it.
 """
@@ -55,7 +55,8 @@ def too_large(workload: Workload, tree: QueueTree) -> Explanation | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one user has and may have in a queue. `resource`: `JOBS` counts jobs; `used`: admitted; `ahead`: asked by
+    """One user's use and limit in a queue. `resource`: `JOBS` counts jobs; `used`: admitted; `ahead`: asked
+    by
     waiting jobs of the user that are offered before this one.
     """
 
@@ -67,12 +68,12 @@ class Share:
 
     @property
     def room(self) -> int:
-        """What is left of it."""
+        """The rest of it."""
         return max(0, self.limit - self.used - self.ahead)
 
 
 class Shares:
-    """What each user has, and asks for in jobs that are offered, by user, queue and resource."""
+    """Each user's use and requests of offered jobs, by user, queue and resource."""
 
     def __init__(self, tree: QueueTree) -> None:
         self._rows: dict[str, list[tuple[str, Mapping[str, int]]]] = {}
@@ -145,7 +146,7 @@ def over_user_limit(
             if short is None or each.bound:
                 shares.offer(own)
             else:
-                # What can never start is not told to wait for others.
+                # A job that can never start is not told to wait for others.
                 found[own.uid] = each.why if each.hopeless and each.why else told(own.user, *short)
     return found
 

@@ -1,7 +1,7 @@
 """The queue tree: nodes with quota, weight and policy, addressed by dotted path.
 
-A tree is an immutable value. It is validated as a whole (children's guarantees within a stated guarantee of
-the parent, weights above zero, paths well formed), because only the whole can be right or wrong.
+A tree is an immutable value. It is validated as a whole, because only the whole can be right or wrong.
+Children's guarantees fit a stated guarantee of the parent, weights are above zero, paths are well formed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sharing(StrEnum):
 
 
 class Preempt(StrEnum):
-    """Whom higher priority may displace."""
+    """The reach of higher priority."""
 
     NEVER = "never"
     WITHIN_QUEUE = "within-queue"
@@ -74,7 +74,7 @@ def _over(own: P, inherited: P) -> P:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a queue says itself; None = what the nearest ancestor says. Times in seconds."""
+    """A queue's own policy; None = as the nearest ancestor says. Times in seconds."""
 
     order: Order | None = None
     sharing: Sharing | None = None
@@ -114,7 +114,7 @@ class PerUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may use a queue, and what their jobs may ask of it; None = what the nearest ancestor says.
+    """The users of a queue, and bounds for their jobs; None = as the nearest ancestor says.
 
     `users`, `groups`: who of its namespaces may; said together, and none on the whole path = everybody.
     `max_priority`: the highest PriorityClass, by its value; None on the whole path = any. `max_runtime`: seconds that
@@ -271,7 +271,7 @@ class QueueTree:
         return found
 
     def access(self, path: str) -> Access:
-        """What jobs may ask of the queue: its own words over its ancestors' over the defaults."""
+        """Bounds for jobs of the queue: its own words over its ancestors' over the defaults."""
         return self._accesses[path]
 
     @cached_property
@@ -370,8 +370,9 @@ class QueueTree:
             )
 
     def guaranteed(self, path: str, flavor: str | None, resource: str) -> int:
-        """Guarantee of a queue in an account: its row's, else its children's sum, else, for any
-        flavor, the sum of its own rows by flavor, else 0. Base units."""
+        """Guarantee of a queue in an account: its row's, else its children's sum, else 0. For any flavor its
+        own rows by flavor are summed before 0. Base units.
+        """
         rows = self[path].quota
         stated = next((r.guaranteed for r in rows if r.flavor == flavor and r.resource == resource), None)
         if stated is not None:

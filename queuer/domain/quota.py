@@ -1,8 +1,8 @@
 """The rows of the queue tree, compiled once for all that asks about them. The state of one moment is
 a `queuer.domain.usage.Usage`.
 
-What a workload asks for is a `Charge`: amounts by account, each (flavor, resource) amount counted in (any,
-resource) too. All amounts are base units.
+A workload asks for a `Charge`: amounts by account. Each (flavor, resource) amount counts in (any, resource)
+too. All amounts are base units.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _counted_in(flavor: str, resource: str) -> tuple[Account, Account]:
 def charge_for(
     workload: Workload, flavors: Mapping[str, str], counts: Mapping[str, int]
 ) -> dict[Account, int]:
-    """What a workload asks for at these flavors and sizes, both by pod set name."""
+    """A workload's charge at these flavors and sizes, both by pod set name."""
     parts: dict[str, dict[str, int]] = {}
     for pod_set in workload.pod_sets:
         count = counts.get(pod_set.name, 0)
@@ -56,8 +56,8 @@ class Shortfall:
     """The first row that a charge would break, seen from the leaf: `held + asks > limit` in `account` of
     `queue`.
 
-    `held`: what counts there beside what is asked, guarantees that others do not lend included (`used` is without
-    those; what its own path does not lend is there for the charge).
+    `held`: the amount that counts beside the charge, guarantees that others do not lend included. `used` is
+    without those. The charge may use the part that its own path does not lend.
     `live`: the limit is the live capacity, not a row.
     """
 
@@ -82,7 +82,7 @@ class Cell(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """What a queue is guaranteed in an account. `cell`: the position of its use."""
+    """The guarantee of a queue in an account. `cell`: the position of its use."""
 
     cell: int
     guaranteed: int
@@ -162,7 +162,8 @@ class QuotaBook:
         return tuple(p for p in self.tree.lineage(path) if p in self.tree) or (ROOT,)
 
     def limit(self, path: str, account: Account, *, live: bool = True) -> int | None:
-        """What the subtree may use; None = unbounded here. For root never more than the live capacity, unless
+        """The bound of the subtree's use; None = unbounded here. For root never more than the live capacity,
+        unless
         `live` is off.
         """
         row = self._rows[path].get(account)

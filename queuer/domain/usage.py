@@ -1,4 +1,4 @@
-"""Who uses what at one moment, what still fits, who is entitled: the arithmetic on a `QuotaBook`.
+"""The arithmetic on a `QuotaBook`: use at one moment, room for more, entitlement.
 
 Amounts lie in one list, so that a copy is cheap and a question costs a few additions.
 """
@@ -12,7 +12,8 @@ from queuer.domain.quota import Account, Charge, CountedCharge, Guarantee, Limit
 
 
 class Usage:
-    """What every queue's subtree uses, and what its parent counts of it, in one list by the cells of the book. `add`
+    """The use of every queue's subtree, and the part that its parent counts, in one list by the cells of the
+    book. `add`
     with `times=-1` releases.
     """
 
@@ -59,7 +60,7 @@ class Usage:
             seen = max(before + seen, kept) - max(before, kept)
 
     def used(self, path: str, account: Account) -> int:
-        """What the subtree uses."""
+        """The use of the subtree."""
         cell = self.book.cell(path, account).used
         return self._now()[cell]
 
@@ -68,12 +69,12 @@ class Usage:
         return self._now()[cell]
 
     def held(self, path: str, account: Account) -> int:
-        """What counts against the queue's limit: its use, or Σ seen(children) where that is more."""
+        """The amount that counts against the queue's limit: its use, or Σ seen(children) if that is more."""
         return max(self.used(path, account), self._base(path, account))
 
     def rooms(self, path: str, account: Account) -> Iterator[tuple[str, int]]:
         """How much one workload in `path` may ask for at each queue of its path that limits the account, seen from
-        the leaf. What a queue keeps back and does not use costs its ancestors nothing more.
+        the leaf. Ancestors count the part that a queue keeps back already, used or not.
         """
         kept_back = 0
         for queue in self.book.lineage(path):

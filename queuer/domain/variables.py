@@ -29,7 +29,7 @@ class Variable:
     needed: bool = False
 
     def text(self, environ: Mapping[str, str]) -> str:
-        """What is written, else the default."""
+        """The written value, else the default."""
         return environ.get(self.name) or self.default
 
 

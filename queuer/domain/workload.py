@@ -1,7 +1,7 @@
 """A workload: one user job of any kind, admitted whole, and the states it goes through.
 
-`TRANSITIONS` is the one table of legal steps. The controller takes a step with `State.to`, the store compares the
-state before and writes the state after; neither spells a state that the table does not have.
+`TRANSITIONS` is the one table of legal steps. The controller takes a step with `State.to`. The store compares
+the state before and writes the state after. Neither spells a state that the table lacks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The orders under which a trace can be replayed; in a module of its own so that the command line can name them
-without loading the solver.
+"""The orders under which a trace can be replayed. The command line imports this module to name them without
+loading the solver.
 """
 
 from __future__ import annotations

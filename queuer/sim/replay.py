@@ -1,7 +1,7 @@
 """Replaying a trace: its jobs as a story on a cluster of equal nodes, judged by how long they waited.
 
-The same engine and the same `decide()` as for scenario files. What differs between policies is what the queues
-and the jobs say, never who decides.
+The same engine and the same `decide()` as for scenario files. Policies differ in the words of queues and
+jobs, never in the decision.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWNER = "owner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is replayed and on what.
+    """The replayed trace and its cluster.
 
     `jobs_file`, `queues_file`: for errors. `queues`: None = one queue for all, named `single`. `borrowing=False`:
     each queue alone on nodes of its own. `window`: from and to, seconds, None = first or last submission.
@@ -61,7 +61,7 @@ def prepare(
     window: tuple[float | None, float | None] = (None, None),
     borrowing: bool = True,
 ) -> Setup:
-    """What the files say. `only`: queues of the trace to replay, all if empty.
+    """The content of the files. `only`: queues of the trace to replay, all if empty.
 
     Raises InvalidInput naming file, row and column of what is wrong with them.
     """

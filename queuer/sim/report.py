@@ -1,4 +1,6 @@
-"""What a replay is judged by: waits, turnaround, use of the GPUs, evictions; in all and by queue of the trace."""
+"""The figures of a replay: waits, turnaround, use of the GPUs, evictions; in all and by queue of the
+trace.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What became of a job of `gpus` GPUs in all. Every run but the last ended by eviction. `estimate`: of its run
+    """The fate of a job of `gpus` GPUs in all. Every run but the last ended by eviction. `estimate`: of its
+    run
     time, when it last started.
     """
 
@@ -85,8 +88,10 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Start ranges against real starts. `told`: gangs with a range; `inside`: part of them that started in it,
-    `early`, `late`: how many did not; `open`: ranges without a latest start; `error`: from the likely start."""
+    """Start ranges against real starts. `told`: gangs with a range. `inside`: part of them that started in
+    it. `early`, `late`: the number of others. `open`: ranges without a latest start. `error`: from the likely
+    start.
+    """
 
     told: int
     inside: float | None
@@ -113,7 +118,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """What waiting gangs were told first, and last before they started."""
+    """The ranges that waiting gangs were told first, and last before they started."""
 
     forecasts: int
     first: Accuracy
@@ -124,8 +129,9 @@ class Estimates:
 class RunTimes:
     """How well run times were known beforehand.
 
-    `known`: part of the jobs that had an estimate. Of these: `under` ran longer, `factor_p50` is the median of how many
-    times too long or too short it was, `within_2` the part where at most twice. Zeros where none had one.
+    `known`: part of the jobs that had an estimate. Of these: `under` ran longer. `factor_p50` is the median
+    factor by which an estimate was too long or too short. `within_2` is the part with a factor of at most
+    two. Zeros where none had one.
     """
 
     known: float
@@ -150,7 +156,7 @@ class RunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of a replay; times in seconds.
+    """The result of a replay; times in seconds.
 
     `wait`: submission to first start. `turnaround`: submission to the end. `utilisation`: GPU time in use over
     GPU time there was, inside the window. `decisions`: calls of `decide()`; `decisions_per_s`: by the clock on
