@@ -23,8 +23,8 @@ from queuer.controller.health import heartbeat
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase
 from queuer.controller.landing.settle import patched
-from queuer.controller.ledger import commit, rollup
-from queuer.controller.ledger.auditor import Auditor, prune
+from queuer.controller.ledger import commit
+from queuer.controller.ledger.auditor import Auditor, prune, record_use
 from queuer.controller.ledger.round import Round
 from queuer.controller.logs import logger
 from queuer.controller.loop import Loop
@@ -103,7 +103,7 @@ async def serve_term(
             beside = {
                 "auditor": auditor.run,
                 "heartbeat": lambda: heartbeat.follow(engine, health, epoch=epoch, holder=leadership.holder),
-                "rollup": lambda: rollup.follow(engine, epoch=epoch),
+                "rollup": lambda: record_use(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past_use.follow(engine, state),
                 "recorder": decisions.recorder.run,

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from queuer.controller.ledger.round import Change
 from queuer.controller.logs import logger
+from queuer.controller.memory.lines import Turns
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.memory.turns import Turns
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
 from queuer.domain.workload import Cause

@@ -13,7 +13,6 @@ from functools import cache, partial
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.commands.limits import Use
 from queuer.controller.commands.verbs import CommandCase, Done, refuse, run
 from queuer.controller.landing.writes import eviction
 from queuer.controller.ledger.round import Round
@@ -21,6 +20,8 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
+from queuer.domain.quota import Charge, QuotaBook, charge_for
+from queuer.domain.usage import Usage
 from queuer.domain.workload import Cause
 from queuer.store import commands
 from queuer.store.commands import Answer, Command
@@ -61,7 +62,7 @@ def carry_out(
     Commands of quarantined workloads wait, or expire. Those of a changeset wait until memory has its tree.
     """
     changed: list[str] = []
-    use = cache(partial(Use, state))
+    limits = cache(partial(CutLimits, state))
     for command in found:
         uid = command.uid
         if command.expired:
@@ -74,10 +75,14 @@ def carry_out(
                     command=command, live=before, job=state.jobs.get(uid), rules=state.rules, jobs=jobs,
                     now=changes.now,
                 )  # fmt: skip
-                needless = before is not None and "revision" in command.arguments and not use().over(before)
+                needless = (
+                    before is not None
+                    and "revision" in command.arguments
+                    and not limits().exceeded_by(before)
+                )
                 done = refuse("it stays: the limits hold without its eviction") if needless else run(case)
                 if done.patch is not None and before is not None:
-                    use().goes(before)
+                    limits().release(before)
                 changed += _write_down(changes, before, done)
                 _answer(changes, command, done)
     return changed
@@ -100,3 +105,37 @@ def _answer(changes: Round, command: Command, done: Done) -> None:
         "command", id=command.id, verb=command.verb, workload=command.uid, by=command.actor,
         outcome=done.outcome, said=done.message,
     )  # fmt: skip
+
+
+class CutLimits:
+    """Whether a limit that was cut still needs work to go: evictions by a changeset end when the limits hold.
+
+    Work on its way out does not count as use, nor does work whose queue is gone.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._book = QuotaBook(state.rules.tree, {})
+        self._usage = Usage(self._book)
+        for live in (state.live[uid] for uid in state.holds):
+            if live.state.evictable and live.workload.queue in state.rules.tree:
+                self._usage.add(live.workload.queue, _charge(live))
+
+    def exceeded_by(self, live: Live) -> bool:
+        """Whether something that it holds is above a stated limit of its queue or of one above it."""
+        return live.workload.queue in self._book.tree and any(
+            (limit := self._book.limit(path, account, live=False)) is not None
+            and self._usage.used(path, account) > limit
+            for path in self._book.lineage(live.workload.queue)
+            for account in _charge(live)
+        )
+
+    def release(self, live: Live) -> None:
+        """It is evicted."""
+        self._usage.add(live.workload.queue, _charge(live), times=-1)
+
+
+def _charge(live: Live) -> Charge:
+    if live.placement is None:
+        return {}
+    flavors = {a.pod_set: a.flavor for a in live.placement.assignments}
+    return charge_for(live.workload, flavors, live.placement.held)

@@ -14,9 +14,9 @@ from queuer.controller.cycle.judge import DecisionRequest, Judgement, Leaving
 from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.landing.settle import admitted, evicting
 from queuer.controller.landing.writes import eviction
+from queuer.controller.ledger.record import record
 from queuer.controller.ledger.round import Round, charges, isolate
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Assignment, EvictionRule, Placement
 from queuer.domain.estimates import StartRange
@@ -27,7 +27,6 @@ from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, Workload
 from queuer.solver.records import Plan
-from queuer.store.cycles import CycleRecord
 from queuer.store.outbox import Effect
 from queuer.store.tables import EntryKind
 
@@ -60,10 +59,14 @@ class Builder:
 
     def build(self, request: DecisionRequest, plan: Plan, judged: Judgement, *, now: float) -> Round:
         """The round of a decision. Raises Isolated naming a workload for which no row or PATCH can be made."""
-        changes = Round(
-            self.state.live, now=now, cycle=self._record(request, plan, now=now),
-            bonds=judged.bonds, reservations=judged.reservations,
+        cycle = record(
+            self.state, cycle=request.cycle, began=request.at, now=now, trigger=request.trigger,
+            status=plan.stats.status, waiting=len(plan.explanations),
+            stats=msgspec.to_builtins(plan.stats, enc_hook=dict),
         )  # fmt: skip
+        changes = Round(
+            self.state.live, now=now, cycle=cycle, bonds=judged.bonds, reservations=judged.reservations
+        )
         for admission in judged.admissions:
             with isolate(admission.uid):
                 self._admit(changes, admission, cycle=request.cycle)
@@ -112,18 +115,6 @@ class Builder:
         for uid, explanation in reasons.items():
             after = replace(state.live[uid], explanation=explanation, told=now)
             changes.put(uid, after=after, later=uid not in at_once)
-
-    def _record(self, request: DecisionRequest, plan: Plan, *, now: float) -> CycleRecord:
-        return CycleRecord(
-            id=request.cycle,
-            started_at=request.at,
-            finished_at=now,
-            trigger=request.trigger,
-            status=plan.stats.status.value,
-            waiting=len(plan.explanations),
-            stats={**msgspec.to_builtins(plan.stats, enc_hook=dict), "out": out_of_use(self.state)},
-            capacity=self.state.capacity_by_flavor,
-        )
 
 
 def domains(

@@ -15,9 +15,9 @@ from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import is_candidate, over_user_limit, take
 from queuer.controller.cycle.timers import Timers
 from queuer.controller.health.probes import Health
-from queuer.controller.ledger.round import Isolated, Round, undecided
+from queuer.controller.ledger.record import out_of_use, undecided
+from queuer.controller.ledger.round import Isolated, Round
 from queuer.controller.logs import logger
-from queuer.controller.memory.out_of_use import out_of_use
 from queuer.controller.term import Term
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle

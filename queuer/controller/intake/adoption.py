@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing.settle import admitted
-from queuer.controller.ledger.round import Round, charges, undecided
+from queuer.controller.ledger.record import undecided
+from queuer.controller.ledger.round import Round, charges
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState

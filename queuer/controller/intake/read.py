@@ -85,7 +85,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
         workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
-    waiting = State.HELD if workload.hold else State.QUEUED  # the job's own word, not a step
+    waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
     if known is None:
@@ -96,10 +96,9 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
         explanation = resting(known)
-    if waiting is not known.state:
-        waiting = known.state.to(waiting)
+    state = known.state if known.state is waiting else known.state.to(waiting)
     return replace(
-        known, workload=workload, state=waiting, barred=barred, explanation=explanation, deleted=False
+        known, workload=workload, state=state, barred=barred, explanation=explanation, deleted=False
     )
 
 

@@ -1,8 +1,8 @@
-"""What the leader does now and then: compare the ledger with the cluster and put it right, and let old history go.
+"""The leader's bookkeeping: the ledger is compared with the cluster and put right, use is recorded, old history pruned.
 
-Repaired is what two looks find wrong in the same way: between a step in the database and the same in memory, or while
-pods are on their way, a difference is no fault. A charge that is lower than what the pods request is landing's to
-correct; here it is shown, and the workload looked at again. A workload that cannot be compared is quarantined.
+A difference is repaired when two looks find the same one: between a step in the database and the same in memory, or
+while pods are on their way, a difference is no fault. Landing corrects a charge below what the pods request; the
+auditor shows it and has the workload looked at again. A workload that cannot be compared is quarantined.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.ledger.drift import Difference, Key, by_queue, differences
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
-from queuer.store import ledger, repairs, retention
+from queuer.store import ledger, repairs, retention, rollup
 from queuer.store.engine import begin
 from queuer.store.repairs import Repair
+from queuer.store.rollup import Period
 
 log = logger("auditor")
 
@@ -113,3 +114,13 @@ async def prune(
         if gone.total():
             log.info("history pruned", rows=dict(gone))  # as keywords, the table `event` would be the message
         await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)
+
+
+async def record_use(engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time) -> None:
+    """Write once a minute what each queue uses and waits for, so that its history can be shown."""
+    while True:
+        async with begin(engine) as connection:
+            await rollup.record(connection, epoch, at=clock())
+        async with begin(engine) as connection:
+            await rollup.sum_up(connection, epoch, at=clock())
+        await asyncio.sleep(Period.MINUTE - clock() % Period.MINUTE)

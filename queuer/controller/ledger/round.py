@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.out_of_use import out_of_use
-from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Bond, Reservation, SolveStatus
+from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, demand_of
 from queuer.store.commands import Answer
@@ -267,15 +265,6 @@ class Round(dict[str, Change]):
         if uid in self:
             alone[uid] = self[uid]
         return alone
-
-
-def undecided(state: ClusterState, *, cycle: int, now: float, trigger: str) -> Round:
-    """A round with the record of a cycle that asked no decision: what is held stays held."""
-    record = CycleRecord(
-        id=cycle, started_at=now, finished_at=now, trigger=trigger, status=SolveStatus.GREEDY, waiting=0,
-        stats={"out": out_of_use(state)}, capacity=state.capacity_by_flavor,
-    )  # fmt: skip
-    return Round(state.live, now=now, cycle=record)
 
 
 def charges(live: Live, *, at: float) -> tuple[LedgerRow, ...]:

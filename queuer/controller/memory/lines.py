@@ -1,11 +1,13 @@
-"""Who of those that wait in a queue is within its `maxPending`: of each namespace the first, by submit time.
+"""Order among jobs: which of a queue's waiting jobs are within its `maxPending`, and whose turn it is to be read.
 
-What is beyond is stored and told why, and is put before no decision until others have left.
+Of each namespace the first jobs by submit time are within. The others are stored and told why, and no decision is asked
+about them until others have left.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from queuer.domain.workload import Workload
@@ -73,3 +75,39 @@ class Lines:
         for (queue, _), line in self._lines.items():
             line.sort()
             self.beyond.update(uid for _, uid in line[self._limit(queue) :])
+
+
+class Turns:
+    """Jobs to be read or told of, by uid, taken one of each namespace in turn: a flood of one holds up no other."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._waiting: OrderedDict[str, deque[str]] = OrderedDict()
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, uid: str, namespace: str) -> None:
+        """Let a job have a turn; one that waits for it already keeps its place."""
+        if uid not in self._known:
+            self._known.add(uid)
+            self._waiting.setdefault(namespace, deque()).append(uid)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+        self._waiting.clear()
+
+    def take(self, most: int) -> list[str]:
+        """The next ones, `most` at most. The next call goes on from here."""
+        found = list[str]()
+        while self._waiting and len(found) < most:
+            namespace, uids = self._waiting.popitem(last=False)
+            found.append(uids.popleft())
+            if uids:
+                self._waiting[namespace] = uids  # to the end: the others come first
+        self._known.difference_update(found)
+        return found

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from queuer.controller.memory.lines import Lines
+from queuer.controller.memory.lines import Lines, Turns
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
-from queuer.controller.memory.turns import Turns
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Node, flavor_of

@@ -9,11 +9,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuer.controller.memory.lines import Lines
+from queuer.controller.memory.lines import Lines, Turns
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import BACK_OFF, Quarantine
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.memory.turns import Turns
 from queuer.domain.assignments import Placement
 from queuer.domain.workload import PodSet, State, Workload
 
