@@ -54,7 +54,7 @@ _AGAIN = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What lives as long as the process."""
+    """The parts that live as long as the process."""
 
     settings: Settings
     access: Access

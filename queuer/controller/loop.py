@@ -1,9 +1,9 @@
 """The one loop that changes anything: results of PATCHes, new jobs, landing, decisions, each written before it counts.
 
-Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its own, so
-that landing and release go on meanwhile; its plan is committed here. A round takes one slice of what is new, and
-everything else is heard between two rounds. A workload that cannot be handled is quarantined. Only the loss of the
-leadership or of the database ends the loop.
+Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its own:
+landing and release go on meanwhile. Its plan is committed here. A round takes one slice of what is new, and everything
+else is heard between two rounds. A workload that cannot be handled is quarantined. Only the loss of the leadership or
+of the database ends the loop.
 """
 
 from __future__ import annotations

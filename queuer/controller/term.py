@@ -147,7 +147,7 @@ class Term:
 
 
 def _before(changes: Round) -> Iterator[Point]:
-    """What a round is about to commit."""
+    """Points that a round passes before its commit."""
     if changes.bonds is not None:
         yield Point.DECIDED
     if any(map(_releases, changes.values())):
@@ -155,7 +155,7 @@ def _before(changes: Round) -> Iterator[Point]:
 
 
 def _after(changes: Round) -> Iterator[Point]:
-    """What a round has just committed."""
+    """Points that a round passes after its commit."""
     if changes.bonds is not None:
         yield Point.COMMITTED
         return

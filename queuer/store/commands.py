@@ -1,4 +1,4 @@
-"""What people ask the leader to do to a workload: rows that are put here with an audit row, taken up, and answered.
+"""Commands to the leader about a workload: rows that are put here with an audit row, taken up, and answered.
 
 A command is carried out and answered in one transaction, so a crash between the two is a replay.
 """
@@ -82,8 +82,8 @@ _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_OR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommand:
-    """What is asked. `administers`: the workload's queue, where the actor administers it; `delay`: seconds until it is
-    due. `arguments`: of evict `hold`, of prioritise `priority` (a number, a class, None = the job's own).
+    """A request for a command. `administers`: the workload's queue, where the actor administers it. `delay`: seconds
+    until it is due. `arguments`: of evict `hold`, of prioritise `priority` (a number, a class, None = the job's own).
     """
 
     verb: CommandVerb

@@ -1,7 +1,7 @@
 """Cycles: a record of each decision, and what it holds for workloads that wait.
 
-The transaction of a round writes these beside the steps, charges, reasons and effects of the decision
-(`queuer.controller.ledger.commit`), so that all of a cycle is there or nothing.
+`queuer.controller.ledger.commit` writes them in one transaction with the steps, charges, reasons and effects of the
+decision, so that all of a cycle is there or nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who holds what now, a record a workload: from the ledger, with what of the job decides whether it may go."""
+"""Holdings: a record for each workload with open ledger rows, with the facts that decide whether it may be evicted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPEN = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one workload holds. `since`: when it got the first of it, in seconds; `leaving`: it is on its way out, and
-    still counted.
+    """The holding of one workload. `since`: when it got the first of it, in seconds; `leaving`: it is on its way out,
+    and still counted.
     """
 
     uid: str

@@ -1,4 +1,4 @@
-"""What a new leader takes over of the decisions before it: who is admitted, what is held, who was evicted for whom."""
+"""The decisions that a new leader takes over: admissions, bonds, reservations, and who was evicted for whom."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> d
 
 
 async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[str, tuple[float, ...]]:
-    """When each workload was evicted since then, in seconds. Who was suspended by hand was not evicted."""
+    """When each workload was evicted since then, in seconds. A suspension by hand is no eviction."""
     found: dict[str, tuple[float, ...]] = {}
     for row in await connection.execute(_EVICTIONS, {"since": instant(since)}):
         found[row.uid] = (*found.get(row.uid, ()), row.at.timestamp())

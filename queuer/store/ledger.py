@@ -74,7 +74,7 @@ _OPEN_ROWS = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What one pod set of one attempt holds. `amounts`: all `count` pods together, base units."""
+    """The charge of one pod set of one attempt. `amounts`: all `count` pods together, base units."""
 
     uid: str
     attempt: int

@@ -120,7 +120,7 @@ async def done(
 ) -> frozenset[int]:
     """Report ends that came to light `at` this time; answers the sequence numbers that were open until now.
 
-    Repeating it is harmless. What follows for the workload is the caller's decision.
+    Repeating it is harmless. The caller decides what follows for the workload.
     """
     if not results:
         return frozenset()

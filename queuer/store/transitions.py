@@ -1,6 +1,6 @@
 """Steps of workloads: the only statements that write a state over another one.
 
-`queuer.domain.workload.TRANSITIONS` says which steps are legal. Each statement compares the state and the attempt that
+`queuer.domain.workload.TRANSITIONS` has the legal steps. Each statement compares the state and the attempt that
 the leader saw, and writes what it is given. A workload that is not as the leader saw it stops the whole transaction, so
 that nothing is built on a false picture. Jobs that wait are written by `workloads.intake` instead.
 """

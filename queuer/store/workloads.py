@@ -93,8 +93,9 @@ class Intake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setback:
-    """What earlier admissions left with a workload. `avoid`: nodes on which it failed to land, until when; `first`: it
-    was interrupted by a failure not its own; `failures`: starts that failed in a row; `rest`: not offered until then.
+    """The traces that earlier admissions left with a workload. `avoid`: nodes on which it failed to land, until when.
+    `first`: it was interrupted by a failure not its own. `failures`: starts that failed in a row. `rest`: not offered
+    until then.
     """
 
     uid: str

@@ -20,7 +20,7 @@ from tests.chaos.drift import NOBODY
 from tests.chaos.world import BESIDE, LIMITS, Manifest, World
 from tests.e2e.controller import GPU, Controller
 
-FAILURES = ("the term of office failed", "set aside", '"no plan"', "no commit")
+FAILURES = ("the term of office failed", '"quarantined"', '"no plan"', "no commit")
 """What no fault of anything else excuses in a log."""
 PLANNED = ("reclaim", "preempt")
 """Why a plan evicts."""

@@ -114,7 +114,7 @@ async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, ho
 
 
 @pytest.mark.parametrize("how", HELD)
-async def test_the_auditor_sets_aside_whom_it_cannot_compare(scene: Scene, how: str) -> None:
+async def test_the_auditor_quarantines_what_it_cannot_compare(scene: Scene, how: str) -> None:
     """Nothing of it is repaired, what is wrong with others is."""
     await scene.begin(HELD[how])
     async with begin(scene.engine) as connection:

@@ -9,7 +9,7 @@ from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from tests.store.support import NOW
-from tests.store.test_set_aside import Scene
+from tests.store.test_quarantine import Scene
 
 ADMITTED, WAITS = (State.ADMITTED, None), (State.QUEUED, "WaitingForQuota")
 

@@ -1,1 +1,1 @@
-"""What people ask of single workloads: taken up from the database, carried out, answered."""
+"""Commands on single workloads: taken up from the database, carried out, answered."""

@@ -1,7 +1,7 @@
-"""What each command does to a workload, as a pure function of the workload, its job and the rules.
+"""The effect of each command on a workload, as a pure function of the workload, its job and the rules.
 
-What an administrator of the queue has overridden, only an administrator changes. Who does not administer it may hold,
-release and lower; never raise above what the job says itself, and never evict.
+Only an administrator of the queue changes what an administrator has overridden. Other users may hold, release and
+lower. They never raise a priority above the job's own, and never evict.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class CommandCase:
 
     @property
     def administered(self) -> bool:
-        """Whether who asks administers the queue in which the workload is now."""
+        """Whether the command's actor administers the queue in which the workload is now."""
         return self.live is not None and self.command.administers == self.live.workload.queue
 
     def own(self, live: Live) -> Workload:
-        """What the job says itself; what was read of it last where its object is not there."""
+        """The job's own words; the last that were read where its object is gone."""
         if self.job is None:
             return live.workload
         try:
@@ -56,7 +56,7 @@ class CommandCase:
             return self.jobs.bare_workload(self.job)
 
     def stamped(self, live: Live) -> Override:
-        """What is overridden until now, as the work of who asks."""
+        """The present override, as the work of the command's actor."""
         before = live.override
         return Override(
             hold=before.hold if before is not None else None,

@@ -105,7 +105,7 @@ class Decisions:
         self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
 
     def _ask(self, trigger: str, *, now: float) -> DecisionRequest | None:
-        """What the next decision is asked; None where nobody waits for one. A workload that fails is quarantined."""
+        """The next request; None where nobody waits for a decision. A workload that fails is quarantined."""
         state = self._term.state
         while True:
             waiting = [live for live in state.lives() if is_candidate(live, state, now=now)]

@@ -1,4 +1,4 @@
-"""What of a plan still holds when it comes back: the world has moved on while the solver decided.
+"""The part of a plan that still holds when it comes back: the world has moved on while the solver decided.
 
 Pure. `build` makes the round of what is judged here. A workload that changed meanwhile is left for the next cycle.
 It is neither started nor held for, nobody is evicted for it, and it keeps its newer reason.
@@ -29,7 +29,7 @@ _VICTIMS_STAY = simple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRequest:
-    """What a decision was asked, and when. `cycle`: its number; `not_asked`: who was left out of it, and why."""
+    """The question that a decision answers. `cycle`: its number; `not_asked`: who was left out of it, and why."""
 
     snapshot: Snapshot
     cycle: int
@@ -61,7 +61,7 @@ class Judgement:
 
 
 class Jobs(Protocol):
-    """What is known of jobs beside memory; see `queuer.controller.apply.jobs`."""
+    """Facts of jobs beside memory; see `queuer.controller.apply.jobs`."""
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what memory holds of it."""
@@ -71,7 +71,7 @@ class Jobs(Protocol):
 
 
 def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jobs, now: float) -> Judgement:
-    """What of the plan is carried out."""
+    """The part of the plan that is carried out."""
     pending = [p.workload for p in request.snapshot.pending]
     current = {
         w.uid for w in pending if _waits(w.uid, state, now=now) and _same(state.live[w.uid].workload, w)

@@ -1,8 +1,8 @@
 """ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
 
-Only what admission charges is compared: requests and the number of pods. What is admitted but not created yet
-is reckoned as used, and so is what bound gangs will request beyond their victims. Nobody is evicted for one. Kubernetes
-adds up late, at first not at all: what pods are seen to request counts where that is more.
+Only what admission charges is compared: requests and the number of pods. Pods that are admitted but not created yet
+count as used, and so do the requests of bound gangs beyond those of their victims. Nobody is evicted for one.
+Kubernetes adds up late, at first not at all: what pods are seen to request counts where that is more.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ class Reckoning:
         self._known.clear()
 
     def _sum(self, namespace: str) -> Mapping[str, int]:
-        """What is coming there."""
+        """Expected use there."""
         if namespace not in self._sums:
             self._sums[namespace] = _total(self._coming.get(namespace, {}).values())
         return self._sums[namespace]
 
     def _left_by(self, victims: Iterable[str], namespace: str) -> dict[str, int]:
-        """What pods of these still use there. Nobody's pods are replaced twice."""
+        """Use of these workloads' pods there. Nobody's pods are replaced twice."""
         lives = (self._state.live.get(uid) for uid in victims if uid not in self._replaced)
         left = (live.workload for live in lives if live is not None and live.workload.namespace == namespace)
         return _total(_pods_of(workload, self._state) for workload in left)
 
-    # Who uses it
+    # The largest holders
 
     def _users(self, namespace: str, resource: str, priority: int) -> Users:
         """Those that have something of a resource there, or will have. `priority`: of who asks."""
@@ -146,7 +146,7 @@ class Reckoning:
 
     @cached_property
     def _there(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
-        """What the pods of each workload use, by namespace that has a ResourceQuota."""
+        """Use of each workload's pods, by namespace that has a ResourceQuota."""
         found: dict[str, dict[str, Mapping[str, int]]] = {}
         for live in self._state.lives():
             namespace = live.workload.namespace
@@ -163,7 +163,7 @@ def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _pods_of(workload: Workload, state: ClusterState) -> dict[str, int]:
-    """What the pods of a job still use in its namespace."""
+    """Use of a job's pods in its namespace."""
     return _total(p.requests for p in state.pods.of(workload) if not p.ended)
 
 

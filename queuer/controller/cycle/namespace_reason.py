@@ -1,5 +1,5 @@
-"""What a gang is told that its namespace's ResourceQuota has no room for: what is allowed, used and asked, by whom, and
-what there would be room for.
+"""The reason of a gang that its namespace's ResourceQuota has no room for: the limit, the use and its holders, the
+request, and the room that is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queuer.domain.workload import Workload
 
 
 class Users(NamedTuple):
-    """Who has most of an amount, and how much work has that is of lower priority than who asks."""
+    """The largest holders of an amount, and the part of it that work of lower priority than the asking gang holds."""
 
     holders: Sequence[Mapping[str, Any]]
     lower: int
@@ -62,7 +62,7 @@ def reason(workload: Workload, short: Shortage, users: Users) -> Reason:
 
 
 def _used(short: Shortage, shown: Mapping[str, str], users: Users) -> str:
-    """What is used, or will be, and by whom."""
+    """The use, present and expected, and its largest holders."""
     text = f"{shown['used']} {'is' if short.used == 1 else 'are'} used"
     if short.coming > 0:
         text += f", {shown['coming']} more are kept for jobs that start"
@@ -73,7 +73,7 @@ def _used(short: Shortage, shown: Mapping[str, str], users: Users) -> str:
 
 
 def _when(figures: Mapping[str, int], shown: Mapping[str, str]) -> str:
-    """What would have to be otherwise: one of these is enough."""
+    """The changes that would help: one of them is enough."""
     ways = []
     if "missing" in figures:
         given = f"when {shown['missing']} {'is' if figures['missing'] == 1 else 'are'} given back"

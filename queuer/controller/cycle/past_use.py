@@ -1,7 +1,7 @@
 """Keeps the queues' decayed past use in memory (policy `halfLife`), summed from the ledger bit by bit.
 
-What was once summed only decays, so each row of the ledger is read once: a look adds what was closed since the last,
-and a day more of what was closed before the first, until all that counts is in. No read grows with the history.
+A sum only decays, so each row of the ledger is read once. A look adds the rows that were closed since the last one, and
+one more day from before the first, until everything that counts is in. No read grows with the history.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves
-in most of their reasons. What a reason says is written at once; figures alone, where many move, now and then, and not
-all at a time.
+"""Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves in
+most of their reasons. A new meaning is written at once. Where many figures move, they are written now and then, and
+not all at a time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Owners:
 
 
 def meaning(explanation: Explanation) -> object:
-    """What an explanation says, its figures aside."""
+    """The meaning of an explanation, its figures aside."""
     reason = explanation.primary
     about = tuple(reason.params.get(name) for name in _WHOSE)
     return (reason.token, reason.verdict, about, "estimate" in explanation.detail)

@@ -113,7 +113,7 @@ def _pending(live: Live, *, now: float) -> Pending:
 
 
 def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:
-    """What it holds; its charge alone where that cannot be said and it is quarantined for it."""
+    """An entry of a workload that holds something; of its charge alone where a quarantined workload cannot be read."""
     try:
         return _admitted(live, state, now=now)
     except Exception as error:
@@ -162,8 +162,8 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
 def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:
     """Until when it is expected to hold nothing any more; None = nobody knows.
 
-    Kubernetes tells of a pod that is being deleted when its grace ends. One of which it does not yet will be told to go
-    as soon as whoever deletes it has seen that the job ends; without pods there is only our own release to come.
+    Kubernetes tells of a pod that is being deleted when its grace ends. Other pods will be
+    told to go once their controller has seen that the job ends. Without pods only our own release is to come.
     """
     asked = [pod.deleted for pod in pods if not pod.ended and pod.deleted is not None]
     others = [pod.grace for pod in pods if not pod.ended and pod.deleted is None]

@@ -14,7 +14,7 @@ SWEEP = 15.0
 
 
 class Timers:
-    """What memory knows of that ends. `decided`: the moment that the last decision was about."""
+    """Times at which something in memory ends. `decided`: the moment that the last decision was about."""
 
     def __init__(self, state: ClusterState, *, landing_deadline: float) -> None:
         self.decided = 0.0

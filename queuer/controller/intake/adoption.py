@@ -1,9 +1,9 @@
 """Jobs that were started beside the queue: by an administrator's break-glass, or before this database
 existed.
 
-They run already, so the question is not whether but what they hold: they are charged as they are, reported,
-and from then on treated like any admitted gang. Only what could have waited for its queue is charged to it, so that
-nobody spends another's quota by what a job says of itself; the rest counts on its nodes alone, and is reported.
+They run already, so the only question is what they hold. They are charged as they are, reported, and from then on
+treated like any admitted gang. A queue is charged only for jobs that could have waited in it: nobody spends another's
+quota by a job's own word. The rest counts on its nodes alone, and is reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consistent reads of whether a gang's pods are gone, one task per gang beside the rounds.
 
-What the watches show may be old, and nobody's capacity is given away by it alone. A read that fails, or that still
+The watches may be behind, and nobody's capacity is given away by their word alone. A read that fails, or that still
 finds a pod, is made again after growing pauses; nobody else waits for it.
 """
 

@@ -29,7 +29,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleResult:
-    """What became of one workload: `after` is how memory holds it once the steps are written.
+    """The result for one workload: `after` is how memory holds it once the steps are written.
 
     `confirm`: the steps count only if a consistent read finds no pod of it. `ran`: seconds, where a run has ended by
     itself.
@@ -42,7 +42,7 @@ class SettleResult:
 
     @property
     def moves(self) -> frozenset[Move]:
-        """What happens to it."""
+        """Its steps by kind."""
         return frozenset(step.move for step in self.steps)
 
     @property

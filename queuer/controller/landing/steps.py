@@ -1,9 +1,7 @@
-"""What follows for one workload from its job and its pods: its life after the decision, as pure functions.
+"""Next steps of one workload, from its job and its pods: its life after the decision, as pure functions.
 
-    Admitted ─patched→ Placing ─all pods bound (landed) and running→ Running
-    Placing, Running ─pods missing, and none came for too long→ evict
-    Evicting ─suspended, pods gone→ Queued
-    any ─job finished→ Succeeded | Failed ─pods gone→ released
+The legal steps are those of `queuer.domain.workload.TRANSITIONS`; a `Move` says what makes one of them, or changes
+what a gang holds.
 
 Level-triggered: the answer depends on the present state alone, so it does not matter which events were
 missed.
@@ -33,7 +31,7 @@ CORRECT = 10.0
 
 
 class Move(StrEnum):
-    """What happens to the workload next."""
+    """The next step of a workload."""
 
     PATCHED = "patched"  # the job carries our admission: Placing
     LANDED = "landed"  # every pod is bound, or was
@@ -70,9 +68,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included; `live`: all of them
-    together; `unbound`: of these, on no node; `hosts`: bound ones by node; `problem`: a scheduler's message of one of
-    them. `placed`: uids of all that are on nodes, or were until they ended.
+    """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
+    together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of one
+    of them. `placed`: uids of all that are on nodes, or were until they ended.
     """
 
     bound: Mapping[str, int]
@@ -134,8 +132,8 @@ def _larger(left: Resources, right: Resources) -> Resources:
 def wanted(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
     """Pods of each set that are still to run at once, those that do included: no more than were admitted.
 
-    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time. What the
-    job says of its size counts once it carries the admission: before, that is what an earlier one has left.
+    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time. The job's
+    own size counts once it carries the admission: before, it is left from an earlier one.
     """
     counts = placement.counts
     if job is not None and job.sizes and job.admission == placement.id:
@@ -215,7 +213,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
 def _returned(live: Live, job: JobView, seen: Tally, *, now: float) -> Step | None:
     """The charge follows what the job can still run, after `CORRECT`, so that pods that end one by one are one write.
 
-    What is left of a gang that has nothing to run any more comes with its end.
+    The rest of a gang that has nothing to run any more is returned with its end.
     """
     placement = live.placement
     assert placement is not None
@@ -244,7 +242,7 @@ def _short(
 
 
 def _missed(live: Live, seen: Tally, *, short: int, now: float) -> Short:
-    """What it misses at this look."""
+    """The pods that it misses at this look."""
     made, before = seen.unbound > 0, live.short
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
@@ -290,8 +288,8 @@ def _told(live: Live, seen: Tally, *, short: int, seconds: float) -> str:
 
 
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
-    """Real requests by pod set, where they are not what was charged; while pods are missing only where they are more:
-    one that comes may request what another did.
+    """Real requests by pod set, where they differ from the charge. While pods are missing, only higher ones count: a
+    pod that comes may request what another did.
     """
     charged = {p.name: p.requests for p in live.workload.pod_sets if p.name in seen.requests}
     real = {

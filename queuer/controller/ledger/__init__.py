@@ -1,1 +1,1 @@
-"""What is written to the database, and whether it agrees with the cluster."""
+"""Rounds and how they are written; the auditor, which compares the ledger with the cluster."""

@@ -1,6 +1,6 @@
 """The leader's bookkeeping: the ledger is compared with the cluster and put right, use is recorded, old history pruned.
 
-A difference is repaired when two looks find the same one: between a step in the database and the same in memory, or
+A difference is repaired when two looks find the same one. Between a step in the database and the same in memory, or
 while pods are on their way, a difference is no fault. Landing corrects a charge below what the pods request; the
 auditor shows it and has the workload looked at again. A workload that cannot be compared is quarantined.
 """

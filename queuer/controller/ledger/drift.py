@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What differs of one pod set. `booked`: its open row; `charged`: the row that memory would have; None = none.
+    """The difference of one pod set. `booked`: its open row; `charged`: the row that memory would have; None = none.
     `over`: what its pods on nodes request beyond the charge.
 
     Two looks that find an equal one have found the same fault, though pods may have come and gone.
@@ -71,7 +71,7 @@ def differences(
 def _of(
     booked: Mapping[str, LedgerRow], live: Live | None, pods: Iterable[PodView]
 ) -> list[tuple[str, Difference]]:
-    """What differs of one workload, by pod set; `live`: None = memory does not know it."""
+    """The differences of one workload, by pod set; `live`: None = memory does not know it."""
     charged = {} if live is None else {row.pod_set: row for row in _charged(live)}
     bound = {} if live is None else _bound(pods)
     queue = ROOT if live is None else live.workload.queue
@@ -87,7 +87,9 @@ def _of(
 
 
 def by_queue(tree: QueueTree, found: Iterable[Difference]) -> dict[tuple[str, str], int]:
-    """Amounts that differ by queue and resource. What names a queue that is gone counts where its use does."""
+    """Amounts that differ by queue and resource. A queue that is gone counts where its use does: in its nearest
+    ancestor.
+    """
     total: dict[tuple[str, str], int] = defaultdict(int)
     for difference in found:
         queue = next((path for path in tree.lineage(difference.queue) if path in tree), ROOT)
@@ -106,7 +108,7 @@ def _charged(live: Live) -> Iterator[LedgerRow]:
 
 
 def _bound(pods: Iterable[PodView]) -> Mapping[str, Resources]:
-    """What the pods on nodes request, by pod set."""
+    """Requests of the pods on nodes, by pod set."""
     total: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.charged_to is not None and pod.pod_set is not None:
@@ -124,7 +126,7 @@ def _account(row: LedgerRow) -> tuple[str, str]:
 
 
 def _content(row: LedgerRow | None) -> LedgerRow | None:
-    """What of a row must agree: not when it was opened, nor resources of which it holds 0."""
+    """The part of a row that must agree: not when it was opened, nor resources of which it holds 0."""
     if row is None:
         return None
     return replace(row, opened=0.0, amounts={r: n for r, n in sorted(row.amounts.items()) if n})

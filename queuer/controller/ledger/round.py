@@ -1,8 +1,8 @@
-"""What one round of the loop does: a `Change` for each workload that it touches, gathered first and committed at once.
+"""A round of the loop: a `Change` for each workload that it touches, gathered first and committed at once.
 
-A change says how a workload was and how it is afterwards. What must be written follows from the two: the step, the
-charge, the override, the reason. Whatever reads the plan, jobs, pods, PATCHes or commands puts its part into the same
-change, and a workload is left out of a round by `del round[uid]`.
+A change says how a workload was and how it is afterwards. The writes follow from the two: the step, the charge, the
+override, the reason. Plans, jobs, pods, PATCHes and commands all put their part into the same change. A workload is
+left out of a round by `del round[uid]`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def isolate(uid: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a round does to one workload. `before`: as memory and the database have it, None = unknown; `after`: as it
-    is once the round is committed, None = memory has nothing of it.
+    """The part of a round about one workload. `before`: as memory and the database have it, None = unknown; `after`:
+    as it is once the round is committed, None = memory has nothing of it.
 
     `reread`: its row is written from its job; `gone`: its job object is no more. `results`: how PATCHes ended;
     `effects`: PATCHes to send. `cause`, `beneficiary`, `note`: why and for whom it goes, the note for its owner.
@@ -147,7 +147,7 @@ class Change:
 
     @property
     def setback(self) -> Setback | None:
-        """What earlier admissions left with it, where that changes."""
+        """The traces of earlier admissions, where they change."""
         if self.after is None or self.ends:
             return None
         before = Setback(uid=self.uid) if self.before is None else self.before.setback
@@ -268,7 +268,7 @@ class Round(dict[str, Change]):
 
 
 def charges(live: Live, *, at: float) -> tuple[LedgerRow, ...]:
-    """What the ledger has open for an admitted workload: a row for each pod set, opened at `at`."""
+    """The open ledger rows of an admitted workload: one for each pod set, opened at `at`."""
     if live.placement is None:
         return ()
     sets = {pod_set.name: pod_set for pod_set in live.workload.pod_sets}

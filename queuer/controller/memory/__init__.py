@@ -1,1 +1,1 @@
-"""What the controller knows of the cluster and of what is stored; no I/O."""
+"""The controller's knowledge of the cluster and of the database; no I/O."""

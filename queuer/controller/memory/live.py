@@ -27,8 +27,8 @@ HOUR = 3600.0
 class Short:
     """A gang that misses pods, from look to look.
 
-    `since`: when it last got on: a pod came onto a node, or was made where none was waiting; at first, when it was
-    patched or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
+    `since`: when a pod last came onto a node, or was made where none was waiting; at first, when the job was patched
+    or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
     onto a node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
     """
 
@@ -78,7 +78,7 @@ class Live:
 
     @property
     def setback(self) -> Setback:
-        """What earlier admissions left with it, as the store keeps it."""
+        """The traces of earlier admissions, as the store keeps them."""
         return Setback(
             uid=self.uid, avoid=self.avoid, first=self.first, failures=self.failures, rest=self.rest
         )

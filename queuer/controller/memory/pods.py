@@ -1,5 +1,5 @@
-"""Pods as the controller counts them: by node (what kube-scheduler would count there), by namespace (what a
-ResourceQuota would) and by the job that owns them.
+"""Pods as the controller counts them: by node as kube-scheduler does, by namespace as a ResourceQuota does, and by the
+job that owns them.
 
 Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 """
@@ -76,8 +76,8 @@ class PodIndex:
     def put(self, pod: PodView) -> PodView | None:
         """Take over a new or changed pod; returns what was known of it.
 
-        A pod keeps the owner that it had: deleting a job with its pods orphaned takes the reference off them,
-        and they must go on being charged to it.
+        A pod keeps the owner that it had. Deleting a job with its pods orphaned takes the reference off them, and
+        they must go on being charged to it.
         """
         old = self.remove(pod.uid)
         self._pods[pod.uid] = pod
@@ -104,11 +104,11 @@ class PodIndex:
         return tuple(self._by_owner.get((workload.namespace, workload.uid), _NO_PODS).values())
 
     def used(self, node: str) -> Resources:
-        """What the pods bound to a node request together."""
+        """Requests of all pods bound to a node."""
         return self._used.get(node, NOTHING)
 
     def asked(self, namespace: str) -> Resources:
-        """What the pods of a namespace request together, bound or not."""
+        """Requests of all pods of a namespace, bound or not."""
         return self._asked.get(namespace, NOTHING)
 
     def _count(self, pod: PodView, *, sign: int) -> None:

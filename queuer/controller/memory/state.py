@@ -1,8 +1,7 @@
-"""What the controller knows: nodes, pods, jobs and namespaces as watched, workloads as stored, the
-configuration.
+"""Memory: nodes, pods, jobs and namespaces as watched, workloads as stored, the configuration.
 
-No I/O. Whoever changes it says what follows: a workload to look at again (`touch`), or a decision that may
-now come out differently (`reconsider`). Nothing is lost with it: it is rebuilt from the database and by
+No I/O. Each change says what follows: a workload to look at again (`touch`), or a decision that may now
+come out differently (`reconsider`). Nothing is lost with it: it is rebuilt from the database and by
 listing at each start.
 """
 
@@ -32,9 +31,9 @@ class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
-    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
-    that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
-    `holds`: of those that are charged; `hopeless`: see `Live`. `unread`: jobs to read; `untold`: reasons that are still
+    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`: uids of workloads that are
+    landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
+    `holds`: of those that are charged. `hopeless`: see `Live`. `unread`: jobs to read; `untold`: reasons that are still
     to be written, by uid. `commanded`: whether commands wait in the database.
     """
 
@@ -84,7 +83,7 @@ class ClusterState:
             self.reconsider()
 
     def _look_ahead(self) -> None:
-        """What could never start until now may, or the other way round."""
+        """Workloads that could never start may now, or the other way round."""
         self._outlook = None
         self.read_again(self.hopeless)
 
@@ -170,7 +169,7 @@ class ClusterState:
         self.touch(live.uid)
 
     def _line_up(self, live: Live) -> None:
-        """Give it its place in line, or take it away. Whoever is to be told something else by that is read again."""
+        """Give it its place in line, or take it away. Jobs whose reason changes by that are read again."""
         others = self.lines.put(live.workload) if live.in_line else self.lines.discard(live.uid)
         if (live.uid in self.lines.beyond) != (live.barred is Barred.BEYOND):
             others.append(live.uid)
@@ -240,7 +239,7 @@ class ClusterState:
         self.reconsider()
 
     def read_again(self, uids: Iterable[str]) -> None:
-        """What these jobs mean, where they wait, may have changed with something that they name."""
+        """Read these jobs anew where they wait: something that they name may have changed."""
         for uid in uids:
             job, live = self.jobs.get(uid), self.live.get(uid)
             if job is not None and (live is None or live.state.waiting):
@@ -362,7 +361,7 @@ class ClusterState:
 
     @property
     def outlook(self) -> Outlook:
-        """What could start one day on these nodes, by this configuration."""
+        """Tells which workloads could start one day on these nodes, by this configuration."""
         if self._outlook is None:
             rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
             self._outlook = Outlook(nodes, rules)

@@ -1,4 +1,4 @@
-"""One workload whose part of a transaction fails costs nobody else theirs, and does not end the term."""
+"""One workload whose change fails costs nobody else theirs, and does not end the term."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Scene:
             await load(connection, state, now=self.now)
         return state.live[uid]
 
-    def aside(self) -> Iterable[str]:
+    def quarantined(self) -> Iterable[str]:
         """The quarantined workloads."""
         return {uid for uid in self.asks if uid in self.state.quarantine}
 
@@ -116,12 +116,12 @@ async def scene(engine: AsyncEngine, epoch: int) -> Scene:
     return Scene(engine, epoch)
 
 
-async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) -> None:
+async def test_a_job_that_the_database_refuses_is_quarantined_alone(scene: Scene) -> None:
     scene.comes("a", "c")
     scene.comes("b", priority=2**40)
     await scene.rounds()
     assert await scene.stored() == {"a": (State.ADMITTED, None), "c": (State.ADMITTED, None)}
-    assert scene.aside() == {"b"}
+    assert scene.quarantined() == {"b"}
     assert "queuer_workloads_quarantined_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
     scene.comes("b", priority=5)
     scene.now += BACK_OFF.first
@@ -135,7 +135,7 @@ async def test_a_job_that_was_never_stored_takes_no_place_in_line(scene: Scene) 
     scene.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
     scene.comes("a", priority=2**40)
     await scene.rounds()
-    assert scene.aside() == {"a"}
+    assert scene.quarantined() == {"a"}
     scene.state.job_gone("a")
     await scene.rounds(1)
     scene.comes("b", submitted=NOW + 1)
@@ -157,7 +157,7 @@ async def test_a_row_that_is_not_as_memory_has_it_stops_no_cycle(scene: Scene) -
     assert (await scene.stored())["a"] == (State.ADMITTED, None)
 
 
-async def test_a_job_that_the_database_has_ended_is_set_aside(scene: Scene) -> None:
+async def test_a_job_that_the_database_has_ended_is_quarantined(scene: Scene) -> None:
     scene.comes("a")
     await scene.rounds(1)
     async with begin(scene.engine) as connection:
@@ -166,7 +166,7 @@ async def test_a_job_that_the_database_has_ended_is_set_aside(scene: Scene) -> N
     scene.comes("a", priority=1)
     scene.comes("b")
     await scene.rounds()
-    assert scene.aside() == {"a"}
+    assert scene.quarantined() == {"a"}
     assert (await scene.stored())["b"] == (State.ADMITTED, None)
 
 
@@ -182,7 +182,7 @@ async def test_a_job_that_nobody_admitted_and_cannot_be_charged_stops_no_adoptio
         )
         scene.state.job_changed(job)
     await scene.rounds()
-    assert scene.aside() == {"a"}
+    assert scene.quarantined() == {"a"}
     assert (await scene.stored())["b"][0] is State.ADMITTED
 
 
@@ -192,7 +192,7 @@ async def test_the_loss_of_the_leadership_is_nobody_s_fault(scene: Scene) -> Non
         await take_office(connection)
     with pytest.raises(LeadershipLost):
         await scene.loop.round(cast(Any, None))
-    assert scene.aside() == set()
+    assert scene.quarantined() == set()
 
 
 async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) -> None:
@@ -219,7 +219,7 @@ async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) ->
     assert await newest() == {"default": {"cpu": 9000}}
 
 
-async def test_who_was_set_aside_has_no_failed_starts_after_a_restart(scene: Scene) -> None:
+async def test_a_quarantined_job_has_no_failed_starts_after_a_restart(scene: Scene) -> None:
     """Its reason counts failures too: others."""
     scene.comes("a")
     await scene.rounds(1)
