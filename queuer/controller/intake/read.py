@@ -96,9 +96,9 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
         explanation = resting(known)
-    state = known.state if known.state is waiting else known.state.to(waiting)
+    after = known.state if known.state is waiting else known.state.to(waiting)
     return replace(
-        known, workload=workload, state=state, barred=barred, explanation=explanation, deleted=False
+        known, workload=workload, state=after, barred=barred, explanation=explanation, deleted=False
     )
 
 
