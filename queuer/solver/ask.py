@@ -22,14 +22,16 @@ from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.waiting import impossible
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver import shares, whatif
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow
 from queuer.solver.explain.detail import explain
-from queuer.solver.headroom import Headroom, headroom, own, pod_of
+from queuer.solver.headroom import Headroom, headroom, pod_of
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.outlook import Outlook
+from queuer.solver.shares import Pair, QueueShare, deficits, pairs, shares
 from queuer.solver.stored import StoredCycle, again, difference
+from queuer.solver.whatif import Difference, Simulated, simulate
+from queuer.solver.whatif import difference as rules_difference
 
 FLAVORS, RESOURCES = 4, 4
 """Flavors and resources that a headroom has at most."""
@@ -53,41 +55,33 @@ class ExplainJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSimulation:
-    """`unseen`: kinds of objects in the job's namespace that nobody looked at, and that may stand against it."""
-
-    found: whatif.Simulated
-    unseen: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateJob:
     """The fate of one more job: the rules of intake, the limits of its user, then the decision.
 
-    `question`: the workload and the rules; `groups`: of its user; `ahead`: how many of its namespace wait in its queue.
+    `rules`: those in force, or others; `groups`: of its user; `ahead`: how many of its namespace wait in its queue.
     `priority_class`: gives the priority, "" = that of jobs that name none, None = the workload has it already.
     """
 
-    question: whatif.Question
+    workload: Workload
+    rules: Rules
     groups: tuple[str, ...] = ()
     priority_class: str | None = None
     ahead: int = 0
 
-    def answer(self, cycle: DecidedCycle) -> JobSimulation:
+    def answer(self, cycle: DecidedCycle) -> Simulated:
         """Raises InvalidInput, UnsoundPlan."""
-        workload, values = self.question.workload, cycle.stored.priorities
+        workload, values = self.workload, cycle.stored.priorities
         if self.priority_class is not None:
             workload = replace(workload, priority=_priority(self.priority_class, values))
         refusal = self._refusal(workload, cycle.stored)
-        found = whatif.Simulated(explanation=refusal)
+        found = Simulated(explanation=refusal)
         if refusal is None:
-            found = whatif.simulate(cycle.after, replace(self.question, workload=workload))
-        return JobSimulation(found=found, unseen=cycle.stored.unseen.get(workload.namespace, ()))
+            found = simulate(cycle.after, workload, self.rules)
+        return replace(found, unseen=cycle.stored.unseen.get(workload.namespace, ()))
 
     def _refusal(self, workload: Workload, cycle: StoredCycle) -> Explanation | None:
         """Why no decision would be asked about it."""
-        rules = self.question.rules or cycle.snapshot.rules
-        nodes = [state.node for state in cycle.snapshot.nodes]
+        rules, nodes = self.rules, [state.node for state in cycle.snapshot.nodes]
         fault = check(
             workload, rules.tree, rules.topology, nodes, priorities=cycle.priorities, groups=self.groups
         )
@@ -127,21 +121,13 @@ class QueueRanks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadroomRow:
-    """One pod shape in one flavor. `own`: by resource what the queue is guaranteed and uses."""
-
-    found: Headroom
-    own: Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadroomTable:
-    """`state`: the queue's effective one; `access`: with what it inherits."""
+    """`state`: the queue's effective one; `access`: with what it inherits; `rows`: by pod shape and flavor."""
 
     leaf: bool
     state: QueueState
     access: Access
-    rows: tuple[HeadroomRow, ...]
+    rows: tuple[Headroom, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,39 +159,23 @@ class QueueHeadroom:
         names = dict.fromkeys(name for name in named or nodes.resources if name not in _NO_SIZE)
         return [pod_of(name) for name in names if name in nodes.column][:RESOURCES]
 
-    def _rows(self, after: AfterCycle, pod: Resources) -> Iterator[HeadroomRow]:
+    def _rows(self, after: AfterCycle, pod: Resources) -> Iterator[Headroom]:
         state = after.state
         probe = PodSet(name="main", count=1, requests=pod)
         flavors = allowed_flavors(
             probe, queue=self.queue, tree=state.book.tree, flavors=state.snapshot.flavors
         )
         for flavor in [f for f in flavors if state.nodes.in_flavor[f].any()][:FLAVORS]:
-            asked = [resource for resource in pod if resource != "pods" or len(pod) == 1]
-            yield HeadroomRow(
-                found=headroom(after, self.queue, pod, flavor=flavor, user=self.user),
-                own={resource: own(after, self.queue, flavor, resource) for resource in asked},
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FairShareRow:
-    """A queue's share beside its amounts by resource."""
-
-    found: shares.QueueShare
-    parent: str
-    weight: float
-    guaranteed: Resources
-    used: Resources
-    past: Mapping[str, float]
+            yield headroom(after, self.queue, pod, flavor=flavor, user=self.user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShareTable:
     """`deficits`: by leaf and resource; see `solver.shares`."""
 
-    rows: tuple[FairShareRow, ...]
+    rows: tuple[QueueShare, ...]
     deficits: Mapping[tuple[str, str], int]
-    pairs: tuple[shares.Pair, ...]
+    pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,24 +186,9 @@ class FairShare:
 
     def answer(self, cycle: DecidedCycle) -> FairShareTable:
         """Parents before children."""
-        after, state = cycle.ranked, cycle.ranked.state
-        book, claimed, past = state.book, state.claimed, state.snapshot.past
-        named = sorted({row.resource for queue in book.tree for row in queue.quota})
-        deficits = shares.deficits(after, self.root)
+        after, lacking = cycle.ranked, deficits(cycle.ranked, self.root)
         return FairShareTable(
-            rows=tuple(
-                FairShareRow(
-                    found=found,
-                    parent=book.tree[found.path].parent or "",
-                    weight=book.tree[found.path].weight,
-                    guaranteed={r: book.guaranteed(found.path, (None, r)) for r in named},
-                    used={r: claimed.used(found.path, (None, r)) for r in named},
-                    past=past.get(found.path, {}),
-                )
-                for found in shares.shares(after, self.root)
-            ),
-            deficits=deficits,
-            pairs=tuple(shares.pairs(after, deficits)),
+            rows=tuple(shares(after, self.root)), deficits=lacking, pairs=tuple(pairs(after, lacking))
         )
 
 
@@ -244,10 +199,10 @@ class RulesDifference:
     before: Rules
     after: Rules
 
-    def answer(self, cycle: DecidedCycle) -> whatif.Difference:
+    def answer(self, cycle: DecidedCycle) -> Difference:
         """Raises UnsoundPlan, InvalidInput."""
         stored = cycle.stored
-        return whatif.difference(
+        return rules_difference(
             cycle.after, before=self.before, then=self.after,
             refused=lambda workload, rules: refused(workload, rules.tree, stored.priorities),
         )  # fmt: skip

@@ -55,7 +55,8 @@ class Headroom:
     """In one flavor, by pods that ask for `requests`. `pods`: of the largest job that would start; `levels`: the same
     inside one domain of a level. `ancestor`: whose limit or state binds, where `cap` is one. `shares`: what limits of
     the user leave. `free`: by resource, on nodes of the flavor that may be used. `reclaimable`: pods that it may have
-    beyond these at most, as its guarantee is taken back from others; `borrowers`: whose they are, most first.
+    beyond these at most, as its guarantee is taken back from others; `borrowers`: whose they are, most first. `own`: by
+    resource the guarantee and the use of the queue, of the flavor where its guarantee is by flavor.
     """
 
     flavor: str
@@ -69,6 +70,7 @@ class Headroom:
     free: Resources
     reclaimable: int
     borrowers: tuple[str, ...]
+    own: Mapping[str, tuple[int, int]]
 
 
 def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str, user: str = "") -> Headroom:
@@ -76,13 +78,6 @@ def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str,
     job: what its limits and the nodes leave to all below it together.
     """
     return _Probe(after, queue, requests, flavor, user).told()
-
-
-def own(after: AfterCycle, queue: str, flavor: str, resource: str) -> tuple[int, int]:
-    """The guarantee and the use of the queue: by flavor where its guarantee is by flavor, else of all flavors."""
-    book = after.state.book
-    account = (flavor, resource) if book.guaranteed(queue, (flavor, resource)) else (None, resource)
-    return book.guaranteed(queue, account), after.state.claimed.used(queue, account)
 
 
 class _Probe:
@@ -115,6 +110,7 @@ class _Probe:
             cap, ancestor = Cap.PER_USER, least.queue
         names = self._state.snapshot.topology.levels if leaf and not closed else ()
         reclaimable, borrowers = self._reclaimable(pods) if leaf and not closed else (0, ())
+        asked = [resource for resource in self._requests if resource != "pods"]
         return Headroom(
             flavor=self._flavor,
             requests=self._requests,
@@ -127,7 +123,15 @@ class _Probe:
             free=self._state.free_in(self._flavor, self._requests),
             reclaimable=reclaimable,
             borrowers=borrowers,
+            own={resource: self._own(resource) for resource in asked or ("pods",)},
         )
+
+    def _own(self, resource: str) -> tuple[int, int]:
+        book = self._after.state.book
+        account: Account = (self._flavor, resource)
+        if not book.guaranteed(self._queue, account):
+            account = None, resource
+        return book.guaranteed(self._queue, account), self._after.state.claimed.used(self._queue, account)
 
     def _reclaimable(self, pods: int) -> tuple[int, tuple[str, ...]]:
         """How much larger it may be by eviction at most, and from which queues. Whether nodes then have room in the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from queuer.domain.quantity import Resources
 from queuer.domain.queue import ROOT, Order, QueueState, Sharing
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
@@ -40,10 +41,15 @@ class Factors:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueShare:
     """A queue below root. `now`: as it is; `offered`: with the gang that it offers counted in, None = it has none.
-    `entitled`: that gang is inside a guarantee, so that it goes before all who borrow.
+    `entitled`: that gang is inside a guarantee, so that it goes before all who borrow. Amounts are by resource.
     """
 
     path: str
+    parent: str
+    weight: float
+    guaranteed: Resources
+    used: Resources
+    past: Mapping[str, float]
     by: str
     now: Factors
     offered: Factors | None
@@ -64,7 +70,8 @@ class Pair:
 
 def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
     """Of all queues below `root`, parents first."""
-    state, tree = after.state, after.state.book.tree
+    state, book, tree = after.state, after.state.book, after.state.book.tree
+    named = sorted({row.resource for queue in tree for row in queue.quota})
     found = []
     for queue in tree:
         above = queue.parent
@@ -81,6 +88,11 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
         found.append(
             QueueShare(
                 path=queue.path,
+                parent=above,
+                weight=queue.weight,
+                guaranteed={r: book.guaranteed(queue.path, (None, r)) for r in named},
+                used={r: state.claimed.used(queue.path, (None, r)) for r in named},
+                past=state.snapshot.past.get(queue.path, {}),
                 by=by,
                 now=factors(state.claimed, queue.path, {}, past=past),
                 offered=factors(state.claimed, queue.path, charges[0], past=past) if charges else None,

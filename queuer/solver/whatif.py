@@ -38,28 +38,27 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """`workload`: has the uid `UID`; `rules`: None = those of the cycle."""
-
-    workload: Workload
-    rules: Rules | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """`places`: where it would start, at once or when those of `leaving` are gone; empty = it waits, for a reason."""
+    """`places`: where it would start, at once or when those of `leaving` are gone; empty = it waits, for a reason.
+
+    `unseen`: kinds of objects in the job's namespace that nobody looked at, and that may stand against it.
+    """
 
     places: tuple[Assignment, ...] = ()
     leaving: tuple[Leaving, ...] = ()
     explanation: Explanation | None = None
+    unseen: tuple[str, ...] = ()
 
 
-def simulate(after: AfterCycle, question: Question) -> Simulated:
-    """The fate of one more job on the world that a cycle leaves. Raises InvalidInput, UnsoundPlan."""
-    rules, snapshot = question.rules, after.snapshot
+def simulate(after: AfterCycle, workload: Workload, rules: Rules | None = None) -> Simulated:
+    """The fate of one more job on the world that a cycle leaves. `rules`: None = those of the cycle.
+
+    Raises InvalidInput, UnsoundPlan.
+    """
+    snapshot = after.snapshot
     if rules is not None and not rules.same_as(snapshot.rules):
         snapshot = under(snapshot, rules)
-    asked = replace(question.workload, uid=UID, submitted=after.now)
+    asked = replace(workload, uid=UID, submitted=after.now)
     snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
     snapshot, beyond = within_user_limits(snapshot, after.plan)
     if UID in beyond:

@@ -15,7 +15,7 @@ from queuer.solver.clustermap import ANYWHERE, ClusterMap
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 from queuer.solver.stored import StoredCycle
-from queuer.solver.whatif import UID, Question, simulate
+from queuer.solver.whatif import UID, simulate
 from tests.solver.worlds import GPU, NOW, world
 
 PROBE = "root.probe"
@@ -55,7 +55,7 @@ def _asked(cycle: StoredCycle, rng: random.Random) -> Iterator[tuple[bool, bool,
         )
         rows = [there.slots(shape, flavor) for flavor in there.flavors]
         for at, level in enumerate((*there.levels, ANYWHERE)):
-            said = simulate(after, Question(workload=_gang(shape, level)))
+            said = simulate(after, _gang(shape, level))
             yield any(found[at].gangs for found in rows), bool(said.places), f"{shape} at {level}"
 
 

@@ -13,7 +13,7 @@ from queuer.solver.clustermap import ANYWHERE, ClusterMap
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.stored import StoredCycle
-from queuer.solver.whatif import UID, Question, simulate
+from queuer.solver.whatif import UID, simulate
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.worlds import NOW, world
 
@@ -35,9 +35,9 @@ def asks(count: int, gpus: int = 1, path: str = "root.a", **more: object) -> Wor
 def test_it_starts_where_there_is_room_after_what_the_cycle_started() -> None:
     first = gang("g", pod_set(2, 4), queue="root.a", required="rack")
     there = AfterCycle.of(stored(snapshot(RACKS, [queue("root.a")], pending=[first])))
-    found = simulate(there, Question(workload=asks(2, 4, required="rack")))
+    found = simulate(there, asks(2, 4, required="rack"))
     assert (sum(found.places[0].nodes.values()), found.leaving, found.explanation) == (2, (), None)
-    told = simulate(there, Question(workload=asks(3, 4))).explanation
+    told = simulate(there, asks(3, 4)).explanation
     assert told is not None
     assert "uses 8 of 16" in told.primary.text
     assert [change["change"] for change in told.would_admit]
@@ -47,7 +47,7 @@ def test_whom_it_would_evict_is_told_by_queue_and_amount() -> None:
     queues = [queue("root.a", row(guaranteed=8), policy=Policy(reclaim=True)), queue("root.b")]
     work = [running(gang(f"w{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(4)]
     there = AfterCycle.of(stored(snapshot(RACKS, queues, admitted=work)))
-    found = simulate(there, Question(workload=asks(2, 4)))
+    found = simulate(there, asks(2, 4))
     assert [(gone.queue, gone.gangs, gone.amounts[GPU]) for gone in found.leaving] == [("root.b", 2, 8)]
     assert sum(found.places[0].nodes.values()) == 2
 
@@ -60,7 +60,7 @@ def test_it_agrees_with_the_decision_that_gets_the_same_job(seed: int) -> None:
     left = AfterCycle.of(cycle).snapshot
     for pending in cycle.snapshot.pending[:4]:
         asked = replace(pending.workload, uid=UID, submitted=NOW)
-        said = simulate(AfterCycle.of(cycle), Question(workload=asked))
+        said = simulate(AfterCycle.of(cycle), asked)
         really = replace(left, pending=(*left.pending, Pending(workload=asked)))
         plan = decide(really, now=NOW, seed=0, budget=GREEDY)
         started = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
@@ -80,7 +80,7 @@ def test_slots_agree_with_simulations(seed: int) -> None:
         for found in there.slots(shape, "default"):
             level = None if found.level == ANYWHERE else found.level
             asked = replace(asks(1, path="root.free"), pod_sets=(shape,), required=level)
-            said = simulate(after, Question(workload=asked))
+            said = simulate(after, asked)
             assert bool(said.places) == (found.gangs > 0), (found, said.explanation)
 
 

@@ -29,7 +29,7 @@ from queuer.domain.veil import namespaces, veiled
 from queuer.domain.workload import Workload
 from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
-from queuer.solver.whatif import Question, Simulated
+from queuer.solver.whatif import Simulated
 from queuer.store import lookup, queues, waiting
 from queuer.store.changeset import flavors_after, queues_after, topology_after
 from queuer.store.config import load_config
@@ -64,7 +64,8 @@ async def simulate(
     if asked.user not in (None, asker.caller.name):
         await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
     question = SimulateJob(
-        question=Question(workload=workload, rules=rules),
+        workload=workload,
+        rules=rules,
         groups=groups,
         priority_class=asked.priority_class,
         ahead=ahead,
@@ -77,7 +78,7 @@ async def simulate(
         ) from error
     if found is None:
         raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
-    answer = await _answer(found.cycle, found.at, found.value.found, asker)
+    answer = await _answer(found.cycle, found.at, found.value, asker)
     kinds = found.value.unseen
     unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in kinds]
     told = {

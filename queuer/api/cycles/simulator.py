@@ -9,7 +9,8 @@ from collections.abc import Callable
 from queuer.api.http.problems import TooMany
 from queuer.api.latest_cycle import CycleAnswer, LatestCycle
 from queuer.domain.errors import Unavailable
-from queuer.solver.ask import JobSimulation, SimulateJob
+from queuer.solver.ask import SimulateJob
+from queuer.solver.whatif import Simulated
 
 LINE = 8
 """Simulations that may wait."""
@@ -27,7 +28,7 @@ class Simulator:
         self._waiting = 0
         self._budgets: dict[str, tuple[float, float]] = {}  # by caller: questions left, at a time
 
-    async def ask(self, caller: str, question: SimulateJob) -> CycleAnswer[JobSimulation] | None:
+    async def ask(self, caller: str, question: SimulateJob) -> CycleAnswer[Simulated] | None:
         """The answer on the newest cycle; None: no cycle is stored. Raises TooMany, Unavailable, and what the decision
         refuses.
         """

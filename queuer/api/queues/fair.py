@@ -7,7 +7,7 @@ from queuer.api.queues import models
 from queuer.api.words import instant
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.solver import shares
-from queuer.solver.ask import FairShareRow, FairShareTable
+from queuer.solver.ask import FairShareTable
 
 
 def shares_of(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare:
@@ -34,15 +34,14 @@ def shares_of(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare
     )
 
 
-def _queue(row: FairShareRow) -> models.QueueShare:
-    found = row.found
+def _queue(found: shares.QueueShare) -> models.QueueShare:
     return models.QueueShare(
         path=found.path,
-        parent=row.parent,
-        weight=row.weight,
-        guaranteed=format_resources(row.guaranteed),
-        used=format_resources(row.used),
-        past=format_resources({r: round(amount) for r, amount in row.past.items()}),
+        parent=found.parent,
+        weight=found.weight,
+        guaranteed=format_resources(found.guaranteed),
+        used=format_resources(found.used),
+        past=format_resources({r: round(amount) for r, amount in found.past.items()}),
         ordered_by=found.by,
         now=_factors(found.now),
         offered=None if found.offered is None else _factors(found.offered),

@@ -32,11 +32,7 @@ def headroom_of(found: CycleAnswer[HeadroomTable | None], path: str, who: Who) -
     table = found.value
     if table is None:
         return None
-    rows = [
-        _row(row.found, resource, *own, leaf=table.leaf)
-        for row in table.rows
-        for resource, own in row.own.items()
-    ]
+    rows = [_row(row, resource, leaf=table.leaf) for row in table.rows for resource in row.own]
     say = _sentence if table.leaf else _sentence_below
     text = [say(path, row) for row in rows] or [f"{path} allows no flavor that has a node."]
     if not table.leaf:
@@ -57,10 +53,11 @@ def _asked_of_jobs(access: Access, who: Who) -> Iterator[str]:
         yield f"Jobs must promise to end within {format_duration(access.max_runtime)} (maxRuntime)."
 
 
-def _row(found: Headroom, resource: str, guaranteed: int, used: int, *, leaf: bool) -> models.HeadroomRow:
+def _row(found: Headroom, resource: str, *, leaf: bool) -> models.HeadroomRow:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=resource)
 
+    guaranteed, used = found.own[resource]
     may, unused = found.pods * found.requests[resource], max(0, guaranteed - used)
     return models.HeadroomRow(
         resource=resource,
