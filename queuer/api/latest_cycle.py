@@ -88,8 +88,11 @@ class LatestCycle:
         request = CycleRequest(question=question, body=None if row is None else row.body)
         try:
             reply: CycleReply[T] = await child.ask(request, within=within)
-        except ChildFailure as failure:
-            raise _busy(f"no answer about the newest cycle: {failure}") from failure
+        except (ChildFailure, asyncio.CancelledError) as error:
+            self._cycle = 0  # the child may have died, or may not have got the cycle
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise _busy(f"no answer about the newest cycle: {error}") from error
         if reply.seconds > SLOW:
             self._until = max(self._until, self._clock() + KEPT * reply.seconds)
         if not reply.readable:

@@ -108,6 +108,20 @@ async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:
     assert await latest.ask(QueueRanks())
 
 
+async def test_after_a_cancelled_question_the_child_is_told_the_cycle_again(child: Fake) -> None:
+    """Nobody knows whether it heard the number that answers are labelled with."""
+    latest = LatestCycle(NO_ENGINE)
+    child.free.clear()
+    asking = asyncio.create_task(latest.ask(QueueRanks()))
+    while not child.told:  # noqa: ASYNC110 - one turn of the loop
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait({asking})
+    child.free.set()
+    assert await latest.ask(QueueRanks())
+    assert child.told == [b"1", b"1"]
+
+
 async def test_a_child_that_is_late_or_dead_is_replaced(author: Author, engine: AsyncEngine) -> None:
     """Its caller is told to ask again, and the next child gets the cycle again. A refusal costs nothing."""
     await author.cycle()
