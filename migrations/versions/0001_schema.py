@@ -109,25 +109,13 @@ CREATE TABLE draft (
     state text NOT NULL DEFAULT 'planned'
         CONSTRAINT ck_draft_state CHECK (state IN ('planned', 'applied', 'discarded')),
     revision bigint CONSTRAINT fk_draft_revision REFERENCES changeset (revision),
+    request text,
     CONSTRAINT ck_draft_applied CHECK ((state = 'applied') = (revision IS NOT NULL))
 );
 CREATE INDEX ix_draft_at ON draft (at);
+CREATE UNIQUE INDEX ix_draft_request ON draft (split_part(request, ':', 1));
 COMMENT ON TABLE draft
     IS 'Planned changesets: what they change, and what was told of it. None is applied after `expires`.';
-
-CREATE TABLE idempotency (
-    caller text NOT NULL,
-    key text NOT NULL,
-    at timestamptz NOT NULL DEFAULT now(),
-    fingerprint text NOT NULL,
-    status integer,
-    headers jsonb NOT NULL DEFAULT '{}',
-    body bytea,
-    CONSTRAINT pk_idempotency PRIMARY KEY (caller, key),
-    CONSTRAINT ck_idempotency_answered CHECK ((status IS NULL) = (body IS NULL))
-);
-CREATE INDEX ix_idempotency_at ON idempotency (at);
-COMMENT ON TABLE idempotency IS 'Requests by Idempotency-Key, with the answer once there is one.';
 
 CREATE TABLE audit (
     id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT pk_audit PRIMARY KEY,
@@ -284,9 +272,11 @@ CREATE TABLE command (
     done_at timestamptz,
     outcome text CONSTRAINT ck_command_outcome CHECK (outcome IN ('done', 'refused', 'gone')),
     message text,
+    request text,
     CONSTRAINT ck_command_done CHECK ((done_at IS NULL) = (outcome IS NULL))
 );
 CREATE INDEX ix_command_done ON command (done_at) WHERE done_at IS NOT NULL;
+CREATE UNIQUE INDEX ix_command_request ON command (split_part(request, ':', 1), uid);
 CREATE INDEX ix_command_uid ON command (uid);
 CREATE INDEX ix_command_undone ON command (id) WHERE done_at IS NULL;
 COMMENT ON TABLE command
@@ -428,5 +418,5 @@ def downgrade() -> None:
     op.execute("""
         DROP TABLE bond, reservation, command, outbox, ledger, admission, reason_transition, workload,
             event, cycle, stored_cycle, heartbeat, leader, usage_rollup,
-            session, audit, idempotency, draft, topology, flavor, queue_quota, queue, configuration, changeset
+            session, audit, draft, topology, flavor, queue_quota, queue, configuration, changeset
     """)

@@ -56,7 +56,6 @@ def source(request: Request) -> str:
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 Simulations = Annotated[Simulator, Depends(_simulator)]
 Latest = Annotated[LatestCycle, Depends(_latest)]
-NewestCycle = Latest
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]

@@ -28,9 +28,9 @@ _SLACK = 30.0
 
 _ADD = text("""
     WITH put AS (
-        INSERT INTO command (due, actor, source, verb, uid, administers, arguments, reason)
+        INSERT INTO command (due, actor, source, verb, uid, administers, arguments, reason, request)
         SELECT now() + make_interval(secs => r.delay), :actor, :source, r.verb, r.uid, r.administers, r.arguments,
-            :reason
+            :reason, :request
         FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb))
             AS (verb text, uid text, administers text, arguments jsonb, delay double precision)) WITH ORDINALITY
             AS r(verb, uid, administers, arguments, delay, number)
@@ -48,6 +48,9 @@ _ADD = text("""
 _EXPIRED = "done_at IS NULL AND due + make_interval(secs => :expires) < now() AS expired"
 _ONE = text(f"SELECT *, {_EXPIRED} FROM command WHERE id = :id")
 _SOME = text(f"SELECT *, {_EXPIRED} FROM command WHERE id = ANY(:ids) ORDER BY id")
+_REQUESTED = text(f"""
+    SELECT *, {_EXPIRED} FROM command WHERE split_part(request, ':', 1) = split_part(:request, ':', 1) ORDER BY id
+""")
 _ANY = text("SELECT EXISTS (SELECT FROM command WHERE done_at IS NULL AND due <= now())")
 _UNDONE = text(f"""
     SELECT *, {_EXPIRED} FROM command WHERE done_at IS NULL AND due <= now() ORDER BY id LIMIT :count
@@ -95,7 +98,10 @@ class NewCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command as it is stored. Times in seconds. `expired`: no controller took it up in time."""
+    """A command as it is stored. Times in seconds. `expired`: no controller took it up in time.
+
+    `request`: as of `add`.
+    """
 
     id: int
     at: float
@@ -110,6 +116,7 @@ class Command:
     done_at: float | None
     outcome: CommandOutcome | None
     message: str | None
+    request: str | None = None
     expired: bool = False
 
 
@@ -136,12 +143,29 @@ class Target:
 
 
 async def add(
-    connection: AsyncConnection, rows: Sequence[NewCommand], *, actor: str, source: str, reason: str
+    connection: AsyncConnection,
+    rows: Sequence[NewCommand],
+    *,
+    actor: str,
+    source: str,
+    reason: str,
+    request: str | None = None,
 ) -> list[Command]:
-    """Put commands, with an audit row each; answers them in the order given."""
+    """Put commands, with an audit row each; answers them in the order given.
+
+    `request`: `key:body`, digests of what asks for them. One key puts at most one command on a workload.
+    """
     if not rows:
         return []
-    found = await execute_rows(connection, _ADD, rows, actor=actor, source=source, reason=reason)
+    found = await execute_rows(
+        connection, _ADD, rows, actor=actor, source=source, reason=reason, request=request
+    )
+    return [_command(row) for row in found]
+
+
+async def requested(connection: AsyncConnection, request: str) -> list[Command]:
+    """The commands put under the key of this request, which may have had another body."""
+    found = await connection.execute(_REQUESTED, {"request": request, "expires": EXPIRES + _SLACK})
     return [_command(row) for row in found]
 
 
@@ -236,6 +260,7 @@ def _command(row: Row[Any]) -> Command:
         done_at=seconds(row.done_at),
         outcome=None if row.outcome is None else CommandOutcome(row.outcome),
         message=row.message,
+        request=row.request,
         expired=row.expired,
     )
 

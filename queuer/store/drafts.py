@@ -16,22 +16,26 @@ from queuer.store.changeset import Changeset, changes_of
 from queuer.store.codec import instant, rows_json, to_json
 from queuer.store.tables import DraftState, Effect
 
-_PUT = text("""
+_KEEP = text("""
     INSERT INTO draft (id, at, expires, actor, source, writer, root, base, reverts, changes, report, effect,
-        evict_after)
+        evict_after, state, revision, request)
     VALUES (:id, :at, :expires, :actor, :source, :writer, :root, :base, :reverts, CAST(:changes AS jsonb),
-        CAST(:report AS jsonb), :effect, :evict_after)
+        CAST(:report AS jsonb), :effect, :evict_after, :state, :revision, :request)
+    ON CONFLICT (id) DO UPDATE SET state = excluded.state, revision = excluded.revision, request = excluded.request
 """)
 _FIND = "SELECT *, expires < now() AS expired FROM draft WHERE id = :id"
 _READ, _TAKE = text(_FIND), text(f"{_FIND} FOR UPDATE")
 _BEHIND = text("SELECT *, expires < now() AS expired FROM draft WHERE revision = :revision")
-_END = text("UPDATE draft SET state = :state, revision = :revision WHERE id = :id")
+_REQUESTED = text("""
+    SELECT *, expires < now() AS expired FROM draft WHERE split_part(request, ':', 1) = split_part(:request, ':', 1)
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A planned changeset. `root`: whoever administers this queue may apply it; `report`: what was told of it (JSON);
-    `evict_after`: seconds, None = at once; `revision`: the one that it made. Times in seconds.
+    `evict_after`: seconds, None = at once; `revision`: the one that it made; `request`: the last that planned or
+    applied it, in the form `key:body`. Times in seconds.
     """
 
     id: UUID
@@ -47,10 +51,11 @@ class Draft:
     state: DraftState = DraftState.PLANNED
     expired: bool = False
     revision: int | None = None
+    request: str | None = None
 
 
-async def put(connection: AsyncConnection, draft: Draft) -> None:
-    """Keep a new one."""
+async def keep(connection: AsyncConnection, draft: Draft) -> None:
+    """Insert a draft, or update what became of it."""
     planned = draft.changeset
     values = {
         "id": draft.id,
@@ -66,8 +71,11 @@ async def put(connection: AsyncConnection, draft: Draft) -> None:
         "report": to_json(draft.report),
         "effect": draft.effect,
         "evict_after": draft.evict_after,
+        "state": draft.state,
+        "revision": draft.revision,
+        "request": draft.request,
     }
-    await connection.execute(_PUT, values)
+    await connection.execute(_KEEP, values)
 
 
 async def read(connection: AsyncConnection, id: UUID, *, take: bool = False) -> Draft:
@@ -84,11 +92,10 @@ async def behind(connection: AsyncConnection, revision: int) -> Draft | None:
     return None if row is None else _draft(row)
 
 
-async def end(
-    connection: AsyncConnection, id: UUID, state: DraftState, *, revision: int | None = None
-) -> None:
-    """It was applied, as `revision`, or discarded."""
-    await connection.execute(_END, {"id": id, "state": state, "revision": revision})
+async def requested(connection: AsyncConnection, request: str) -> Draft | None:
+    """The draft planned or applied under the key of this request, which may have had another body."""
+    row = (await connection.execute(_REQUESTED, {"request": request})).one_or_none()
+    return None if row is None else _draft(row)
 
 
 def _draft(row: Row[Any]) -> Draft:
@@ -112,4 +119,5 @@ def _draft(row: Row[Any]) -> Draft:
         state=DraftState(row.state),
         expired=row.expired,
         revision=row.revision,
+        request=row.request,
     )

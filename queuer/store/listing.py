@@ -1,4 +1,4 @@
-"""Lists of workloads: pages by keyset, counts, and groups of those that are alike.
+"""Lists of workloads: pages by keyset, and groups of those that are alike.
 
 A list is of live jobs (a few thousand, one index) or goes back in time by submit time, with an index for each filter
 that may match little. A condition is part of a statement only where it is asked for: one that is always there, and
@@ -237,12 +237,6 @@ def _driver(wanted: Wanted) -> _Driver | None:
         keys = f"SELECT value FROM ({steps('queue')}) AS known WHERE {_below('value')}"
         return _Driver(column="queue", keys=keys, condition="queue")
     return None
-
-
-async def count(connection: AsyncConnection, wanted: Wanted) -> int:
-    """How many there are."""
-    statement = text(f"SELECT count(*) FROM workload WHERE {wanted.condition()}")
-    return int((await connection.execute(statement, wanted.values)).scalar_one())
 
 
 async def groups(

@@ -57,7 +57,6 @@ RULES = (
     # Audit rows of changesets stay as long as these.
     Rule(table="audit", key="id", age="at", only="revision IS NULL", days=400),
     Rule(table="draft", key="id", age="at", days=1),
-    Rule(table="idempotency", key="caller, key", age="at", days=1),
 )
 
 

@@ -199,6 +199,13 @@ async def test_the_same_request_under_one_key_is_one_command(
     assert first.json() == second.json()
     async with begin(engine) as connection:
         assert len(await commands.undone(connection, count=9)) == 1
+    other = await shared.post(f"{PATH}/a2:hold", headers=headers)
+    problem_of(other, status=422, code="invalid_input")
+    headers["Idempotency-Key"] = "k2"
+    many = {"uids": ["a1", "a2", "nobody"]}
+    first, second = [await shared.post(f"{PATH}:release", json=many, headers=headers) for _ in range(2)]
+    assert first.json() == second.json()
+    assert [row["command"] is None for row in first.json()["items"]] == [False, True, True]
 
 
 @pytest.mark.parametrize(

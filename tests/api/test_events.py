@@ -112,17 +112,6 @@ async def test_one_direction_at_a_time(shared: httpx2.AsyncClient) -> None:
     problem_of(found, status=422, code="invalid_input")
 
 
-@pytest.mark.parametrize("path", ["events", "audit"])
-async def test_lines_for_export(shared: httpx2.AsyncClient, path: str) -> None:
-    headers = {"user": "root", "accept": "application/jsonl"}
-    found = await shared.get(f"/api/v1/{path}?limit=1", headers=headers)
-    assert found.headers["content-type"].startswith("application/jsonl")
-    rows = [json.loads(line) for line in found.text.splitlines()]
-    assert rows == (await get(shared, f"{path}?limit=1"))["items"]
-    if path == "events":
-        assert 'rel="next"' in found.headers["link"]
-
-
 async def test_who_administers_queues_sees_the_audit_of_these(
     shared: httpx2.AsyncClient, author: Author
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -11,7 +12,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.store import idempotency
 from queuer.store.engine import begin
 from tests.api.identity import EVERYTHING, Table, local
 from tests.api.problems import problem_of
@@ -36,8 +36,6 @@ async def test_the_same_request_is_answered_again_and_done_once(api: httpx2.Asyn
     assert (first.status_code, second.status_code) == (201, 201)
     assert second.json() == first.json()
     assert second.headers["location"] == first.headers["location"]
-    assert "idempotent-replayed" not in first.headers
-    assert second.headers["idempotent-replayed"] == "true"
     address = f"{PATH}/{first.json()['id']}:apply"
     done, again = [
         await api.post(address, json={"reason": "the first"}, headers={"Idempotency-Key": "k-2"})
@@ -62,26 +60,30 @@ async def test_what_was_refused_may_be_mended_under_its_key(api: httpx2.AsyncCli
     assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
 
 
-async def test_one_that_still_runs_is_told_so_and_one_that_died_is_free(
-    api: httpx2.AsyncClient, engine: AsyncEngine
+async def test_a_queue_is_held_once_and_told_so_again(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
 ) -> None:
-    key = idempotency.Key(caller="unauthenticated", key="k-1", fingerprint="")
-    async with begin(engine) as connection:
-        assert await idempotency.claim(connection, key) is None
-        found = await idempotency.claim(connection, key)
-        assert found is not None
-        assert found.answer is None
-        await connection.execute(text("UPDATE idempotency SET fingerprint = 'other'"))
-    problem_of(await api.post(PATH, json=TREE, headers=KEY), status=422, code="invalid_input")
-    async with begin(engine) as connection:
-        await connection.execute(text("UPDATE idempotency SET at = now() - interval '2 minutes'"))
-    assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
-    async with begin(engine) as connection:
-        await connection.execute(text("UPDATE idempotency SET status = NULL, body = NULL, at = now()"))
-    assert (
-        "still runs"
-        in problem_of(await api.post(PATH, json=TREE, headers=KEY), status=409, code="conflict")["detail"]
-    )
+    """Whatever was done to it since."""
+    await author.tree()
+    address = "/api/v1/queues/root.research.team-a"
+    first = await api.post(f"{address}:hold", headers=KEY)
+    assert (await api.post(f"{address}:resume")).json()["revision"] == 3
+    again = await api.post(f"{address}:hold", headers=KEY)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (await api.get(address)).json()["state"] == "open"
+    found = problem_of(await api.post(f"{address}:drain", headers=KEY), status=422, code="invalid_input")
+    assert found["errors"][0]["field"] == "Idempotency-Key"
+
+
+async def test_two_at_one_moment_act_once(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    wish = {**TREE, "queues": {"root.research.team-a": {"weight": 2}}}
+    sent = await asyncio.gather(*(api.post(PATH, json=wish, headers=KEY) for _ in range(4)))
+    made = [answer.json()["id"] for answer in sent if answer.status_code == 201]
+    assert len({*made}) == 1
+    for answer in sent:
+        if answer.status_code != 201:
+            problem_of(answer, status=409, code="conflict")
 
 
 async def test_a_key_belongs_to_its_caller(shared: httpx2.AsyncClient) -> None:
@@ -89,7 +91,6 @@ async def test_a_key_belongs_to_its_caller(shared: httpx2.AsyncClient) -> None:
         await shared.post(PATH, json=TREE, headers={**KEY, "user": user}) for user in ("alice", "bob")
     ]
     assert alice.json()["id"] != bob.json()["id"]
-    assert "idempotent-replayed" not in bob.headers
 
 
 @pytest.mark.parametrize("key", ["", " ", "with space", "x" * 256])
@@ -99,11 +100,9 @@ async def test_a_key_that_is_none_is_refused(api: httpx2.AsyncClient, key: str) 
     )
 
 
-async def test_an_answer_is_kept_for_a_day(
-    api: httpx2.AsyncClient, engine: AsyncEngine, author: Author
-) -> None:
+async def test_a_key_is_kept_with_its_plan(api: httpx2.AsyncClient, engine: AsyncEngine) -> None:
     first = await api.post(PATH, json=TREE, headers=KEY)
     async with begin(engine) as connection:
-        await connection.execute(text("UPDATE idempotency SET at = now() - interval '25 hours'"))
+        await connection.execute(text("DELETE FROM draft"))
     second = await api.post(PATH, json=TREE, headers=KEY)
     assert second.json()["id"] != first.json()["id"]

@@ -1,4 +1,4 @@
-"""Rules of every list: pages, chosen fields, filters, groups, and where a stream goes on."""
+"""Rules of every list: pages, filters, groups, and where a stream goes on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def get(api: httpx2.AsyncClient, path: str, **params: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize(("path", "key"), LISTS.items())
-async def test_every_list_pages_to_its_end_and_links(
+async def test_every_list_pages_to_its_end(
     api: httpx2.AsyncClient, author: Author, path: str, key: str
 ) -> None:
     await _filled(author)
@@ -55,47 +55,22 @@ async def test_every_list_pages_to_its_end_and_links(
         }
     )
     whole = [row[key] for row in (await get(api, path))["items"]]
-    url, seen = f"/api/v1/{path}?limit=1", []
-    while True:
-        answer = await api.get(url)
-        body = answer.json()
-        seen += [row[key] for row in body["items"]]
-        if body["next"] is None:
-            assert "link" not in answer.headers
-            break
-        target, _, relation = answer.headers["link"].partition("; ")
-        assert relation == 'rel="next"'
-        assert target.startswith("<?"), "relative: behind TLS our own scheme is not the caller's"
-        url = f"/api/v1/{path}{target.strip('<>')}"
+    page = await get(api, path, limit=1)
+    seen = [row[key] for row in page["items"]]
+    while page["next"] is not None:
+        page = await get(api, path, limit=1, cursor=page["next"])
+        seen += [row[key] for row in page["items"]]
     assert seen == whole
     assert len(whole) > 1
 
 
-@pytest.mark.parametrize(("path", "key"), LISTS.items())
-async def test_every_list_says_from_when_it_is_and_has_the_fields_that_are_asked_for(
-    api: httpx2.AsyncClient, author: Author, path: str, key: str
-) -> None:
+@pytest.mark.parametrize("path", LISTS)
+async def test_every_list_says_from_when_it_is(api: httpx2.AsyncClient, author: Author, path: str) -> None:
     await _filled(author)
-    body = await get(api, path, fields=key)
+    body = await get(api, path)
     assert body["asOf"]
     assert body["cycle"]["id"] == 2
     assert body["seq"] == (await get(api, "events"))["items"][0]["id"]
-    assert all(row.keys() == {key} for row in body["items"])
-    refused = problem_of(
-        await api.get(f"/api/v1/{path}", params={"fields": f"{key},colour"}), status=422, code="invalid_input"
-    )
-    assert "no colour" in refused["errors"][0]["message"]
-    assert key in refused["errors"][0]["hint"]
-
-
-@pytest.mark.parametrize(("path", "key"), [("events", "id"), ("audit", "id")])
-async def test_what_is_exported_comes_as_lines(
-    api: httpx2.AsyncClient, author: Author, path: str, key: str
-) -> None:
-    await _filled(author)
-    answer = await api.get(f"/api/v1/{path}?fields={key}", headers={"accept": "application/jsonl"})
-    assert answer.headers["content-type"].startswith("application/jsonl")
-    assert len(answer.text.splitlines()) == len((await get(api, path))["items"])
 
 
 @pytest.mark.parametrize(
@@ -124,9 +99,8 @@ async def test_filters_and_orders_of_workloads(
     api: httpx2.AsyncClient, author: Author, params: dict[str, str], found: list[str]
 ) -> None:
     await _filled(author)
-    body = await get(api, "workloads", count="exact", fields="uid", **params)
+    body = await get(api, "workloads", **params)
     assert [row["uid"] for row in body["items"]] == found
-    assert body["total"] == (7 if "limit" in params else len(found))
 
 
 async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
@@ -135,7 +109,7 @@ async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
     """An ended job is found among the newest alone: here the last but one."""
     monkeypatch.setattr(listing, "RECENT", 1)
     await _filled(author)
-    body = await get(api, "workloads", count="exact", fields="uid", name="*", deleted="true")
+    body = await get(api, "workloads", name="*", deleted="true")
     assert [row["uid"] for row in body["items"]] == ["u5", "u4", "u3", "u2", "u1", "u0"]
 
 
@@ -185,9 +159,8 @@ async def test_a_cursor_is_of_one_list_and_one_order(api: httpx2.AsyncClient, au
 
 async def test_queues_by_subtree_and_state(api: httpx2.AsyncClient, author: Author) -> None:
     await author.tree()
-    body = await get(api, "queues", queue="root.research", state="open", count="exact", limit=2)
+    body = await get(api, "queues", queue="root.research", state="open", limit=2)
     assert [row["path"] for row in body["items"]] == ["root.research", A]
-    assert body["total"] == 3
     assert (await get(api, "queues", state="held"))["items"] == []
 
 

@@ -216,9 +216,7 @@ async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(
         seen += [row["uid"] for row in page["items"]]
         await author.submit(workload(f"new{len(seen)}", queue=A, submitted=NOW + 1000 + len(seen)))
         if page["next"] is None:
-            assert "link" not in answer.headers
             break
-        assert f"cursor={page['next']}" in answer.headers["link"]
         params["cursor"] = page["next"]
     assert sorted(seen) == [f"u{n:02}" for n in range(25)]
 

@@ -27,8 +27,6 @@ _BESIDE = (
     """INSERT INTO draft (id, at, expires, actor, source, writer, root, base, changes, report, effect)
     SELECT md5(n::text)::uuid, now() - n * interval '1 day', now(), '', '', 'api', 'root', 0, '[]', '{}', 'drain'
     FROM generate_series(0, :days) AS n""",
-    """INSERT INTO idempotency (caller, key, at, fingerprint)
-    SELECT '', n::text, now() - n * interval '1 day', '' FROM generate_series(0, :days) AS n""",
     """INSERT INTO session (digest, name, groups, expires)
     SELECT sha256(n::text::bytea), '', '{}', now() - n * interval '1 day' FROM generate_series(0, :days) AS n""",
     """INSERT INTO command (due, actor, source, verb, uid, reason, done_at, outcome)

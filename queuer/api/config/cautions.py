@@ -129,25 +129,15 @@ class Cautions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCautions:
-    """A question about the newest cycle: findings about its nodes."""
-
-    cautions: Cautions
-
-    def answer(self, cycle: DecidedCycle) -> list[FieldProblem]:
-        """Where the cycle is kept."""
-        return list(self.cautions.of_nodes([state.node for state in cycle.stored.snapshot.nodes]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """The same question, with what the decision makes of the changes."""
+    """A question about the newest cycle: findings about its nodes, and what the decision makes of the changes."""
 
     cautions: Cautions
 
     def answer(self, cycle: DecidedCycle) -> tuple[list[FieldProblem], Difference | None]:
         """None: there is no sound decision."""
-        found, cautions = NodeCautions(cautions=self.cautions).answer(cycle), self.cautions
+        cautions = self.cautions
+        found = list(cautions.of_nodes([state.node for state in cycle.stored.snapshot.nodes]))
         try:
             return found, RulesDifference(before=cautions.before, after=cautions.after).answer(cycle)
         except (UnsoundPlan, InvalidInput):

@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
-from queuer.api.config.cautions import Cautions, Consequences, NodeCautions
+from queuer.api.config.cautions import Cautions, Consequences
 from queuer.api.http.pointers import place
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.models import FieldError
@@ -83,12 +83,6 @@ class Seen:
         found = [*self.changeset.warnings, *(row.problem for row in self.cuts.over)]
         found += [*self.cautions.of_namespaces(self.namespaces), *self.cautions.of_use(), *of_nodes]
         return _errors(found, self.document)
-
-
-async def warnings(seen: Seen, newest: LatestCycle) -> list[FieldError]:
-    """The warnings of a report, without the report."""
-    found = await newest.ask(NodeCautions(cautions=seen.cautions))
-    return seen.warnings(() if found is None else found.value)
 
 
 async def report(seen: Seen, newest: LatestCycle) -> models.Report:

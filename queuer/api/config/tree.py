@@ -1,7 +1,7 @@
 """The whole configuration as one document: read it, see what a new one would change, put it in its place.
 
-Optimistic concurrency: the ETag is the revision of the configuration, and a write names the one it was
-planned against. Nothing is taken over in part.
+Optimistic concurrency: the ETag is the revision of the configuration, and a write names the one it was planned
+against. A write is a draft that is applied at once, whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.models import TreePlan
-from queuer.api.config.planning import Seen, warnings
-from queuer.api.config.writing import change, check, require_reason, stale, warn
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, one_view, source
+from queuer.api.config.views import change
+from queuer.api.config.writing import Writes, stale
+from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
 from queuer.api.identity.names import told
 from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
-from queuer.domain.queue import ROOT
+from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store
 from queuer.store.changeset import Changeset
 from queuer.store.config import Kind, load_config
-from queuer.store.cuts import cuts
-from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
 _ETAG = re.compile(r'"\d{1,18}"')
@@ -80,12 +78,9 @@ async def get_queue_tree(
 
 @router.put("/queue-tree", openapi_extra=DOCUMENT_BODY)
 async def put_queue_tree(
+    desk: Writes,
     request: Request,
     response: Response,
-    engine: Engine,
-    asker: Asking,
-    newest: NewestCycle,
-    settings: Settings,
     *,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would change.")] = False,
     reason: Annotated[str, Query(max_length=1000, description="Why, for the audit.")] = "",
@@ -100,48 +95,30 @@ async def put_queue_tree(
     plain = await read_document(request)
     with placed(plain):
         document = parse(plain)
-    await asker.require_administers(document.root)
+    wanted = {tag.strip() for tag in (if_match or "*").split(",")}
 
-    async def sound(connection: AsyncConnection) -> Changeset:
-        writer = settings.writer(asker.caller.name)
+    async def wish(connection: AsyncConnection, writer: ManagedBy) -> Changeset:
         changeset = await store.plan(connection, document, writer=writer, prune=prune)
-        with placed(plain):
-            check(changeset)
-        await _check_revision(connection, changeset, if_match)
+        if wanted.isdisjoint({"*", etag(changeset.base)}):
+            known = [int(tag[1:-1]) for tag in wanted if _ETAG.fullmatch(tag)]
+            message = f"the tree is at revision {changeset.base}, this was planned against {if_match}"
+            raise await stale(connection, message, since=min(known, default=changeset.base))
         return changeset
 
-    async with one_view(engine) as connection:
-        changeset = await sound(connection)
-        seen = await Seen.of(connection, changeset, newest, document=plain)
-    told = await warnings(seen, newest)  # before anything is applied: it may fail, and takes its time
-    revision = changeset.base
-    if not dry_run:
-        async with begin(engine) as connection:
-            changeset = await sound(connection)
-            require_reason(await cuts(connection, changeset), reason)
-            revision = await store.apply(
-                connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
-            )
-    warn(response, told)
+    draft = await desk.plan(wish, root=document.root, document=plain)
+    made = None if dry_run else await desk.carry_out(draft, reason=reason, exact="*" not in wanted)
+    base = draft.changeset.base
+    revision = base if made is None else made.revision
     response.headers["ETag"] = etag(revision)
     return TreePlan(
-        base_revision=changeset.base,
+        base_revision=base,
         revision=revision,
-        applied=revision != changeset.base,
-        changes=[change(each) for each in changeset.changes],
-        warnings=told,
+        applied=made is not None,
+        changes=[change(each) for each in draft.changeset.changes],
+        warnings=draft.report["warnings"],
     )
 
 
 def etag(revision: int) -> str:
     """The strong entity tag of a revision of the configuration."""
     return f'"{revision}"'
-
-
-async def _check_revision(connection: AsyncConnection, changeset: Changeset, if_match: str | None) -> None:
-    wanted = {tag.strip() for tag in (if_match or "*").split(",")}
-    if "*" in wanted or etag(changeset.base) in wanted:
-        return
-    known = [int(tag[1:-1]) for tag in wanted if _ETAG.fullmatch(tag)]
-    message = f"the tree is at revision {changeset.base}, this was planned against {if_match}"
-    raise await stale(connection, message, since=min(known, default=changeset.base))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection, Iterable
+from itertools import takewhile
+from typing import Literal
 
 from queuer.api.config import models
-from queuer.api.config.writing import change, root_of
+from queuer.api.config.changes import describe
 from queuer.api.identity.rights import Asker
 from queuer.api.words import instant
 from queuer.domain.fields import format_duration
+from queuer.domain.queue import ROOT
+from queuer.store.changeset import Change
 from queuer.store.changesets import Applied
+from queuer.store.config import Kind
 from queuer.store.drafts import Draft
 from queuer.store.tables import DraftState
 
@@ -21,7 +26,7 @@ def planned(draft: Draft, *, made: Applied | None = None) -> models.Changeset:
     """A plan with all of its report. `made`: what it became."""
     changeset = draft.changeset
     return models.Changeset(
-        **_report(draft),
+        **dict(_report(draft)),
         id=str(draft.id),
         state=_state(draft),
         root=draft.root,
@@ -49,18 +54,17 @@ def _state(draft: Draft) -> State:
     return "expired" if draft.expired else "planned"
 
 
-def _report(draft: Draft | None) -> dict[str, Any]:
-    """What was told of a plan; of what was applied without one nothing was."""
-    told = models.Report(impact_missing="it is told of plans")
-    if draft is not None:
-        told = models.Report.model_validate(draft.report)
-    return {name: getattr(told, name) for name in models.Report.model_fields}
+def _report(draft: Draft | None) -> models.Report:
+    """What was told of a draft; of what was applied without one nothing was."""
+    if draft is None:
+        return models.Report(impact_missing="it is told of plans")
+    return models.Report.model_validate(draft.report)
 
 
 def applied(made: Applied, draft: Draft | None = None) -> models.Changeset:
     """One of the history; `draft`: the plan behind it, while that is kept."""
     return models.Changeset(
-        **_report(draft),
+        **dict(_report(draft)),
         id=str(made.revision),
         state="applied",
         root=root_of(made.changes),
@@ -76,14 +80,43 @@ def applied(made: Applied, draft: Draft | None = None) -> models.Changeset:
     )
 
 
-async def visible(answer: models.Changeset, asker: Asker) -> models.Changeset:
-    """Without the names of jobs whose namespace the caller may not read; their counts and amounts stay."""
-    impact = answer.impact
-    lists = [answer.victims, *(getattr(impact, name) for name in _OF_IMPACT if impact)]
-    readable = await asker.readable({job.namespace for each in lists for job in each.jobs})
+async def readable(draft: Draft | None, asker: Asker) -> frozenset[str]:
+    """The namespaces of a report whose jobs the caller may read."""
+    told = _report(draft)
+    return await asker.readable({job.namespace for each in _jobs(told) for job in each.jobs})
+
+
+def masked(answer: models.Changeset, readable: Collection[str]) -> models.Changeset:
+    """Without the names of jobs of other namespaces; their counts and amounts stay."""
 
     def cut(each: models.Jobs) -> models.Jobs:
         return each.model_copy(update={"jobs": [job for job in each.jobs if job.namespace in readable]})
 
+    impact = answer.impact
     seen = impact and impact.model_copy(update={name: cut(getattr(impact, name)) for name in _OF_IMPACT})
     return answer.model_copy(update={"victims": cut(answer.victims), "impact": seen})
+
+
+def _jobs(told: models.Report) -> list[models.Jobs]:
+    return [told.victims, *(getattr(told.impact, name) for name in _OF_IMPACT if told.impact)]
+
+
+def change(made: Change) -> models.Change:
+    """As REST says it."""
+    return models.Change(
+        kind=made.kind,
+        name=made.name,
+        action=made.action,
+        before=None if made.before is None else dict(made.before),
+        after=None if made.after is None else dict(made.after),
+        text=describe(made),
+    )
+
+
+def root_of(changes: Iterable[Change]) -> str:
+    """The nearest queue that has all that is changed below it; `root` where flavors or topology are."""
+    made = list(changes)
+    if any(change.kind is not Kind.QUEUE for change in made):
+        return ROOT
+    levels = zip(*(change.name.split(".") for change in made), strict=False)
+    return ".".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels)) or ROOT

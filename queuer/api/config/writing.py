@@ -1,37 +1,158 @@
-"""What every write of the configuration passes: soundness, owner, revision, reason."""
+"""The one way in which REST writes the configuration: a wish becomes a draft, and the draft is applied.
+
+`/changesets` keeps a draft for somebody to look at before it is applied. `PUT /queue-tree` and `:hold`, `:drain` and
+`:resume` of a queue plan and apply in one request. Whatever may fail outside of the database (the report, the caller's
+rights) is asked for before anything is applied.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fastapi import Response
+from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.config import models
-from queuer.api.config.changes import describe, fields_of
+from queuer.api.config.changes import fields_of
+from queuer.api.config.planning import Seen, drafted
+from queuer.api.config.views import root_of
+from queuer.api.deps import Asking, Engine, Latest, Settings, one_view, source
+from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
-from queuer.api.models import FieldError
+from queuer.api.http.requests import check_same, once
 from queuer.domain.document import LEAST_REASON
-from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import ROOT
-from queuer.store import changesets
-from queuer.store.changeset import Change, Changeset
-from queuer.store.config import Kind, Name
-from queuer.store.cuts import Cuts
+from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
+from queuer.domain.queue import ManagedBy
+from queuer.store import changesets as history
+from queuer.store import commands, drafts
+from queuer.store import queues as store
+from queuer.store.changeset import Changeset
+from queuer.store.changesets import Applied
+from queuer.store.commands import NewCommand
+from queuer.store.config import Name
+from queuer.store.cuts import Cuts, cuts
+from queuer.store.drafts import Draft
+from queuer.store.engine import begin
+from queuer.store.tables import CommandVerb, DraftState, Effect
 
-MOST_WARNINGS, LONGEST_WARNING = 8, 300
-"""Of the header `Warning`, and characters of one. The body has them all."""
+Wish = Callable[[AsyncConnection, ManagedBy], Awaitable[Changeset]]
+"""Plans what somebody wants, as this writer."""
 _AGAIN = "plan again and look at the difference"
 
 
-def root_of(changes: Iterable[Change]) -> str:
-    """The nearest queue that has all that is changed below it; `root` where flavors or topology are."""
-    made = list(changes)
-    if any(change.kind is not Kind.QUEUE for change in made):
-        return ROOT
-    levels = zip(*(change.name.split(".") for change in made), strict=False)
-    return ".".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels)) or ROOT
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A route's dependency: who writes, in which way, and what a report is made of."""
+
+    engine: Engine
+    asker: Asking
+    latest: Latest
+    settings: Settings
+    request: Request
+
+    @property
+    def writer(self) -> ManagedBy:
+        """As whom the caller writes."""
+        return self.settings.writer(self.asker.caller.name)
+
+    async def plan(
+        self,
+        wish: Wish,
+        *,
+        root: str | None = None,
+        effect: Effect = Effect.DRAIN,
+        evict_after: float | None = None,
+        document: object = None,
+        key: str | None = None,
+    ) -> Draft:
+        """A draft that nobody has kept yet. `root`: None = the nearest queue above all changes; `document`: the body
+        in which problems have their places; `key`: the request.
+
+        Raises Forbidden, InvalidInput and OwnedElsewhere.
+        """
+        if root is not None:
+            await self.asker.require_administers(root)
+        async with one_view(self.engine) as connection:
+            changeset = await wish(connection, self.writer)
+            whose = root_of(changeset.changes) if root is None else root
+            await self.asker.require_administers(whose)
+            with placed(document):
+                check(changeset)
+                seen = await Seen.of(connection, changeset, self.latest, document=document)
+                _require_room(effect, seen.cuts)
+        draft = await drafted(
+            seen, self.latest, actor=self.asker.caller.name, source=source(self.request), root=whose, effect=effect,
+            evict_after=evict_after,
+        )  # fmt: skip
+        return replace(draft, request=key)
+
+    async def keep(self, draft: Draft) -> None:
+        """Keep a draft, for its 15 minutes."""
+        with once():
+            async with begin(self.engine) as connection:
+                await drafts.keep(connection, draft)
+
+    async def before(self, key: str | None) -> Draft | None:
+        """What this very request has made before. Raises InvalidInput where its key was used for another."""
+        if key is None:
+            return None
+        async with one_view(self.engine) as connection:
+            found = await drafts.requested(connection, key)
+        if found is not None:
+            check_same(found.request, key)
+        return found
+
+    async def carry_out(self, draft: Draft, *, reason: str, exact: bool = False) -> Applied | None:
+        """Apply a draft that was just planned; None where nothing is left to change.
+
+        `exact`: refused where anything was changed since, be it beside what the draft touches.
+        """
+        if not draft.changeset.changes:
+            return None
+        with once():
+            async with begin(self.engine) as connection:
+                return await self.apply(connection, draft, reason=reason, exact=exact)
+
+    async def apply(
+        self,
+        connection: AsyncConnection,
+        draft: Draft,
+        *,
+        reason: str,
+        pointer: str = "",
+        exact: bool = False,
+    ) -> Applied | None:
+        """Apply a draft as it was shown; None where nothing is left to change. `pointer`: of the reason in the body.
+
+        Raises StaleRevision where what it touches has been changed, InvalidInput and Conflict.
+        """
+        try:
+            changeset = await store.rebase(connection, draft.changeset)
+        except store.Moved as moved:
+            raise await stale(connection, moved.message, since=moved.base, names=moved.names) from moved
+        base = draft.changeset.base
+        if exact and changeset.base != base:
+            message = f"the tree is at revision {changeset.base}, this was planned on {base}"
+            raise await stale(connection, message, since=base)
+        check(changeset)
+        taken = await cuts(connection, changeset)
+        _require_reason(taken, reason, pointer=pointer)
+        _require_room(draft.effect, taken)
+        _require_shown(draft, taken)
+        if not changeset.changes:
+            return None
+        actor, way = self.asker.caller.name, source(self.request)
+        revision = await store.apply(connection, changeset, actor=actor, source=way, reason=reason)
+        await drafts.keep(connection, replace(draft, state=DraftState.APPLIED, revision=revision))
+        if draft.effect is Effect.EVICT:
+            why = f"revision {revision}: {reason}"
+            orders = _evictions(draft, taken, revision=revision)
+            await commands.add(connection, orders, actor=actor, source=way, reason=why)
+        return await history.one(connection, revision)
+
+
+Writes = Annotated[Desk, Depends()]
 
 
 def check(changeset: Changeset) -> None:
@@ -52,38 +173,43 @@ async def stale(
             message=f"{text} in revision {move.by.revision}, by {move.by.actor}",
             hint=_AGAIN,
         )
-        for move in await changesets.moves(connection, since=since, names=names)
+        for move in await history.moves(connection, since=since, names=names)
         for field, text in fields_of(move.change)
     ]
     return StaleRevision(message, *moved, hint=_AGAIN)
 
 
-def require_reason(cuts: Cuts, reason: str) -> None:
+def _require_reason(taken: Cuts, reason: str, *, pointer: str) -> None:
     """Raise InvalidInput where something is taken away and it is not said why."""
-    if cuts.reductions and len(reason.strip()) < LEAST_REASON:
-        taken = "; ".join(f"{row.field}: {row.message}" for row in cuts.reductions)
+    if taken.reductions and len(reason.strip()) < LEAST_REASON:
+        what = "; ".join(f"{row.field}: {row.message}" for row in taken.reductions)
+        message = f"is needed, as this takes away: {what}"
         hint = f"say why in at least {LEAST_REASON} characters"
-        raise InvalidInput(
-            FieldProblem(field="reason", message=f"is needed, as this takes away: {taken}", hint=hint)
+        raise InvalidInput(FieldProblem(field="reason", message=message, hint=hint, pointer=pointer))
+
+
+def _require_room(effect: Effect, taken: Cuts) -> None:
+    if effect is Effect.REFUSE and taken.over:
+        raise InvalidInput(*(row.problem for row in taken.over))
+
+
+def _require_shown(draft: Draft, taken: Cuts) -> None:
+    """Raise Conflict where somebody would be evicted whom the draft did not show."""
+    shown = {job["uid"] for job in draft.report["victims"]["jobs"]}
+    new = [holding for holding in taken.victims if holding.uid not in shown]
+    if draft.effect is Effect.EVICT and new:
+        raise Conflict(
+            f"{len(new)} running jobs would be evicted that the plan did not show",
+            hint="plan again and look at who goes",
         )
 
 
-def warn(response: Response, warnings: Sequence[FieldError]) -> None:
-    """Say in the headers, too, what is legal and odd: the first of it, as kubectl and people at curl read it."""
-    for row in warnings[:MOST_WARNINGS]:
-        text = f"{row.field}: {row.message}" + (f" ({row.hint})" if row.hint else "")
-        plain = text.encode("ascii", "replace").decode()[:LONGEST_WARNING]
-        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.append("Warning", f'299 - "{"".join(c for c in quoted if c.isprintable())}"')
-
-
-def change(made: Change) -> models.Change:
-    """As REST says it."""
-    return models.Change(
-        kind=made.kind,
-        name=made.name,
-        action=made.action,
-        before=None if made.before is None else dict(made.before),
-        after=None if made.after is None else dict(made.after),
-        text=describe(made),
-    )
+def _evictions(draft: Draft, taken: Cuts, *, revision: int) -> list[NewCommand]:
+    """Orders for those who must go for the limits to hold, each as far as that is still so when it is due."""
+    return [
+        NewCommand(
+            verb=CommandVerb.EVICT, uid=holding.uid, administers=holding.queue, arguments={"revision": revision},
+            delay=draft.evict_after or 0.0,
+        )
+        for holding in taken.victims
+    ]  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
-from queuer.api.http.lists import Cursor, Fields, Limit, answer, chosen, standing
+from queuer.api.http.lists import Cursor, Limit, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.api.live.sentences import of_event
@@ -34,19 +34,16 @@ async def _allowed(asker: Asking) -> None:
     await asker.require(READ)
 
 
-@router.get("/cycles", response_model=models.CycleList, dependencies=[Depends(_allowed)])
+@router.get("/cycles", dependencies=[Depends(_allowed)])
 async def list_cycles(
-    request: Request,
     snapshot: Snapshot,
     *,
     since: Annotated[Instant | None, Query(description="Started then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Started before then.")] = None,
-    fields: Fields = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> Response:
+) -> models.CycleList:
     """Decisions, newest first."""
-    columns = chosen(fields, models.Cycle)
     found = await pastcycles.page(
         snapshot,
         before=None if cursor is None else read_cursor(cursor, "id", int)[0],
@@ -55,12 +52,11 @@ async def list_cycles(
         count=limit + 1,
     )
     newest = await stored.newest_number(snapshot)
-    page = models.CycleList(
+    return models.CycleList(
         items=[_cycle(each, newest) for each in found[:limit]],
         next=make_cursor("id", found[limit - 1].id) if len(found) > limit else None,
         **await standing(snapshot),
     )
-    return answer(request, page, fields=columns, following=page.next)
 
 
 @router.get("/cycles/{id}")

@@ -1,4 +1,4 @@
-"""Opaque cursors: the place after the last row that was shown, so that pages neither repeat nor skip."""
+"""Opaque cursors of lists: the place after the last row shown, so that pages neither repeat nor skip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def read_cursor(text: str, order: str, kind: type[K]) -> tuple[K, str]:
         if made != order or not isinstance(uid, str) or "\0" in uid or not _fits(key, kind):
             raise ValueError(text)
     except (ValueError, TypeError, binascii.Error) as error:
-        raise not_a_cursor() from error
+        problem = "not a cursor of this list"
+        raise InvalidInput(
+            FieldProblem(field="cursor", message=problem, hint="leave it out to begin anew")
+        ) from error
     return kind(key), uid
 
 
@@ -37,9 +40,3 @@ def _fits(key: object, kind: type) -> bool:
     if isinstance(key, bool) or not isinstance(key, int | float):
         return False
     return 0 <= key < _FARTHEST if kind is float else isinstance(key, int) and -_LARGEST <= key < _LARGEST
-
-
-def not_a_cursor() -> InvalidInput:
-    """What was given is none that the list has made."""
-    problem = "not a cursor of this list"
-    return InvalidInput(FieldProblem(field="cursor", message=problem, hint="leave it out to begin anew"))

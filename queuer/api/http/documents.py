@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import yaml
-from fastapi import Request
+from fastapi import Depends, Request
 
 from queuer.api.http.problems import TooLarge, UnsupportedMediaType
 from queuer.api.settings import ApiSettings
@@ -30,10 +30,13 @@ DOCUMENT_BODY: dict[str, Any] = {
 _YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 
-async def read_document(request: Request) -> Any:
-    """The body as plain data. Raises InvalidInput with the place of the mistake, or UnsupportedMediaType."""
+async def read_document(request: Request, body: bytes | None = None) -> Any:
+    """The body, unless it was read before, as plain data.
+
+    Raises InvalidInput with the place of the mistake, or UnsupportedMediaType.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await bounded(request)
+    body = await bounded(request) if body is None else body
     try:
         # In a thread: probes and other requests must not wait for a long document.
         if media_type == JSON:
@@ -58,6 +61,9 @@ async def bounded(request: Request) -> bytes:
         if len(body) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
     return bytes(body)
+
+
+RawBody = Annotated[bytes, Depends(bounded)]
 
 
 class _Refused(ValueError):

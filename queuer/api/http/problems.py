@@ -107,6 +107,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "unavailable": Kind(status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."),
 }
+_KEY = ("header", "idempotency-key")
 _BY_STATUS = {KINDS[code].status: code for code in reversed([*KINDS])}
 """The first kind of each status."""
 
@@ -254,6 +255,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        if any(row["loc"] == _KEY and row["type"] == "missing" for row in error.errors()):
+            return known(request, KeyRequired())
         errors = [_field_problem(row) for row in error.errors()]
         return _answer(request, "invalid_input", "; ".join(map(str, errors)), errors=errors)
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
-from queuer.api.http.lines import LINES
-from queuer.api.http.lists import Fields, Limit, Page, answer, chosen, queue_of, standing
+from queuer.api.http.lists import Limit, Page, queue_of, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
 from queuer.api.live.sentences import of_deed
@@ -60,9 +59,8 @@ async def _seen(engine: Engine, asker: Asking) -> frozenset[str] | None:
     return found
 
 
-@router.get("/audit", response_model=AuditList, responses=LINES)
+@router.get("/audit")
 async def list_audit(
-    request: Request,
     paths: Annotated[frozenset[str] | None, Depends(_seen)],  # before Snapshot: see deps.Visible
     snapshot: Snapshot,
     *,
@@ -73,12 +71,10 @@ async def list_audit(
     since: Annotated[Instant | None, Query(description="Done then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Done before then.")] = None,
     after: Annotated[int | None, Query(ge=0, description="The same as `cursor`.")] = None,
-    fields: Fields = None,
     limit: Limit = 100,
     cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
-) -> Response:
+) -> AuditList:
     """Entries that the caller may see, the newest first."""
-    columns = chosen(fields, AuditEntry)
     found = await audit.page(
         snapshot,
         before=after if cursor is None else cursor,
@@ -104,5 +100,4 @@ async def list_audit(
         )
         for row in found.rows
     ]
-    page = AuditList(items=items, next=found.next, **await standing(snapshot))
-    return answer(request, page, fields=columns, following=page.next, exports=True)
+    return AuditList(items=items, next=found.next, **await standing(snapshot))

@@ -8,12 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
-from queuer.api.http.lines import LINES
-from queuer.api.http.lists import Fields, Limit, Page, QueueAndBelow, answer, chosen, queue_of, standing
+from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
 from queuer.api.http.times import Instant
 from queuer.api.live.sentences import of_event
 from queuer.api.models import Model
@@ -86,9 +85,8 @@ class EventList(Page):
     )
 
 
-@router.get("/events", response_model=EventList, responses=LINES)
+@router.get("/events")
 async def list_events(
-    request: Request,
     namespaces: Visible,
     snapshot: Snapshot,
     *,
@@ -99,16 +97,15 @@ async def list_events(
     uid: str | None = None,
     since: Annotated[Instant | None, Query(description="Happened then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Happened before then.")] = None,
-    fields: Fields = None,
     limit: Limit = 100,
     cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
-) -> Response:
+) -> EventList:
     """Events that the caller may see: the newest first, or with `after` in the order in which they happened."""
     if after is not None and before is not None:
         raise InvalidInput(
             FieldProblem(field="before", message="goes not with after", hint="give one of them")
         )
-    forward, below, columns = after is not None, queue_of(queue), chosen(fields, EventItem)
+    forward, below = after is not None, queue_of(queue)
     edge = cursor if cursor is not None else after if forward else before
     if below is not None:
         await check_queue(snapshot, below)
@@ -137,8 +134,7 @@ async def list_events(
         )
         for id, e in found.rows
     ]
-    page = EventList(items=items, next=found.next, **await standing(snapshot))
-    return answer(request, page, fields=columns, following=page.next, exports=True)
+    return EventList(items=items, next=found.next, **await standing(snapshot))
 
 
 def _job(found: events.Job | None) -> EventJob | None:

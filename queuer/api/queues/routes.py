@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
     MOST,
-    Count,
-    Counting,
     Cursor,
-    Fields,
     Limit,
     QueueAndBelow,
-    answer,
-    chosen,
-    link_to,
     queue_of,
     words,
 )
@@ -40,9 +34,8 @@ router = APIRouter(prefix=PREFIX, tags=["queues"])
 _NO_CYCLE = "No cycle has seen this queue yet."
 
 
-@router.get("/queues", response_model=models.QueueList)
+@router.get("/queues")
 async def list_queues(
-    request: Request,
     engine: Engine,
     tree: Tree,
     asker: Asking,
@@ -50,13 +43,11 @@ async def list_queues(
     *,
     queue: QueueAndBelow = None,
     state: Annotated[str | None, Query(description="Comma-separated states that are in force.")] = None,
-    count: Count = Counting.NONE,
-    fields: Fields = None,
     limit: Annotated[int | None, Query(ge=1, le=MOST, description="Default: all.")] = None,
     cursor: Cursor = None,
-) -> Response:
+) -> models.QueueList:
     """Queues, parents before children, with amounts of their subtrees from one moment."""
-    below, columns = queue_of(queue), chosen(fields, models.Queue)
+    below = queue_of(queue)
     states = words(state, QueueState, field="state")
     after = None if cursor is None else views.place(read_cursor(cursor, "path", str)[0])
     there = await tree()
@@ -73,15 +64,13 @@ async def list_queues(
     items = rest[:limit]
     async with one_view(engine) as connection:
         leader = await controller(connection, stale_after=settings.stale_after)
-    page = models.QueueList(
+    return models.QueueList(
         items=await _told(asker, items),
         next=make_cursor("path", items[-1].path) if len(rest) > len(items) else None,
-        total=len(meant) if count is Counting.EXACT else None,
         revision=config.revision,
         controller=leader,
         **there.standing,
     )
-    return answer(request, page, fields=columns, following=page.next)
 
 
 @router.get("/queues/{path}")
@@ -136,8 +125,6 @@ async def get_headroom(
 
 @router.get("/queues/{path}/pending")
 async def get_pending(
-    request: Request,
-    response: Response,
     engine: Engine,
     ranks: RankCache,
     readable: Visible,
@@ -151,22 +138,19 @@ async def get_pending(
 
     Jobs of namespaces that the caller may read in full, runs of others between them as counts and amounts.
     """
-    after = None if cursor is None else pending.Anchor.read(cursor)
+    after = None if cursor is None else read_cursor(cursor, pending.ORDER, int)
     known = await ranks()
     placed = None if known is None else known.value
     async with one_view(engine) as connection:
         await views.check_queue(connection, path)
         items, end = await pending.page(connection, path, placed, readable=readable, limit=limit, after=after)
-        page = models.Pending(
+        return models.Pending(
             items=items,
-            next=None if end is None else str(end),
+            next=end,
             cycle=None if known is None else known.cycle,
             controller=await controller(connection, stale_after=settings.stale_after),
             as_of=instant(await lookup.now(connection)),
         )
-    if page.next is not None:
-        response.headers["Link"] = link_to(request, page.next)
-    return page
 
 
 @router.get("/queues/{path}/history")

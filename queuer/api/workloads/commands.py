@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view, source
-from queuer.api.http.idempotency import Idempotent
 from queuer.api.http.problems import code_of
+from queuer.api.http.requests import RequestKey, check_same, once
 from queuer.api.identity import denied
 from queuer.api.identity.rights import Forbidden
 from queuer.api.workloads import ordered
@@ -27,7 +27,7 @@ from queuer.store.commands import Command, NewCommand
 from queuer.store.engine import begin
 from queuer.store.tables import CommandVerb
 
-router = APIRouter(prefix=PREFIX, tags=["commands"], route_class=Idempotent)
+router = APIRouter(prefix=PREFIX, tags=["commands"])
 LONGEST_WAIT = 10.0
 _POLL = 0.1
 _ADDRESS = "/workloads/{uid}"
@@ -53,13 +53,17 @@ def _wait(
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What every command route needs: who asks by which way, and for how long an answer is waited for."""
+    """What every command route needs: who asks by which way, and for how long an answer is waited for.
+
+    `key`: the request, where it has an Idempotency-Key.
+    """
 
     engine: Engine
     asker: Asking
     request: Request
     response: Response
-    wait: Annotated[float, Depends(_wait)]
+    wait: float
+    key: str | None = None
 
     async def one(self, uid: str, verb: CommandVerb, *, reason: str, **arguments: Any) -> ordered.Command:
         """Put a command on one workload. Raises what refuses it."""
@@ -84,20 +88,26 @@ class _Desk:
     ) -> dict[str, Command | QueuerError]:
         async with one_view(self.engine) as connection:
             known = await commands.targets(connection, uids)
+            before = await commands.requested(connection, self.key) if self.key else []
+        for found in before:
+            check_same(found.request, self.key or "")
         rights = await Rights.of(self.asker, known.values())
-        refused = {uid: rights.refusal(uid, known.get(uid), verb) for uid in uids}
+        there = {found.uid for found in before}
+        refused = {uid: None if uid in there else rights.refusal(uid, known.get(uid), verb) for uid in uids}
         asked = [
             NewCommand(
                 verb=verb, uid=uid, arguments=arguments,
                 administers=known[uid].queue if known[uid].queue in rights.administered else None,
             )
-            for uid in uids if refused[uid] is None
+            for uid in uids if refused[uid] is None and uid not in there
         ]  # fmt: skip
-        async with begin(self.engine) as connection:
-            put = await commands.add(
-                connection, asked, actor=self.asker.caller.name, source=source(self.request), reason=reason
-            )
-        put = await self._answered(put)
+        with once():
+            async with begin(self.engine) as connection:
+                put = await commands.add(
+                    connection, asked, actor=self.asker.caller.name, source=source(self.request), reason=reason,
+                    request=self.key,
+                )  # fmt: skip
+        put = await self._answered([*before, *put])
         made: dict[str, Command] = {found.uid: found for found in put}
         return {uid: refused[uid] or made[uid] for uid in uids}
 
@@ -117,7 +127,21 @@ class _Desk:
         return put
 
 
-Desk = Annotated[_Desk, Depends()]
+def _desk(
+    engine: Engine,
+    asker: Asking,
+    request: Request,
+    response: Response,
+    wait: Annotated[float, Depends(_wait)],
+) -> _Desk:
+    return _Desk(engine, asker, request, response, wait)
+
+
+def _keyed(desk: Annotated[_Desk, Depends(_desk)], key: RequestKey) -> _Desk:
+    return replace(desk, key=key)
+
+
+Desk = Annotated[_Desk, Depends(_keyed)]
 
 
 def _item(uid: str, outcome: Command | QueuerError) -> ordered.Item:
@@ -149,7 +173,9 @@ async def evict_workload(desk: Desk, uid: str, body: ordered.Eviction | None = N
 
 
 @router.patch(_ADDRESS, status_code=202, responses=_DONE)
-async def patch_workload(desk: Desk, uid: str, body: ordered.Prioritisation) -> ordered.Command:
+async def patch_workload(
+    desk: Annotated[_Desk, Depends(_desk)], uid: str, body: ordered.Prioritisation
+) -> ordered.Command:
     """Give a job another priority than it says itself, or its own again (null)."""
     return await desk.one(uid, CommandVerb.PRIORITISE, reason=body.reason, priority=body.priority)
 

@@ -6,20 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
-    Count,
-    Counting,
     Cursor,
-    Fields,
     Limit,
     QueueAndBelow,
-    answer,
-    chosen,
     queue_of,
     standing,
     word,
@@ -52,9 +47,8 @@ _KINDS: dict[Order, type] = {Order.SUBMITTED: float, Order.PRIORITY: int}
 _PATTERN = f"`*` stands for any text; it is looked for among live jobs and the newest {listing.RECENT:,}."
 
 
-@router.get("/workloads", response_model=models.WorkloadList)
+@router.get("/workloads")
 async def list_workloads(
-    request: Request,
     namespaces: Visible,
     snapshot: Snapshot,
     settings: Settings,
@@ -74,11 +68,9 @@ async def list_workloads(
     group_by: Annotated[
         By | None, Query(alias="groupBy", description="Groups of live jobs instead of the jobs.")
     ] = None,
-    count: Count = Counting.NONE,
-    fields: Fields = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> Response:
+) -> models.WorkloadList:
     """Workloads of the namespaces that the caller may read, the newest submitted first.
 
     Pages are stable while workloads come and go. Orders other than by submit time, and groups, are of live jobs.
@@ -98,27 +90,23 @@ async def list_workloads(
     )
     if group_by is not None or order is not Order.SUBMITTED:
         wanted = _live(wanted)
-    columns = chosen(fields, models.Workload)
     after = None if cursor is None else read_cursor(cursor, sort, _KINDS.get(order, str))
     if wanted.queue is not None:
         await check_queue(snapshot, wanted.queue)
     more: dict[str, Any] = {
-        "total": await listing.count(snapshot, wanted) if count is Counting.EXACT else None,
         "controller": await controller(snapshot, stale_after=settings.stale_after),
         **await standing(snapshot),
     }
     if group_by is not None:
         groups, total = await _groups(snapshot, wanted, group_by, limit=limit)
-        page = models.WorkloadList(items=[], next=None, groups=groups, groups_total=total, **more)
-    else:
-        rising = not sort.startswith("-")
-        found = await listing.workloads(
-            snapshot, wanted, order=order, rising=rising, after=after, count=limit + 1
-        )
-        last = found[limit - 1] if len(found) > limit else None
-        following = None if last is None else make_cursor(sort, _KEYS[order](last), last.workload.uid)
-        page = models.WorkloadList(items=await views.rows(snapshot, found[:limit]), next=following, **more)
-    return answer(request, page, fields=columns, following=page.next)
+        return models.WorkloadList(items=[], next=None, groups=groups, groups_total=total, **more)
+    rising = not sort.startswith("-")
+    found = await listing.workloads(
+        snapshot, wanted, order=order, rising=rising, after=after, count=limit + 1
+    )
+    last = found[limit - 1] if len(found) > limit else None
+    following = None if last is None else make_cursor(sort, _KEYS[order](last), last.workload.uid)
+    return models.WorkloadList(items=await views.rows(snapshot, found[:limit]), next=following, **more)
 
 
 async def _groups(

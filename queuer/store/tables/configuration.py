@@ -134,27 +134,14 @@ draft = Table(
     Column("evict_after", Double),
     Column("state", Text, nullable=False, server_default=text("'planned'")),
     Column("revision", BigInteger, ForeignKey("changeset.revision")),
+    Column("request", Text),
     one_of("writer", ManagedBy),
     one_of("effect", Effect),
     one_of("state", DraftState),
     CheckConstraint("(state = 'applied') = (revision IS NOT NULL)", name="applied"),
     Index("ix_draft_at", "at"),
+    Index("ix_draft_request", text("split_part(request, ':', 1)"), unique=True),
     comment="Planned changesets: what they change, and what was told of it. None is applied after `expires`.",
-)
-
-idempotency = Table(
-    "idempotency",
-    metadata,
-    Column("caller", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    stamped("at"),
-    Column("fingerprint", Text, nullable=False),
-    Column("status", Integer),
-    document("headers"),
-    Column("body", LargeBinary),
-    CheckConstraint("(status IS NULL) = (body IS NULL)", name="answered"),
-    Index("ix_idempotency_at", "at"),
-    comment="Requests by Idempotency-Key, with the answer once there is one.",
 )
 
 audit = Table(

@@ -173,11 +173,13 @@ command = Table(
     moment("done_at", nullable=True),
     Column("outcome", Text),
     Column("message", Text),
+    Column("request", Text),
     one_of("verb", CommandVerb),
     one_of("outcome", CommandOutcome),
     CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name="done"),
     Index("ix_command_undone", "id", postgresql_where=text("done_at IS NULL")),
     Index("ix_command_done", "done_at", postgresql_where=text("done_at IS NOT NULL")),
+    Index("ix_command_request", text("split_part(request, ':', 1)"), "uid", unique=True),
     comment="What the leader is to do to a workload, from `due` on. `administers`: its queue, if the actor does.",
 )
 

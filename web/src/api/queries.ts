@@ -6,7 +6,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, body } from "./client";
-import type { AuditList, EventList } from "./schema";
+import type { By } from "./schema";
 
 export interface JobFilter {
   queue?: string;
@@ -17,9 +17,6 @@ export interface JobFilter {
   reason?: string;
   deleted?: boolean;
 }
-
-/** Of answers that also come as JSON lines: the form that is asked for here. */
-type Json<T> = Promise<{ data?: T; error?: unknown; response: Response }>;
 
 export const overview = () =>
   queryOptions({
@@ -103,7 +100,7 @@ export const jobs = (filter: JobFilter) =>
     queryFn: ({ signal, pageParam }) =>
       body(
         api.GET("/api/v1/workloads", {
-          params: { query: { limit: 200, ...wanted(filter), ...(pageParam && { cursor: pageParam }) } as never },
+          params: { query: { limit: 200, ...wanted(filter), ...(pageParam && { cursor: pageParam }) } },
           signal,
         }),
       ),
@@ -112,13 +109,13 @@ export const jobs = (filter: JobFilter) =>
     placeholderData: keepPreviousData,
   });
 
-export const jobGroups = (filter: JobFilter, by: string) =>
+export const jobGroups = (filter: JobFilter, by: By) =>
   queryOptions({
     queryKey: ["workloads", "groups", filter, by],
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/workloads", {
-          params: { query: { limit: 200, ...wanted(filter), groupBy: by } as never },
+          params: { query: { limit: 200, ...wanted(filter), groupBy: by } },
           signal,
         }),
       ),
@@ -140,19 +137,18 @@ export const timeline = (uid: string) =>
 export const jobEvents = (uid: string) =>
   queryOptions({
     queryKey: ["workloads", uid, "events"],
-    queryFn: ({ signal }) =>
-      body<EventList>(api.GET("/api/v1/events", { params: { query: { uid, limit: 200 } }, signal }) as Json<EventList>),
+    queryFn: ({ signal }) => body(api.GET("/api/v1/events", { params: { query: { uid, limit: 200 } }, signal })),
   });
 
 export const audit = (target?: string) =>
   queryOptions({
     queryKey: ["settled", "audit", target],
     queryFn: ({ signal }) =>
-      body<AuditList>(
+      body(
         api.GET("/api/v1/audit", {
           params: { query: { limit: 100, ...(target && { target }) } },
           signal,
-        }) as Json<AuditList>,
+        }),
       ),
   });
 
@@ -231,11 +227,11 @@ export const events = (filter: EventFilter) =>
   infiniteQueryOptions({
     queryKey: ["workloads", "events", filter],
     queryFn: ({ signal, pageParam }) =>
-      body<EventList>(
+      body(
         api.GET("/api/v1/events", {
           params: { query: { limit: 200, ...filter, ...(pageParam && { before: pageParam }) } },
           signal,
-        }) as Json<EventList>,
+        }),
       ),
     initialPageParam: 0,
     getNextPageParam: (page) => page.next,
@@ -244,17 +240,13 @@ export const events = (filter: EventFilter) =>
 export const auditOf = (filter: { target?: string; actor?: string }) =>
   queryOptions({
     queryKey: ["settled", "audit", filter],
-    queryFn: ({ signal }) =>
-      body<AuditList>(
-        api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal }) as Json<AuditList>,
-      ),
+    queryFn: ({ signal }) => body(api.GET("/api/v1/audit", { params: { query: { limit: 200, ...filter } }, signal })),
   });
 
 export const queueTree = (root: string) =>
   queryOptions({
     queryKey: ["settled", "tree", root],
-    queryFn: ({ signal }) =>
-      body(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal }) as Json<unknown>),
+    queryFn: ({ signal }) => body<unknown>(api.GET("/api/v1/queue-tree", { params: { query: { root } }, signal })),
     staleTime: Infinity,
   });
 

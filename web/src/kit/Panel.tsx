@@ -3,13 +3,18 @@
  * came, and keeps an older answer, marked so, when a newer one fails.
  */
 
-import type { UseQueryResult } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useId, useState } from "react";
 import { Failure } from "../api/client";
 import { useNow } from "../app/now";
 import { clock } from "../text/time";
 
-type Asked<T> = Pick<UseQueryResult<T>, "data" | "error" | "isFetching" | "dataUpdatedAt" | "refetch">;
+/** A query, as much of it as a part of a screen needs. Its data may have been made of the answer. */
+interface Asked<T> {
+  data: T | undefined;
+  error: Error | null;
+  dataUpdatedAt: number;
+  refetch: () => unknown;
+}
 
 interface Props<T> {
   title: string;

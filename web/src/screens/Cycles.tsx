@@ -86,11 +86,7 @@ export function Cycles() {
   return (
     <>
       <Title hidden>Cycles</Title>
-      <Panel
-        title="Cycles"
-        query={{ ...query, data: items } as never}
-        tools={<CopyAs queuer="cycles" curl="/api/v1/cycles" />}
-      >
+      <Panel title="Cycles" query={{ ...query, data: items }} tools={<CopyAs queuer="cycles" curl="/api/v1/cycles" />}>
         {() =>
           items?.length ? (
             <>

@@ -77,7 +77,7 @@ export function Jobs() {
       <Title hidden>Jobs</Title>
       <Panel
         title="Jobs"
-        query={shownQuery as never}
+        query={shownQuery}
         tools={
           <>
             <Views now={search as View} go={(view) => void navigate({ search: view })} />

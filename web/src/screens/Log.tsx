@@ -81,7 +81,7 @@ export function Events() {
       <Title hidden>Events</Title>
       <Panel
         title="Events"
-        query={{ ...query, data: items } as never}
+        query={{ ...query, data: items }}
         tools={
           <>
             <Filter label="type" search value={search.type ?? ""} set={(type) => set({ type })} />
@@ -113,15 +113,15 @@ export function Events() {
   );
 }
 
-/** The entries as JSON lines, as a file. */
+/** The list of entries, as a file. */
 function Export({ path, of }: { path: "events" | "audit"; of: Record<string, string | undefined> }) {
   const download = useMutation({
     mutationFn: async () => {
       const asked = new URLSearchParams({ ...(of as Record<string, string>), limit: "1000" });
-      const answer = await fetch(`/api/v1/${path}?${asked}`, { headers: { Accept: "application/jsonl" } });
+      const answer = await fetch(`/api/v1/${path}?${asked}`);
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
       const file = URL.createObjectURL(await answer.blob());
-      Object.assign(document.createElement("a"), { href: file, download: `${path}.jsonl` }).click();
+      Object.assign(document.createElement("a"), { href: file, download: `${path}.json` }).click();
       URL.revokeObjectURL(file);
     },
   });
@@ -129,7 +129,7 @@ function Export({ path, of }: { path: "events" | "audit"; of: Record<string, str
     <button
       type="button"
       className="quiet"
-      title="the newest 1000 as JSON lines"
+      title="the newest 1000 as JSON"
       disabled={download.isPending}
       onClick={() => download.mutate()}
     >

@@ -45,7 +45,7 @@ export function Queues() {
       <Title hidden>Queues</Title>
       <Panel
         title="Queues"
-        query={{ ...query, data } as never}
+        query={{ ...query, data }}
         tools={
           <>
             <Filter label="Find a queue" search value={search.find ?? ""} set={(find) => set({ find })} />

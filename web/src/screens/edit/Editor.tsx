@@ -6,7 +6,6 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { api, body } from "../../api/client";
 import * as queries from "../../api/queries";
-import type { Changeset } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
 import { Filter } from "../../kit/Filter";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
@@ -107,9 +106,7 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
       setClashes(together.clashes);
       setGeneration((old) => old + 1);
       if (together.clashes.length) return null;
-      return body<Changeset>(
-        api.POST("/api/v1/changesets", { body: changed(theirs, together.document) as never }) as never,
-      );
+      return body(api.POST("/api/v1/changesets", { body: changed(theirs, together.document) }));
     },
     onSuccess: (planned) => {
       if (planned?.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });

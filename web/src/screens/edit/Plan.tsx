@@ -161,11 +161,11 @@ function Decide({ of }: { of: Changeset }) {
   const cuts = of.reductions ?? [];
   const apply = useMutation({
     mutationFn: () =>
-      body<Changeset>(
+      body(
         api.POST("/api/v1/changesets/{id}:apply", {
           params: { path: { id }, header: { "idempotency-key": key.current } },
           body: { reason },
-        } as never) as never,
+        }),
       ),
     onSuccess: (applied) => {
       sessionStorage.removeItem(`queuer-draft-${of.root}`);
@@ -175,8 +175,7 @@ function Decide({ of }: { of: Changeset }) {
     },
   });
   const discard = useMutation({
-    mutationFn: () =>
-      body<Changeset>(api.POST("/api/v1/changesets/{id}:discard", { params: { path: { id } } } as never) as never),
+    mutationFn: () => body(api.POST("/api/v1/changesets/{id}:discard", { params: { path: { id } } })),
     onSuccess: () => void navigate({ to: "/edit", search: { root: of.root } }),
   });
   const hit = hurt(of);
@@ -249,8 +248,7 @@ function hurt({ overLimit = [], reclaimable = [], effect, victims }: Changeset):
 function Revert({ of }: { of: Changeset }) {
   const navigate = useNavigate();
   const plan = useMutation({
-    mutationFn: () =>
-      body<Changeset>(api.POST("/api/v1/changesets", { body: { revert: of.revision } as never } as never) as never),
+    mutationFn: () => body(api.POST("/api/v1/changesets", { body: { revert: of.revision } })),
     onSuccess: (planned) => {
       if (planned.id) void navigate({ to: "/edit/$id", params: { id: planned.id } });
     },

@@ -10,14 +10,14 @@ export interface QuotaRow {
 
 export type Stated = { quota?: QuotaRow[] } & Record<string, unknown>;
 
-export interface Document {
+export type Document = {
   apiVersion: string;
   kind: string;
   root: string;
   queues: Record<string, Stated>;
   flavors?: unknown;
   topology?: unknown;
-}
+};
 
 const PARTS = ["flavors", "topology"] as const;
 

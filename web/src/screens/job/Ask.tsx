@@ -40,11 +40,16 @@ export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb;
   const key = useRef(newKey());
   const act = useMutation({
     mutationFn: () =>
-      send(verb, key.current, {
-        uids: jobs.map((job) => job.uid),
-        reason,
-        ...(verb === "prioritise" && { priority: said(priority) }),
-      }),
+      body(
+        api.POST(`/api/v1/workloads:${verb}`, {
+          params: { query: { wait: WAIT }, header: { "idempotency-key": key.current } },
+          body: {
+            uids: jobs.map((job) => job.uid),
+            reason,
+            ...(verb === "prioritise" && { priority: said(priority) }),
+          },
+        }),
+      ),
     onSettled: () => void queries.invalidateQueries({ queryKey: ["workloads"] }),
   });
   const [first] = jobs;
@@ -140,15 +145,4 @@ function said(priority: string): number | string | null {
   const text = priority.trim();
   if (text === "") return null;
   return /^-?\d+$/.test(text) ? Number(text) : text;
-}
-
-function send(verb: Verb, key: string, asked: object): Promise<Items> {
-  const options = { params: { query: { wait: WAIT }, header: { "idempotency-key": key } }, body: asked };
-  return body(
-    api.POST(`/api/v1/workloads:${verb}`, options as never) as Promise<{
-      data?: Items;
-      error?: unknown;
-      response: Response;
-    }>,
-  );
 }

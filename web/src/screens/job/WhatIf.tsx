@@ -41,7 +41,7 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
             namespace: job.namespace,
             priority: Number(gang.priority),
             ...(gang.level && { required: gang.level }),
-          } as never,
+          },
         }),
       ),
   });

@@ -13,7 +13,7 @@ export function Line({ path }: { path: string }) {
   const query = useInfiniteQuery(queries.pending(path));
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
-    <Answer query={{ ...query, data: items } as never}>
+    <Answer query={{ ...query, data: items }}>
       {() =>
         items?.length ? (
           <>

@@ -12,7 +12,7 @@ export function Running({ path }: { path: string }) {
   const query = useInfiniteQuery(queries.jobs({ queue: path, state: "Admitted,Placing,Running,Evicting" }));
   const jobs = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
-    <Answer query={{ ...query, data: jobs } as never}>
+    <Answer query={{ ...query, data: jobs }}>
       {() =>
         jobs?.length ? (
           <JobTable

@@ -4,7 +4,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { api, body } from "../../api/client";
 import { newKey } from "../../api/key";
-import type { Changeset, QueueDetail } from "../../api/schema";
+import type { QueueDetail } from "../../api/schema";
 import { Dialog } from "../../kit/Dialog";
 import { Trouble } from "../../kit/Panel";
 
@@ -52,11 +52,11 @@ function Ask({ path, verb, close }: { path: string; verb: Verb; close: () => voi
   const client = useQueryClient();
   const act = useMutation({
     mutationFn: () =>
-      body<Changeset>(
+      body(
         api.POST(`/api/v1/queues/{path}:${verb}`, {
           params: { path: { path }, header: { "idempotency-key": key.current } },
           body: { reason },
-        } as never) as never,
+        }),
       ),
     onSuccess: () => void client.invalidateQueries(),
   });
