@@ -13,7 +13,6 @@ from queuer.domain.per_user import Shares, Waiting, hopeless, over_user_limit
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
-from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.order import Tournament
@@ -45,11 +44,6 @@ class AfterCycle:
         """The world after a stored cycle."""
         assert cycle.plan is not None
         return cls(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
-
-    @property
-    def workloads(self) -> dict[str, Workload]:
-        """All that wait, by uid."""
-        return {uid: pending.workload for uid, pending in self.pending.items()}
 
     # Arrays and state
 
