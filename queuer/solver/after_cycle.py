@@ -10,13 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 
 from queuer.domain.per_user import Shares, Waiting, hopeless, over_user_limit
-from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.order import Tournament
-from queuer.solver.records import WITHOUT_SOLVER, NodeState, Pending, Plan, Snapshot
+from queuer.solver.records import WITHOUT_SOLVER, Pending, Plan, Snapshot
 from queuer.solver.reserve import Resumed
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
@@ -132,7 +131,9 @@ class AfterCycle:
         snapshot = _with(self._holding, [*(self.pending.values() if all_ else ()), pending])
         snapshot = replace(snapshot, tree=tree or snapshot.tree)
         if gone is not None:
-            snapshot = _without(snapshot, gone)
+            world = World(snapshot, now=self.now)
+            world.leave(gone)
+            snapshot = world.snapshot()
         if all_:  # whoever is gone may leave room to others of its user
             snapshot, _ = within_user_limits(snapshot, self.plan)
         plan = self.decided((self.arrays if all_ else self._few).follow(snapshot))
@@ -146,20 +147,6 @@ class AfterCycle:
 def _with(snapshot: Snapshot, pending: Iterable[Pending]) -> Snapshot:
     rows = {row.workload.uid: row for row in (*snapshot.pending, *pending)}
     return replace(snapshot, pending=tuple(rows.values()))
-
-
-def _without(snapshot: Snapshot, uid: str) -> Snapshot:
-    gone = next(a for a in snapshot.admitted if a.workload.uid == uid)
-
-    def left(state: NodeState) -> NodeState:
-        amounts = gone.bound.get(state.node.name)
-        return state if amounts is None else replace(state, used=add(state.used, amounts, times=-1))
-
-    return replace(
-        snapshot,
-        nodes=tuple(left(state) for state in snapshot.nodes),
-        admitted=tuple(a for a in snapshot.admitted if a is not gone),
-    )
 
 
 # Limits of users, where no controller applies them

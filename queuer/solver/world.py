@@ -208,9 +208,10 @@ class World:
         gone = [uid for uid, end in self.ends.items() if end <= time]
         for uid in [uid for uid, at in self.landings.items() if at <= time]:
             self._land(uid)
-        return [self._leave(uid) for uid in gone]
+        return [self.leave(uid) for uid in gone]
 
-    def _leave(self, uid: str) -> Admitted:
+    def leave(self, uid: str) -> Admitted:
+        """The pods of a workload are gone. An evicted one waits again. Returns the run."""
         run = self.admitted.pop(uid)
         del self.ends[uid]
         self.pods.pop(uid, None)
