@@ -27,7 +27,7 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.keys import TOPOLOGY_REQUIRED, USER
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueTree
-from queuer.domain.tokens import Token, Verdict
+from queuer.domain.reasons import Token, Verdict
 from queuer.kube.objects import JOBS
 
 SMALL = Size(nodes=48, queues=12, jobs=130, limit=0.8, per_user=0.5)
@@ -200,7 +200,7 @@ async def submitted(cluster: Cluster, manifest: dict[str, Any]) -> Said:
     token = rows[0].token
     if token == "WaitingForPreemptedWorkloads":
         return Said(answer="evicts")
-    return Said(answer="never" if Token(token).verdict is Verdict.CHANGE else "waits", token=token)
+    return Said(answer="unstartable" if Token(token).verdict is Verdict.CHANGE else "waits", token=token)
 
 
 async def rest(at: Scene) -> None:

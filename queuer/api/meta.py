@@ -8,7 +8,7 @@ from queuer import __version__
 from queuer.api.deps import PREFIX, Settings
 from queuer.api.http.problems import KINDS
 from queuer.api.models import Model
-from queuer.domain.tokens import Token, Verdict
+from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 
 router = APIRouter(prefix=PREFIX, tags=["meta"])

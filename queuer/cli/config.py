@@ -204,7 +204,8 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield (
             f"impact as of cycle {impact['cycle']}: {_jobs(impact['starts'])} would start, "
-            f"{_jobs(impact['evicted'])} would be evicted for them, {_jobs(impact['never'])} could never start any more"
+            f"{_jobs(impact['evicted'])} would be evicted for them, "
+            f"{_jobs(impact['unstartable'])} could never start any more"
         )
     for row in plan["overLimit"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""

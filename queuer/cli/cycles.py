@@ -12,7 +12,7 @@ import typer
 from queuer.cli.client import Client, CommandFailed
 from queuer.cli.jobs import reference
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
-from queuer.domain.figures import devices
+from queuer.domain.quantity import devices
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
 Number = Annotated[int, typer.Argument(help="Its number.", min=0)]

@@ -14,7 +14,7 @@ from queuer.cli.arguments import InQueue, Job, Namespace, Watch
 from queuer.cli.client import Client, CommandFailed, Exit, Misused
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
-from queuer.domain.figures import devices
+from queuer.domain.quantity import devices
 from queuer.domain.workload import State
 
 PAUSE = 2.0

@@ -24,6 +24,7 @@ import typer
 
 from queuer.cli.client import Misused
 from queuer.domain.fields import nearest
+from queuer.domain.quantity import age as age
 
 if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
     from rich.console import Console, JustifyMethod
@@ -289,22 +290,6 @@ def moment(text: str) -> datetime:
 def ago(text: str, now: datetime) -> str:
     """The age of a time of the REST API."""
     return age((now - moment(text)).total_seconds())
-
-
-def age(seconds: float) -> str:
-    """`9s`, `4m`, `3h`, `2d`: one unit, rounded down."""
-    seconds = max(0.0, seconds)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
-
-
-def duration(seconds: int) -> str:
-    """`1h2m5s`: exact, without units that are nought."""
-    minutes, hours = seconds // 60, seconds // 3600
-    parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes % 60, "m"), (seconds % 60, "s"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
 def written(value: object) -> str:

@@ -12,8 +12,7 @@ from queuer.cli.arguments import Job, Namespace, QueuePath
 from queuer.cli.client import Client, fetch
 from queuer.cli.jobs import find, reference
 from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, say
-from queuer.domain.figures import devices
-from queuer.domain.quantity import add, format_resources, parse_quantity
+from queuer.domain.quantity import add, devices, format_resources, parse_quantity
 
 Entry = Mapping[str, Any]
 """A waiting job by its name, or a run of jobs of other namespaces as one."""

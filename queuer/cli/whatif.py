@@ -30,7 +30,7 @@ Level = Annotated[
     str | None, typer.Option("--level", metavar="LEVEL", help="All pods in one domain of it, e.g. rack.")
 ]
 Priority = Annotated[int | None, typer.Option(help="Its priority. Default: that of its PriorityClass.")]
-_STYLES = {"starts": "green", "evicts": "yellow", "waits": "yellow", "never": "bold red"}
+_STYLES = {"starts": "green", "evicts": "yellow", "waits": "yellow", "unstartable": "bold red"}
 
 
 @printed

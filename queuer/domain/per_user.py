@@ -15,7 +15,6 @@ from functools import cache
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import PerUser, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
-from queuer.domain.waiting import impossible
 from queuer.domain.workload import Workload, demand_of
 
 JOBS = ""
@@ -27,24 +26,24 @@ _WHOSE = frozenset({"perUser", "resourceQuota"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A job that waits. `first`: before all others of its leaf; `bound`: its place is held, whatever the limit;
-    `hopeless`: it can never start as it is; `why`: what was told of it last.
+    `unstartable`: it can never start as it is; `why`: what was told of it last.
     """
 
     workload: Workload
     first: bool = False
     bound: bool = False
-    hopeless: bool = False
+    unstartable: bool = False
     why: Explanation | None = None
 
     def turn(self) -> tuple[bool, bool, bool, int, float, str]:
         """As a leaf offers them; but what can never start takes nothing from what can."""
         own = self.workload
-        return not self.bound, self.hopeless, not self.first, -own.priority, own.submitted, own.uid
+        return not self.bound, self.unstartable, not self.first, -own.priority, own.submitted, own.uid
 
 
-def hopeless(why: Explanation | None) -> bool:
+def is_unstartable(why: Explanation | None) -> bool:
     """Whether a job was told that it can never start as it is, whoever's it is."""
-    return why is not None and _WHOSE.isdisjoint(why.primary.params) and impossible(why.primary)
+    return why is not None and _WHOSE.isdisjoint(why.primary.params) and why.unstartable
 
 
 def too_large(workload: Workload, tree: QueueTree) -> Explanation | None:
@@ -147,7 +146,7 @@ def over_user_limit(
                 shares.offer(own)
             else:
                 # A job that can never start is not told to wait for others.
-                found[own.uid] = each.why if each.hopeless and each.why else told(own.user, *short)
+                found[own.uid] = each.why if each.unstartable and each.why else told(own.user, *short)
     return found
 
 

@@ -91,6 +91,22 @@ def format_resources(amounts: Resources) -> dict[str, str]:
     return {name: format_quantity(amount, resource=name) for name, amount in sorted(amounts.items())}
 
 
+def devices(demand: Mapping[str, str]) -> str:
+    """The devices that a job asks for, or its cpu if there are none. Amounts are quantities."""
+    plain = ("cpu", "memory", "ephemeral-storage", "pods")
+    few = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
+    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in few)
+
+
+def age(seconds: float) -> str:
+    """`9s`, `4m`, `3h`, `2d`: one unit, rounded down."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
 def add(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
     """`left + times * right`, resource by resource."""
     total = dict(left)

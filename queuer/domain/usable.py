@@ -1,4 +1,4 @@
-"""Which queues a job may name, and what is wrong with the one that it does."""
+"""The queues that a job may name, and the reason why it may not name the one that it does."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def check_user(workload: Workload, groups: Collection[str], tree: QueueTree) -> 
 
 
 def _named(access: Access) -> str:
-    """Who an access names, the first of each."""
+    """The first users and groups that an access names."""
     parts = []
     for what, names in (("user", access.users), ("group", access.groups)):
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

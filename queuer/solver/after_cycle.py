@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from queuer.domain.per_user import Shares, Waiting, hopeless, over_user_limit
+from queuer.domain.per_user import Shares, Waiting, is_unstartable, over_user_limit
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.solver.arrays import Arrays
@@ -163,8 +163,8 @@ def within_user_limits(snapshot: Snapshot, plan: Plan) -> tuple[Snapshot, dict[s
     rows = {row.workload.uid: row for row in (*snapshot.pending, *snapshot.barred)}
     waiting = {each.workload.uid: each for each in waiting_in(snapshot, plan)}
     told = over_user_limit(waiting.values(), shares_of(snapshot), tree)
-    pending = tuple(replace(row, hopeless=False) for uid, row in rows.items() if uid not in told)
-    barred = tuple(replace(rows[uid], hopeless=waiting[uid].hopeless) for uid in told)
+    pending = tuple(replace(row, unstartable=False) for uid, row in rows.items() if uid not in told)
+    barred = tuple(replace(rows[uid], unstartable=waiting[uid].unstartable) for uid in told)
     return replace(snapshot, pending=pending, barred=barred), told
 
 
@@ -178,7 +178,7 @@ def waiting_in(snapshot: Snapshot, plan: Plan) -> Iterator[Waiting]:
             workload=own,
             first=row.first,
             bound=own.uid in bound,
-            hopeless=row.hopeless or hopeless(why),
+            unstartable=row.unstartable or is_unstartable(why),
             why=why,
         )
 

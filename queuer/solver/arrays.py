@@ -31,7 +31,8 @@ class Running:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
     """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `running`: what runs, by uid; `idle`: the
-    nodes were they empty; `nevers`: by shape, what was found by `explain.never` on these, whatever is in use.
+    nodes were they empty; `unstartable`: by shape, why a gang can never
+    start on these, whatever is in use.
     """
 
     snapshot: Snapshot
@@ -41,7 +42,7 @@ class Arrays:
     running: Mapping[str, Running]
     waiting: Waiting
     idle: Room
-    nevers: dict[int, Reason | None] = field(default_factory=dict)
+    unstartable: dict[int, Reason | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
@@ -80,7 +81,7 @@ class Arrays:
             usage=usage,
             waiting=waiting,
             idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
-            nevers=self.nevers if stays and same and waiting.shapes is self.waiting.shapes else {},
+            unstartable=self.unstartable if stays and same and waiting.shapes is self.waiting.shapes else {},
         )
 
     def __post_init__(self) -> None:

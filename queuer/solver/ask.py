@@ -20,7 +20,6 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import Access, QueueState
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
-from queuer.domain.waiting import impossible
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow
@@ -90,9 +89,8 @@ class SimulateJob:
         most = rules.tree.access(workload.queue).max_pending
         if most is None or self.ahead < most:
             return None
-        outlook = Outlook(nodes, rules)
-        never = outlook.never(workload) or too_large(workload, rules.tree)
-        return never or over_max_pending(workload.queue, workload.namespace, most)
+        unstartable = Outlook(nodes, rules).unstartable(workload) or too_large(workload, rules.tree)
+        return unstartable or over_max_pending(workload.queue, workload.namespace, most)
 
 
 def _priority(name: str, values: Mapping[str, int]) -> int:
@@ -116,7 +114,7 @@ class QueueRanks:
     def answer(self, cycle: DecidedCycle) -> dict[str, int]:
         """By uid, of all that take part. A job that can never start is ahead of nobody."""
         why = cycle.plan.explanations
-        line = (g.uid for g in cycle.ranked.line if g.uid not in why or not impossible(why[g.uid].primary))
+        line = (g.uid for g in cycle.ranked.line if g.uid not in why or not why[g.uid].unstartable)
         return {uid: rank for rank, uid in enumerate(line)}
 
 

@@ -11,9 +11,9 @@ from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
+from queuer.solver.explain.reasons import Unstartable
 from queuer.solver.records import NodeState, Pending, Snapshot
 from queuer.solver.shapes import placement_terms
 from queuer.solver.state import State
@@ -30,8 +30,8 @@ class Outlook:
         self._arrays: Arrays | None = None
         self._known: dict[object, Explanation | None] = {}
 
-    def never(self, workload: Workload) -> Explanation | None:
-        """As the decision would tell it; None: it can start one day, or it is for the decision to say."""
+    def unstartable(self, workload: Workload) -> Explanation | None:
+        """The reason why it can never start, or None if it might."""
         key = (workload.queue, workload.preemptible, placement_terms(workload))
         if key not in self._known:
             if len(self._known) >= MOST:
@@ -49,5 +49,5 @@ class Outlook:
         if gang is None:
             return None
         state = State(self._arrays, time=0.0)
-        why = Never(state, Quotas(state), Places(state)).why(gang)
+        why = Unstartable(state, Quotas(state), Places(state)).why(gang)
         return None if why is None else Explanation(primary=why)

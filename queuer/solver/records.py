@@ -71,15 +71,15 @@ class Pending:
 
     `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
     that its leaf offers it before all others. `displaced_by`: the uid for whose sake it was last evicted, which it
-    never evicts; none where it never was, or for nobody's sake. `hopeless`: a decision found that it can never start as
-    it is; told of those alone who are not offered.
+    never evicts; none where it never was, or for nobody's sake. `unstartable`: a decision found that it can never start
+    as it is; told of those alone who are not offered.
     """
 
     workload: Workload
     avoid: frozenset[str] = frozenset()
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
-    hopeless: bool = False
+    unstartable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import ROOT, Order, QueueState, Sharing
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
-from queuer.domain.waiting import admissible
 from queuer.solver.after_cycle import AfterCycle
 
 
@@ -121,7 +120,7 @@ def deficits(after: AfterCycle, root: str = ROOT) -> dict[tuple[str, str], int]:
     asked: dict[tuple[str, str], int] = {}
     for uid, told in after.plan.explanations.items():
         pending = after.pending.get(uid)
-        if pending is not None and admissible(told.primary, pending.workload.queue):
+        if pending is not None and told.primary.starves(pending.workload.queue):
             for resource, amount in pending.workload.demand.items():
                 key = (pending.workload.queue, resource)
                 asked[key] = asked.get(key, 0) + amount

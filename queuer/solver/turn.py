@@ -49,7 +49,7 @@ class Turns:
         key = self._key(gang) if self._state.reserved else gang.turn_key
         known = self._dead.get(key)
         if known is None:
-            known = self._hopeless(gang)
+            known = self._refused_already(gang)
             if known is None or self._may_evict(gang):
                 return False
             self._dead[key] = known
@@ -211,7 +211,7 @@ class Turns:
             return Refusal(block=Block.ENTITLEMENT, variant=variant, charge=charge)
         return None
 
-    def _hopeless(self, gang: Gang) -> Refusal | None:
+    def _refused_already(self, gang: Gang) -> Refusal | None:
         """Why it cannot start, if that is known without a look for a placement: at its smallest size, on no flavor."""
         known = self._full.get(gang.shape.number)
         if known is not None:

@@ -93,12 +93,12 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> tuple[Leaving, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """The effect of other rules. `starts`: waiting workloads that would start now, or once those of `evicted` have
-    left. `never`: workloads that could not start any more, whatever ends. In the order of their turns.
+    left. `unstartable`: workloads that could not start any more, whatever ends. In the order of their turns.
     """
 
     starts: tuple[Workload, ...]
     evicted: tuple[Workload, ...]
-    never: tuple[Workload, ...]
+    unstartable: tuple[Workload, ...]
 
 
 def difference(
@@ -127,19 +127,21 @@ def difference(
     known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}
     leave = _evicted(would_be) - _evicted(as_is)
 
-    def never(rules: Rules, made: Plan) -> frozenset[str]:
+    def unstartable(rules: Rules, made: Plan) -> frozenset[str]:
         """Workloads that could never start, in whatever state their queue is."""
         tree = QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree)
         outlook = Outlook((state.node for state in left.nodes), replace(rules, tree=tree))
-        found = (uid for uid, own in known.items() if refused(own, rules) or outlook.never(own) is not None)
-        return _never(made) | frozenset(found)
+        found = (
+            uid for uid, own in known.items() if refused(own, rules) or outlook.unstartable(own) is not None
+        )
+        return _unstartable(made) | frozenset(found)
 
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
         evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
-        never=_those(
+        unstartable=_those(
             tuple(dict.fromkeys((*would_be.order, *known))),
-            never(then, would_be) - never(before, as_is),
+            unstartable(then, would_be) - unstartable(before, as_is),
             known,
         ),
     )
@@ -153,7 +155,7 @@ def _evicted(plan: Plan) -> frozenset[str]:
     return frozenset(eviction.uid for eviction in plan.evictions)
 
 
-def _never(plan: Plan) -> frozenset[str]:
+def _unstartable(plan: Plan) -> frozenset[str]:
     return frozenset(uid for uid, told in plan.explanations.items() if told.verdict is Verdict.CHANGE)
 
 

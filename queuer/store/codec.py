@@ -163,13 +163,18 @@ def _assignment(value: Mapping[str, Any]) -> Assignment:
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """`{verdict, primary: {token, text, params}, others[], wouldAdmit[], …detail}` in plain values."""
+    """`{primary: {token, text, params}, others[], detail, …}` in plain values, with the marks that SQL reads.
+
+    Changes that would admit a job are worked out when somebody asks, and not stored.
+    """
+    primary = explanation.primary
     found: dict[str, Any] = msgspec.to_builtins(
         {
-            "verdict": explanation.verdict,
-            "primary": _reason_json(explanation.primary),
+            "unstartable": primary.unstartable,
+            "lacksRoom": primary.lacks_room,
+            "limitedBy": primary.limited_by,
+            "primary": _reason_json(primary),
             "others": [_reason_json(other) for other in explanation.others],
-            "wouldAdmit": explanation.would_admit,
             "detail": explanation.detail,
         },
         enc_hook=plain,
@@ -182,7 +187,6 @@ def explanation_of(value: Mapping[str, Any]) -> Explanation:
     return Explanation(
         primary=_reason(value["primary"]),
         others=tuple(_reason(other) for other in value["others"]),
-        would_admit=tuple(value["wouldAdmit"]),
         detail=value["detail"],
     )
 

@@ -19,6 +19,7 @@ from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.codec import instant
+from queuer.store.waiting import UNSTARTABLE
 from queuer.store.workloads import StoredWorkload, stored_of
 
 # A plan for any values suits none of them: what matches little would go back through all of the past.
@@ -58,6 +59,7 @@ _CONDITIONS = {
     "name_like": "name LIKE :name_like",
     "user_like": "user_name LIKE :user_like",
     "tokens": f"{_TOKEN} = ANY(:tokens)",
+    "unstartable": f"({UNSTARTABLE}) = :unstartable",
     "since": "submitted >= :since",
     "until": "submitted < :until",
 }
@@ -109,7 +111,8 @@ class Wanted:
     """Which workloads. Nothing given: all whose object is there.
 
     `namespaces`: of these alone; `queue`: with all below it; `name`, `user`: `*` is any text; `deleted`: jobs that are
-    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these.
+    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these;
+    `unstartable`: live jobs that can never start as they are, or those that might.
     """
 
     namespaces: Collection[str] | None = None
@@ -119,6 +122,7 @@ class Wanted:
     name: str | None = None
     user: str | None = None
     tokens: Sequence[Token] = ()
+    unstartable: bool | None = None
     deleted: bool = False
     since: float | None = None
     until: float | None = None
@@ -127,7 +131,7 @@ class Wanted:
     def live(self) -> bool:
         """Whether live jobs alone are wanted: what has ended or is gone waits for nothing."""
         running = bool(self.states) and not any(state.ended for state in self.states)
-        return bool(self.tokens) or (running and not self.deleted)
+        return bool(self.tokens) or self.unstartable is not None or (running and not self.deleted)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -139,6 +143,7 @@ class Wanted:
             **_matched("name", self.name),
             **_matched("user", self.user),
             "tokens": list(self.tokens) or None,
+            "unstartable": self.unstartable,
             "since": None if self.since is None else instant(self.since),
             "until": None if self.until is None else instant(self.until),
         }

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import NotFound
 from queuer.store.codec import seconds
 from queuer.store.listing import steps
-from queuer.store.waiting import NEVER
+from queuer.store.waiting import UNSTARTABLE
 from queuer.store.workloads import StoredWorkload, stored_of
 
 _ONE = text("SELECT * FROM workload WHERE uid = :uid")
@@ -31,7 +31,7 @@ _LINE = text(f"""
            count(w.uid) AS waiting
     FROM workload me LEFT JOIN (
         SELECT uid, queue, first, priority, submitted FROM workload
-        WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {NEVER}
+        WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {UNSTARTABLE}
     ) w ON w.queue = me.queue
     WHERE me.uid = :uid
 """)

@@ -69,14 +69,14 @@ class QueueView:
     """A queue with its amounts; counts are of workloads in its subtree.
 
     `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
-    `impossible`, and those on hold, which are `held`. `admissible`: what those ask for that wait for room alone, by
+    `unstartable`, and those on hold, which are `held`. `admissible`: what those ask for that wait for room alone, by
     resource; `since`: since when the first of them does.
     """
 
     queue: Queue
     amounts: tuple[Amounts, ...]
     waiting: int
-    impossible: int
+    unstartable: int
     held: int
     admitted: int
     oldest: float | None
@@ -132,8 +132,8 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
                 for account in accounts[queue.path]
             ),
             waiting=sum(group.jobs for group in below if group.demand),
-            impossible=sum(group.jobs for group in below if group.impossible),
-            held=sum(group.jobs for group in below if not (group.demand or group.impossible)),
+            unstartable=sum(group.jobs for group in below if group.unstartable),
+            held=sum(group.jobs for group in below if not (group.demand or group.unstartable)),
             admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((group.oldest for group in below if group.demand), default=None),
             admissible={resource: n for (_, resource), n in lacking[queue.path].items()},

@@ -1,44 +1,34 @@
-"""What waits, in a row for all jobs that are alike: which could ever start, and which wait for room alone.
+"""Waiting jobs in a row for all that are alike, with marks: unstartable, or waiting for room alone.
 
-The marks are `queuer.domain.waiting` in SQL.
+The marks are those of a reason; `codec.explanation_json` stores them with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.tokens import Token
-from queuer.domain.waiting import ADMISSIBLE, IMPOSSIBLE, LIMITED, LINES
+from queuer.domain.reasons import Token
 from queuer.store.codec import seconds
 
-
-def _words(tokens: Iterable[str]) -> str:
-    return ", ".join(f"'{token}'" for token in sorted(tokens))
-
-
-_TRUE = "explanation #> '{{primary,params,{name}}}' = 'true'"
-NEVER = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
 """Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
-_IN_LINE = f"(explanation #> '{{primary,params}}' ?| ARRAY[{_words(LINES)}]) IS TRUE"
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
-        {NEVER} AS impossible,
-        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {NEVER}
-            AND ({_TRUE.format(name="never")}) IS NOT TRUE AND NOT {_IN_LINE}
-            AND (token NOT IN ({_words(LIMITED)}) OR ({_TRUE.format(name="live")}) IS TRUE
-                OR explanation #>> '{{primary,params,queue}}' <> queue)) IS TRUE AS admissible
+        {UNSTARTABLE} AS unstartable,
+        (state = 'Queued' AND explanation -> 'lacksRoom' = 'true'
+            AND explanation ->> 'limitedBy' IS DISTINCT FROM queue) IS TRUE AS admissible
     FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
 """
 """A query: each waiting workload with both marks."""
 _GROUPS = text(f"""
-    SELECT queue, token, impossible, admissible, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
+    SELECT queue, token, unstartable, admissible, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
         min(reason_since) AS since
-    FROM ({ROWS}) AS waiting GROUP BY queue, token, impossible, admissible, pod_sets
+    FROM ({ROWS}) AS waiting GROUP BY queue, token, unstartable, admissible, pod_sets
 """)
 _LINE = text("""
     SELECT count(*) FROM workload
@@ -55,7 +45,7 @@ class Group:
 
     queue: str
     token: Token
-    impossible: bool
+    unstartable: bool
     admissible: bool
     jobs: int
     amounts: Mapping[str, int]
@@ -65,7 +55,7 @@ class Group:
     @property
     def demand(self) -> bool:
         """Whether it is demand: neither on hold nor what can never start."""
-        return not self.impossible and self.token is not Token.ON_HOLD
+        return not self.unstartable and self.token is not Token.ON_HOLD
 
 
 async def groups(connection: AsyncConnection) -> list[Group]:
@@ -80,7 +70,7 @@ async def groups(connection: AsyncConnection) -> list[Group]:
             Group(
                 queue=row.queue,
                 token=Token(row.token),
-                impossible=row.impossible,
+                unstartable=row.unstartable,
                 admissible=row.admissible,
                 jobs=row.jobs,
                 amounts=amounts,

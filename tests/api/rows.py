@@ -40,9 +40,8 @@ def waits(
 ) -> Explanation:
     """A reason to wait, with another one that holds too."""
     return Explanation(
-        primary=Reason(token=token, text=text, params={"level": "rack", "best": "r07", "free": "6"}),
-        others=(Reason(token=Token.WAITING_FOR_QUOTA, text="48 of 64 are used"),),
-        would_admit=({"change": "topology=block", "evictions": 0},),
+        primary=Reason(token=token, said=text, params={"level": "rack", "best": "r07", "free": "6"}),
+        others=(Reason(token=Token.WAITING_FOR_QUOTA, said="48 of 64 are used"),),
         detail={"excluded": {"nodes": 2, "of": 8, "by": [{"why": "Full", "nodes": 2}]}},
     )
 
@@ -89,7 +88,7 @@ class Author:
 
     async def misconfigured(self, made: Workload, text: str) -> None:
         """Take in a job that can never start as it is."""
-        reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, text=text))
+        reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, said=text))
         row = Intake(workload=made, explanation=reason)
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, [row], at=NOW)

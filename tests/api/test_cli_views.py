@@ -44,7 +44,7 @@ async def test_a_shape_would_start_or_not_and_says_how_far_this_holds(
     never = await run(
         monkeypatch, api, "sim", "shape", "3xgpu:8", "--level", "rack", "-q", "root", "-n", "team-a"
     )
-    assert "never\n  CHANGE       TopologyPlacementFailed: " in never.stdout
+    assert "unstartable\n  CHANGE       TopologyPlacementFailed: " in never.stdout
     assert "would admit  topology=any" in never.stdout
 
 

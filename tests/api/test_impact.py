@@ -91,14 +91,14 @@ async def test_a_raise_names_who_would_start(api: httpx2.AsyncClient, author: Au
     assert made["impact"]["cycle"] == 1
     assert [each["uid"] for each in made["impact"]["starts"]["jobs"]] == ["a2"]
     assert made["impact"]["starts"]["amounts"][GPU] == "8"
-    assert made["impact"]["never"] == {"count": 0, "amounts": {}, "jobs": []}
+    assert made["impact"]["unstartable"] == {"count": 0, "amounts": {}, "jobs": []}
 
 
 async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author: Author) -> None:
     await decided(author, tree(a=8, b=8), job("a1", A, 4), job("a2", A, 8), job("b1", B, 8))
     made = await plan(api, tree(a=6, b=8))
     assert made["impact"]["starts"]["count"] == 0
-    assert [each["uid"] for each in made["impact"]["never"]["jobs"]] == ["a2"]
+    assert [each["uid"] for each in made["impact"]["unstartable"]["jobs"]] == ["a2"]
 
 
 def each(document: dict[str, Any], gpus: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient,
     raised = await plan(api, each(tree(a=32), 24))
     assert [row["uid"] for row in raised["impact"]["starts"]["jobs"]] == ["a3"]
     cut = await plan(api, each(tree(a=32), 4))
-    assert [row["uid"] for row in cut["impact"]["never"]["jobs"]] == ["a3"]
+    assert [row["uid"] for row in cut["impact"]["unstartable"]["jobs"]] == ["a3"]
     assert cut["impact"]["starts"]["count"] == 0
 
 
@@ -134,7 +134,7 @@ async def test_whom_a_queue_takes_no_more_could_never_start(api: httpx2.AsyncCli
         {"quota": [{"resource": GPU, "limit": 4}]},
     ):
         made = await plan(api, {**document, "queues": {A: {**own, **change}}})
-        assert [row["uid"] for row in made["impact"]["never"]["jobs"]] == ["a3"], change
+        assert [row["uid"] for row in made["impact"]["unstartable"]["jobs"]] == ["a3"], change
 
 
 async def test_who_could_never_start_before_is_none_that_could_start_no_more(
@@ -146,7 +146,7 @@ async def test_who_could_never_start_before_is_none_that_could_start_no_more(
     await decided(author, drained, job("a1", A, 9), job("a2", A, 8))
     made = await plan(api, {**drained, "queues": {A: {**drained["queues"][A], "state": "open"}}})
     assert [row["uid"] for row in made["impact"]["starts"]["jobs"]] == ["a2"]
-    assert made["impact"]["never"]["count"] == 0
+    assert made["impact"]["unstartable"]["count"] == 0
 
 
 async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Author) -> None:
@@ -160,7 +160,7 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
     """Jobs of a queue that goes are told as having none; the decision looks at the others."""
     await decided(author, tree(a=8, b=8), job("a1", A, 8), job("b1", B, 9))
     made = await plan(api, {**tree(a=8, c=8), "prune": True})
-    assert made["impact"]["never"]["count"] == 0
+    assert made["impact"]["unstartable"]["count"] == 0
     assert f"queues.{B}" in {row["field"] for row in made["warnings"]}
 
 

@@ -330,13 +330,13 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
         await rollup.record(connection, author.epoch, at=time.time())
     found = (await api.get("/api/v1/overview")).json()
     told = {item["kind"]: item for item in found["attention"]}
-    assert list(told) == ["starved", "overLimit", "stuck", "nodesOut", "misconfigured"]
+    assert list(told) == ["starved", "overLimit", "stuck", "nodesOut", "unstartable"]
     out = told["nodesOut"]
     assert (out["severity"], out["text"]) == ("info", "1 node is cordoned; 8 gpu are free there")
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
     assert f"of 16 {GPU}" in told["starved"]["text"]
     assert f"24 {GPU}" in told["overLimit"]["text"]
-    assert (found["attentionTotal"], told["misconfigured"]["count"]) == (len(found["attention"]), 1)
+    assert (found["attentionTotal"], told["unstartable"]["count"]) == (len(found["attention"]), 1)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
     assert [gpus[part] for part in ("allocatable", "used", "free", "unplaceable")] == ["64", "32", "24", "8"]
     reasons = {r["token"]: (r["verdict"], r["jobs"], r["amounts"][GPU]) for r in found["reasons"]}

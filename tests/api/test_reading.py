@@ -12,6 +12,7 @@ from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from tests.api.rows import GPU, NOW, Author, waits
+from tests.api.test_why import moving
 from tests.store.support import Eviction, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
@@ -80,11 +81,11 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
     assert found["primary"]["text"] == "no rack has 8 free nodes"
     assert found["primary"]["params"] == {"level": "rack", "best": "r07", "free": "6"}
     assert [other["token"] for other in found["others"]] == ["WaitingForQuota"]
-    assert [(row["change"], row["evictions"]) for row in found["wouldAdmit"]] == [("topology=block", 0)]
+    assert found["wouldAdmit"] == []  # worked out on a stored cycle, of which there is none
     assert found["cycle"] == 1
     assert found["ageSeconds"] > 0
     whole = (await api.get("/api/v1/workloads/by-ref/team-a/job/llama")).json()
-    assert whole["explanation"] == {**found, "ageSeconds": whole["explanation"]["ageSeconds"]}
+    assert whole["explanation"] == {**found, **moving(whole["explanation"])}
     assert (whole["required"], whole["demand"][GPU], whole["podSets"][0]["requests"]["cpu"]) == (
         "rack",
         "64",
@@ -107,7 +108,7 @@ async def test_a_waiting_workload_knows_its_place_in_the_line(
     await author.submit(*made)
     await author.submit(workload("u5", queue=A, submitted=NOW - 9), state=State.HELD)
     await author.misconfigured(workload("u6", queue=A, submitted=NOW - 9), "no such level")
-    never = Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {"idle": True}, "no rack is large enough")
+    never = Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {"unstartable": True}, "no rack is large enough")
     await author.submit(workload("u7", queue=A, submitted=NOW - 9))
     await author.cycle(explain={"u7": Explanation(primary=never)})
     places = {}

@@ -88,13 +88,13 @@ async def test_a_job_would_start_wait_or_never_start(
     assert starts["warnings"] == []
     shape = {"queue": "root", "namespace": "team-a", "required": "rack"}
     never = (await api.post("/api/v1/simulations", json={**shape, "shape": "3xgpu:8"})).json()
-    assert (never["answer"], never["primary"]["token"]) == ("never", "TopologyPlacementFailed")
+    assert (never["answer"], never["primary"]["token"]) == ("unstartable", "TopologyPlacementFailed")
     assert never["wouldAdmit"][0]["change"] == "topology=any"
     lower = ruled(quota=[{"resource": GPU, "limit": 8}])
     cut = (await api.post("/api/v1/simulations", json={"job": JOB, "queueTree": lower})).json()
-    assert (cut["answer"], cut["primary"]["token"]) == ("never", "ExceedsMaxQuota")
+    assert (cut["answer"], cut["primary"]["token"]) == ("unstartable", "ExceedsMaxQuota")
     other = (await api.post("/api/v1/simulations", json={"job": JOB, "queue": "root.zz"})).json()
-    assert (other["answer"], other["primary"]["token"]) == ("never", "Misconfigured")
+    assert (other["answer"], other["primary"]["token"]) == ("unstartable", "Misconfigured")
     assert await rows(engine) == before
 
 
@@ -119,7 +119,7 @@ async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author
     """A class that is not there is told as intake would, with those that are."""
     await keep(author, tree=ruled(access={"maxPriority": "low"}))
     refused = (await api.post("/api/v1/simulations", json={"job": JOB})).json()
-    assert refused["answer"] == "never"
+    assert refused["answer"] == "unstartable"
     assert "priority 5 is above 1, the most that queue root allows" in refused["primary"]["text"]
     assert (await ask(api, priority=1))["answer"] == "starts"
     labels = {"queuer.dev/queue": "root", "queuer.dev/priority-class": "hihg"}
@@ -132,16 +132,18 @@ async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author
 @pytest.mark.parametrize(
     ("root", "asked", "answer", "token", "text"),
     [
-        ({"access": {"users": ["bob"]}}, {"user": "alice"}, "never", "Misconfigured", "it is for user bob"),
+        ({"access": {"users": ["bob"]}}, {"user": "alice"}, "unstartable", "Misconfigured", "it is for user bob"),
         ({"access": {"users": ["bob"]}}, {"user": "bob"}, "starts", None, ""),
-        ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["x"]}, "never", "Misconfigured", "for group ml"),
+        ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["x"]}, "unstartable", "Misconfigured",
+         "for group ml"),
         ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["ml"]}, "starts", None, ""),
-        ({"access": {"maxRuntime": "1h"}}, {}, "never", "Misconfigured", "promises no end"),
+        ({"access": {"maxRuntime": "1h"}}, {}, "unstartable", "Misconfigured", "promises no end"),
         ({"access": {"maxRuntime": "1h"}}, {"maxRuntime": "30m"}, "starts", None, ""),
         ({"access": {"maxPending": 1}}, {}, "waits", "BehindInQueue", "1 jobs of namespace team-a wait in root before"),
-        ({"state": "draining"}, {}, "never", "Misconfigured", "is draining and takes no new jobs"),
+        ({"state": "draining"}, {}, "unstartable", "Misconfigured", "is draining and takes no new jobs"),
         ({"state": "held"}, {}, "waits", "Suspended", "held"),
-        ({"access": {"perUser": {"limits": {GPU: 4}}}}, {}, "never", "ExceedsMaxQuota", "may have 4 at most in root"),
+        ({"access": {"perUser": {"limits": {GPU: 4}}}}, {}, "unstartable", "ExceedsMaxQuota",
+         "may have 4 at most in root"),
         (
             {"access": {"perUser": {"limits": {GPU: 8}}}}, {"user": "alice"}, "waits", "WaitingForQuota",
             "user alice has 8 of 8 nvidia.com/gpu in root (perUser); this job asks 8.",

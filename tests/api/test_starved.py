@@ -24,7 +24,7 @@ def because(token: Token, **params: Any) -> Explanation:
     ("told", "starved", "counted"),
     [
         (because(Token.TOPOLOGY_PLACEMENT_FAILED), True, True),
-        (because(Token.TOPOLOGY_PLACEMENT_FAILED, idle=True), False, False),
+        (because(Token.TOPOLOGY_PLACEMENT_FAILED, unstartable=True), False, False),
         (because(Token.WAITING_FOR_QUOTA, queue="root", live=True), True, True),
         (because(Token.WAITING_FOR_QUOTA, queue="root.research"), True, True),
         (because(Token.WAITING_FOR_QUOTA, queue=A), False, True),
@@ -47,7 +47,7 @@ async def test_only_admissible_work_starves_its_queue(
     held = told is not None and told.primary.token is Token.ON_HOLD
     assert (queue["heldWorkloads"], queue["oldestPending"] is not None) == (int(held), counted)
     assert (gpus["pending"], queue["pendingWorkloads"]) == (("16", 1) if counted else ("0", 0))
-    assert queue["misconfiguredWorkloads"] == (0 if counted or held else 1)
+    assert queue["unstartableWorkloads"] == (0 if counted or held else 1)
     assert (queue["oldestPending"] is not None) is counted
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.domain.queue import Order
-from queuer.domain.veil import veiled
+from queuer.domain.reasons import hide
 from queuer.solver.stored import encode
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
@@ -106,7 +106,7 @@ async def test_who_is_ahead_is_named_to_whoever_may_read_it(
     assert cycle.plan is not None
     raw = cycle.plan.explanations["a1"]
     assert "team-b/secret-b" in raw.primary.text
-    await author.cycle(explain={"a1": veiled(raw, "team-a".__eq__)})
+    await author.cycle(explain={"a1": hide(raw, "team-a".__eq__)})
     await author.keep(encode(cycle))
     for tail in ("a1", "a1/explanation", "by-ref/team-a/job/mine"):
         found = await shared.get(f"/api/v1/workloads/{tail}", headers={"user": user})

@@ -52,9 +52,14 @@ async def why(api: httpx2.AsyncClient, uid: str = "u1") -> dict[str, Any]:
     found: dict[str, Any] = (await api.get(f"/api/v1/workloads/{uid}/explanation")).json()
     for path in (uid, f"by-ref/team-a/job/{uid}"):
         whole = (await api.get(f"/api/v1/workloads/{path}")).json()
-        assert whole["explanation"] == {**found, "ageSeconds": whole["explanation"]["ageSeconds"]}
+        assert whole["explanation"] == {**found, **moving(whole["explanation"])}
         assert whole["reason"]["text"] == found["primary"]["text"]
     return found
+
+
+def moving(explanation: dict[str, Any]) -> dict[str, Any]:
+    """The parts that tell how long ago something was."""
+    return {key: explanation[key] for key in ("ageSeconds", "paragraphs")}
 
 
 def said(detail: dict[str, Any]) -> set[str]:
@@ -102,7 +107,7 @@ async def test_what_the_cycle_did_not_see_is_told_as_recorded(
     assert said((await why(api, "u2"))["detail"]) == {"ahead"}
     await author.submit(replace(made, priority=3))
     assert (await why(api))["primary"]["token"] == "PendingEvaluation"
-    told = Explanation(primary=Reason(token=Token.WAITING_FOR_QUOTA, text="its namespace has no room"))
+    told = Explanation(primary=Reason(token=Token.WAITING_FOR_QUOTA, said="its namespace has no room"))
     await author.cycle(explain={"u1": told})
     assert ((found := await why(api))["primary"]["text"], found["wouldAdmit"]) == (
         "its namespace has no room",
@@ -143,7 +148,7 @@ async def test_a_range_is_told_with_how_many_of_the_last_week_held(
             explanations={},
         )
     author.cycles = 1
-    reason = Reason(token=Token.WAITING_FOR_QUOTA, text="no quota")
+    reason = Reason(token=Token.WAITING_FOR_QUOTA, said="no quota")
     await author.cycle(
         explain={"u1": Explanation(primary=reason, detail={"estimate": {"from": 0, "to": None}})}
     )

@@ -11,7 +11,7 @@ import pytest
 from queuer.api.http.problems import KINDS
 from queuer.controller.settings import Settings
 from queuer.domain.keys import KEYS
-from queuer.domain.tokens import ROWS, Token
+from queuer.domain.reasons import ROWS, Token
 from queuer.domain.variables import Variable
 from tools.reference.metrics import Family, api, controller
 from tools.reference.pages import FOLDER, PAGES

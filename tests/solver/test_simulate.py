@@ -40,7 +40,7 @@ def test_it_starts_where_there_is_room_after_what_the_cycle_started() -> None:
     told = simulate(there, asks(3, 4)).explanation
     assert told is not None
     assert "uses 8 of 16" in told.primary.text
-    assert [change["change"] for change in told.would_admit]
+    assert [change.text for change in told.would_admit]
 
 
 def test_whom_it_would_evict_is_told_by_queue_and_amount() -> None:

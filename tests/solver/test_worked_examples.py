@@ -11,7 +11,7 @@ from typing import Any
 
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import ChangeKind, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.decide import decide
@@ -105,7 +105,7 @@ def test_a_rack_not_just_gpus() -> None:
     assert found is not None
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
     assert printed(found.primary.text), found.primary.text
-    own = [a["change"] for a in found.would_admit if not a["change"].endswith(" ends")]
+    own = [change.text for change in found.would_admit if change.kind is not ChangeKind.END]
     assert own == ["topology=any", "main.count<=4"]
     assert all(printed(f"`{change}`") for change in own)
     assert found.detail["excluded"] == {

@@ -63,7 +63,6 @@ async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: i
     explanation = Explanation(
         primary=Reason(token=Token.ON_HOLD, said="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
         others=(Reason(token=Token.WAITING_FOR_QUOTA, said="and quota"),),
-        would_admit=({"change": "release"},),
         detail={"need": [{"count": 4}]},
     )
     row = intake_of(made, state=State.HELD, explanation=explanation)

@@ -1,4 +1,4 @@
-"""Whether a job could ever start, and whether it waits for room alone: SQL says it as `queuer.domain.waiting` does."""
+"""Whether a job is unstartable, and whether it waits for room alone: SQL reads what the reason said."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.waiting import admissible, impossible
 from queuer.store import workloads
 from queuer.store.engine import begin
 from queuer.store.waiting import ROWS
@@ -16,9 +15,9 @@ from tests.store.support import NOW, commit_cycle, cycle, intake_of, workload
 
 PARAMS: tuple[dict[str, Any], ...] = (
     {},
-    {"idle": True},
-    {"idle": False},
-    {"never": True},
+    {"unstartable": True},
+    {"unstartable": False},
+    {"headUnstartable": True},
     {"live": True, "queue": "root"},
     {"queue": "root.a"},
     {"queue": "root"},
@@ -37,6 +36,6 @@ async def test_both_say_the_same(engine: AsyncEngine, epoch: int) -> None:
         explained = {uid: Explanation(primary=reason) for uid, reason in reasons.items()}
         await commit_cycle(connection, epoch=epoch, record=cycle(1), explanations=explained)
         rows = (await connection.execute(text(ROWS))).all()
-    said = {row.uid: (row.impossible, row.admissible) for row in rows}
-    assert said == {uid: (impossible(r), admissible(r, "root.a")) for uid, r in reasons.items()}
+    said = {row.uid: (row.unstartable, row.admissible) for row in rows}
+    assert said == {uid: (r.unstartable, r.starves("root.a")) for uid, r in reasons.items()}
     assert set(said.values()) == {(True, False), (False, True), (False, False)}

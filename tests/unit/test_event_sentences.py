@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuer.api.live.sentences import of_deed, of_event
+from queuer.api.live.audit import deed_text
+from queuer.domain.events import event_text
 
 
 @pytest.mark.parametrize(
@@ -24,18 +25,18 @@ from queuer.api.live.sentences import of_deed, of_event
         (
             "workload.command",
             {"verb": "hold", "outcome": "done", "message": "held", "by": "alice", "reason": "wrong data"},
-            "hold: done, held (wrong data)",
+            "hold by alice (wrong data), done: held",
         ),
         ("queue.updated", {"name": "root.a", "revision": 4}, "root.a, revision 4"),
         ("something.new", {"pods": 3, "of": {"a": 1}}, "pods 3"),
     ],
 )  # fmt: skip
 def test_an_event_in_words(type: str, data: dict[str, Any], text: str) -> None:
-    assert of_event(type, data) == text
+    assert event_text(type, data) == text
 
 
 def test_a_deed_names_the_job_or_the_right_that_was_missing() -> None:
     job = {"kind": "Job", "name": "train", "namespace": "a", "uid": "u", "arguments": {"priority": 5}}
-    assert of_deed("workload.prioritise", job, ()) == "prioritise job/train in a: priority 5"
+    assert deed_text("workload.prioritise", job, ()) == "prioritise job/train in a: priority 5"
     denied = {"right": "get audit.queuer.dev", "method": "GET", "path": "/api/v1/audit"}
-    assert of_deed("denied", denied, ()) == "refused: may not get audit.queuer.dev (GET /api/v1/audit)"
+    assert deed_text("denied", denied, ()) == "refused: may not get audit.queuer.dev (GET /api/v1/audit)"

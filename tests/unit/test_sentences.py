@@ -48,7 +48,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "main needs room for 6 pods of 1 gpu, 1Gi memory in one rack; 4 fit in the best rack, r0, 2 are missing."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "count": 1, "fits": 0, "missing": 1, "per": {"gpu": 5}},
      "main needs room for 1 pod of 5 gpu; none fits on any usable node."),
-    (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "per": {"gpu": 1}, "idle": True, "level": "rack", "domain": "r0"},
+    (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "per": {"gpu": 1}, "unstartable": True, "level": "rack", "domain": "r0"},
      "main needs room for 6 pods of 1 gpu in one rack; even with every node idle 4 would fit in the best rack, r0, 2 "
      "would be missing."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "per": {"gpu": 1}, "level": "rack", "fits": 0},
@@ -72,7 +72,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "There is no topology level zone; levels: rack, host."),
     (T.BEHIND_IN_QUEUE, {**HEAD, "queue": "root.a"},
      "d/big is ahead of it in root.a, whose order is strict, and waits."),
-    (T.BEHIND_IN_QUEUE, {**HEAD, "queue": "root.a", "never": True, "why": "Asks 5 gpu; root.a has 4."},
+    (T.BEHIND_IN_QUEUE, {**HEAD, "queue": "root.a", "headUnstartable": True, "why": "Asks 5 gpu; root.a has 4."},
      "d/big is ahead of it in root.a, whose order is strict, and can never start; change, hold or delete it: Asks 5 "
      "gpu; root.a has 4."),
     (T.BEHIND_IN_QUEUE, {**HEAD, "nodes": 10, "others": 2},
@@ -82,7 +82,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "bound."),
     (T.BEHIND_IN_QUEUE, {**SOMEBODY, "queue": "root.a"},
      "A job of root.a is ahead of it in root.a, whose order is strict, and waits."),
-    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "queue": "root.a", "never": True},
+    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "queue": "root.a", "headUnstartable": True},
      "A job of root.a is ahead of it in root.a, whose order is strict, and can never start; who owns it or administers "
      "the queue must change, hold or delete it."),
     (T.BEHIND_IN_QUEUE, {**SOMEBODY, "nodes": 1, "others": 0},
@@ -138,7 +138,7 @@ def test_programs_get_quantities() -> None:
 def test_a_sentence_that_was_said_stays_with_parameters_as_they_are() -> None:
     """Also where these could be read as amounts, or are none."""
     for params in ({"resource": "cpu", "limit": "8"}, {"resource": "cpu", "limit": "many"}, {}):
-        said = Reason(token=Token.WAITING_FOR_QUOTA, text="Ask again.", params=params)
+        said = Reason(token=Token.WAITING_FOR_QUOTA, said="Ask again.", params=params)
         assert (said.text, said.shown) == ("Ask again.", params)
         assert Reason.read(said.token, said.text, said.shown) == said
     assert simple(Token.ON_HOLD, "It is on hold.", by="x").primary.text == "It is on hold."
@@ -151,5 +151,5 @@ def test_parameters_of_another_form_have_no_sentence(token: Token) -> None:
 
 def test_the_verdict_is_of_the_token_or_of_what_can_never_be() -> None:
     assert Reason(Token.TOPOLOGY_PLACEMENT_FAILED, PODS).verdict is Verdict.WAIT
-    assert Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "idle": True}).verdict is Verdict.CHANGE
-    assert Reason(Token.BEHIND_IN_QUEUE, {**HEAD, "never": True}).verdict is Verdict.CHANGE
+    assert Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "unstartable": True}).verdict is Verdict.CHANGE
+    assert Reason(Token.BEHIND_IN_QUEUE, {**HEAD, "headUnstartable": True}).verdict is Verdict.CHANGE

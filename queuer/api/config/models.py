@@ -72,14 +72,15 @@ class Reclaimable(Model):
 
 class Impact(Model):
     """What the decision says on the newest stored cycle. `starts`: waiting jobs that would start now, or once the
-    running jobs of `evicted` have left; `never`: those that never could any more. No promise: it is `as of` that cycle.
+    running jobs of `evicted` have left; `unstartable`: those that never could any more. It is `as of` that cycle, and
+    no promise.
     """
 
     cycle: int
     as_of: datetime
     starts: Jobs
     evicted: Jobs = Field(default_factory=Jobs)
-    never: Jobs
+    unstartable: Jobs
 
 
 class Report(Model):

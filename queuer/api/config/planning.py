@@ -153,7 +153,7 @@ def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | s
         as_of=instant(at),
         starts=_listed(made.starts),
         evicted=_listed(made.evicted),
-        never=_listed(made.never),
+        unstartable=_listed(made.unstartable),
     )
 
 

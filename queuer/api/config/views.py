@@ -18,7 +18,7 @@ from queuer.store.config import Kind
 from queuer.store.drafts import Draft
 from queuer.store.tables import DraftState
 
-_OF_IMPACT = ("starts", "evicted", "never")
+_OF_IMPACT = ("starts", "evicted", "unstartable")
 State = Literal["planned", "expired", "discarded", "applied"]
 
 

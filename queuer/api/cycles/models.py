@@ -22,7 +22,7 @@ class Answer(StrEnum):
     STARTS = "starts"
     EVICTS = "evicts"
     WAITS = "waits"
-    NEVER = "never"
+    UNSTARTABLE = "unstartable"
 
 
 class Place(Model):

@@ -12,9 +12,9 @@ from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import Cursor, Limit, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.live.sentences import of_event
 from queuer.api.words import instant
 from queuer.domain.errors import NotFound
+from queuer.domain.events import event_text
 from queuer.domain.quantity import add, format_resources
 from queuer.solver.ask import ReplayCycle
 from queuer.store import pastcycles, stored
@@ -120,7 +120,7 @@ def _decision(found: pastcycles.Decision) -> models.Decision:
         queue=found.queue,
         to=found.data["to"],
         amounts=format_resources(amounts),
-        text=of_event("workload.state", found.data),
+        text=event_text("workload.state", found.data),
     )
 
 

@@ -16,16 +16,15 @@ from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
 from queuer.api.live.controller import controller
 from queuer.api.words import instant
-from queuer.api.workloads.detail import Detail
-from queuer.api.workloads.views import changes, reason_detail
+from queuer.api.workloads.detail import Detail, WouldAdmit
+from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.assignments import Assignment
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
-from queuer.domain.reasons import Explanation, Verdict
+from queuer.domain.reasons import Explanation, Verdict, hide, namespaces_in
 from queuer.domain.rules import Rules
 from queuer.domain.usable import placed
-from queuer.domain.veil import namespaces, veiled
 from queuer.domain.workload import Workload
 from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
@@ -128,21 +127,21 @@ async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> mode
         )
     seen = await _seen(told, asker)
     return models.Simulation(
-        answer=models.Answer.NEVER if seen.verdict is Verdict.CHANGE else models.Answer.WAITS,
+        answer=models.Answer.UNSTARTABLE if seen.verdict is Verdict.CHANGE else models.Answer.WAITS,
         label=label,
         cycle=number,
         as_of=instant(at),
-        primary=reason_detail(seen.primary),
-        others=[reason_detail(other) for other in seen.others],
-        would_admit=changes(seen),
+        primary=ReasonDetail.of(seen.primary),
+        others=[ReasonDetail.of(other) for other in seen.others],
+        would_admit=[WouldAdmit.of(change) for change in seen.would_admit],
         detail=Detail.model_validate(seen.detail),
     )
 
 
 async def _seen(told: Explanation, asker: Asker) -> Explanation:
     """As this caller may have it."""
-    readable = await asker.readable(namespaces(told))
-    return veiled(told, readable.__contains__)
+    readable = await asker.readable(namespaces_in(told))
+    return hide(told, readable.__contains__)
 
 
 def _place(row: Assignment) -> models.Place:

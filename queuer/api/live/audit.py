@@ -4,25 +4,30 @@ changes of those above, by which they are bound.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
+from queuer.api.config.changes import describe
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
 from queuer.api.http.times import Instant
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
-from queuer.api.live.sentences import of_deed
 from queuer.api.models import Model
 from queuer.api.words import instant
+from queuer.domain.events import figures
 from queuer.domain.queue import ROOT
 from queuer.store import audit
+from queuer.store.changeset import Change
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 _ALL = Right(verb=Verb.GET, resource=Resource.AUDIT)
+MOST = 3
+"""Objects of one change that are described; its revision has all."""
 
 
 class AuditEntry(Model):
@@ -92,7 +97,7 @@ async def list_audit(
             actor=row.actor,
             source=row.source,
             action=row.action,
-            text=of_deed(row.action, row.detail, row.changes),
+            text=deed_text(row.action, row.detail, row.changes),
             reason=row.reason,
             revision=row.revision,
             queues=list(row.queues),
@@ -101,3 +106,18 @@ async def list_audit(
         for row in found.rows
     ]
     return AuditList(items=items, next=found.next, **await standing(snapshot))
+
+
+def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:
+    """What was done, and to whom. `changes`: those of its revision that the reader may see."""
+    if changes:
+        more = f"; and {len(changes) - MOST} more" if len(changes) > MOST else ""
+        return "; ".join(map(describe, changes[:MOST])) + more
+    if "right" in detail:
+        asked = f" ({detail['method']} {detail['path']})" if "path" in detail else ""
+        return f"refused: may not {detail['right']}{asked}"
+    if "kind" in detail:
+        asked = ", ".join(f"{name} {value}" for name, value in (detail.get("arguments") or {}).items())
+        job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}"
+        return f"{action.rpartition('.')[2]} {job}" + (f": {asked}" if asked else "")
+    return figures(detail)

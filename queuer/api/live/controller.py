@@ -73,9 +73,8 @@ def stale(found: Controller) -> Reason | None:
     """Why nothing that waits can start, if nobody decides."""
     if found.state.decides:
         return None
-    return Reason(
-        Token.CONTROLLER_STALE, {"state": found.state}, text=f"{found.text[0].upper()}{found.text[1:]}."
-    )
+    text = f"{found.text[0].upper()}{found.text[1:]}."
+    return Reason(Token.CONTROLLER_STALE, {"state": found.state}, text)
 
 
 def _sign(beat: Heartbeat) -> float:

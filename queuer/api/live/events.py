@@ -14,11 +14,11 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
 from queuer.api.http.times import Instant
-from queuer.api.live.sentences import of_event
 from queuer.api.models import Model
 from queuer.api.queues.views import check_queue
 from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.events import event_text
 from queuer.domain.workload import State
 from queuer.store import events
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -129,7 +129,7 @@ async def list_events(
             uid=e.uid,
             job=_job(found.jobs.get(e.uid or "")),
             queue=e.queue,
-            text=of_event(e.type, e.data),
+            text=event_text(e.type, e.data),
             data=EventData.model_validate(e.data),
         )
         for id, e in found.rows

@@ -24,10 +24,9 @@ from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
-from queuer.domain.figures import devices
-from queuer.domain.quantity import add, format_quantity, format_resources
+from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons import Reason, Token, Verdict
+from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary, waits
 from queuer.store.rollup import Period
@@ -52,7 +51,7 @@ class Attention(StrEnum):
     STUCK = "stuck"
     EVICTIONS = "evictions"
     NODES_OUT = "nodesOut"
-    MISCONFIGURED = "misconfigured"
+    UNSTARTABLE = "unstartable"
 
 
 class Severity(StrEnum):
@@ -63,7 +62,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-_SEVERITY = {Attention.CONTROLLER_STALE: Severity.CRITICAL, Attention.MISCONFIGURED: Severity.INFO}
+_SEVERITY = {Attention.CONTROLLER_STALE: Severity.CRITICAL, Attention.UNSTARTABLE: Severity.INFO}
 
 
 class AttentionItem(Model):
@@ -158,7 +157,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),
             *_out(cycle),
-            *_misconfigured(view),
+            *_unstartable(view),
         ],
         shared={
             "as_of": instant(now),
@@ -266,11 +265,11 @@ def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
         yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
 
 
-def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
-    count = view.queues[ROOT].impossible
+def _unstartable(view: TreeView) -> Iterator[AttentionItem]:
+    count = view.queues[ROOT].unstartable
     if count:
         text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
-        yield _item(Attention.MISCONFIGURED, text, count=count)
+        yield _item(Attention.UNSTARTABLE, text, count=count)
 
 
 # Figures
@@ -290,21 +289,21 @@ def _capacity(view: TreeView, out: Mapping[str, int]) -> list[Capacity]:
 
 
 def _reasons(waiting: Iterable[Group]) -> list[ReasonGroup]:
-    """Most jobs first; those that could not start on an idle cluster apart from others of their token."""
+    """Most jobs first; unstartable jobs apart from others of their token."""
     found: dict[tuple[Token, bool], list[Group]] = defaultdict(list)
     for group in waiting:
-        found[group.token, group.impossible].append(group)
-    told = [_reason(token, idle, groups) for (token, idle), groups in found.items()]
+        found[group.token, group.unstartable].append(group)
+    told = [_reason(token, unstartable, groups) for (token, unstartable), groups in found.items()]
     return sorted(told, key=lambda group: (-group.jobs, group.token, group.verdict))
 
 
-def _reason(token: Token, idle: bool, groups: list[Group]) -> ReasonGroup:
+def _reason(token: Token, unstartable: bool, groups: list[Group]) -> ReasonGroup:
     amounts: dict[str, int] = {}
     for group in groups:
         amounts = add(amounts, group.amounts)
     return ReasonGroup(
         token=token,
-        verdict=Reason(token, {"idle": idle}).verdict,
+        verdict=Verdict.CHANGE if unstartable else token.verdict,
         jobs=sum(group.jobs for group in groups),
         amounts=format_resources(amounts),
         oldest=instant(min(group.oldest for group in groups)),

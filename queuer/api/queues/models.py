@@ -69,7 +69,7 @@ class Queue(Model):
     quota: list[QuotaRow]
     accounts: list[Account]
     pending_workloads: int
-    misconfigured_workloads: int
+    unstartable_workloads: int
     held_workloads: int
     admitted_workloads: int
     oldest_pending: datetime | None

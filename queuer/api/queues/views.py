@@ -73,7 +73,7 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         ],
         accounts=[_account(account, starved=is_starved(view, found, account)) for account in amounts],
         pending_workloads=found.waiting,
-        misconfigured_workloads=found.impossible,
+        unstartable_workloads=found.unstartable,
         held_workloads=found.held,
         admitted_workloads=found.admitted,
         oldest_pending=instant_or_none(found.oldest),

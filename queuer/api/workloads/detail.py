@@ -10,10 +10,11 @@ from datetime import datetime
 from pydantic import Field
 
 from queuer.api.models import Amounts, Model
+from queuer.domain.reasons import JobChange
 
 
 class Need(Model):
-    """What one pod set asks for. `per`: of each pod; `level`: the narrowest that it needs to be inside."""
+    """The need of one pod set. `per`: of each pod; `level`: the narrowest that it needs to be inside."""
 
     pod_set: str
     count: int
@@ -22,14 +23,14 @@ class Need(Model):
 
 
 class RoomLeft(Model):
-    """What limits on one queue still leave a job that waits below."""
+    """The room that limits on one queue still leave a job that waits below."""
 
     queue: str
     room: Amounts
 
 
 class Available(Model):
-    """What is free on the usable nodes of a flavor, and the room by quota, the nearest queue first."""
+    """The free amounts on the usable nodes of a flavor, and the room by quota, the nearest queue first."""
 
     flavor: str
     free: Amounts
@@ -61,7 +62,7 @@ class Excluded(Model):
 
 
 class Holder(Model):
-    """Who has what it lacks: a queue, a job (`workload`: its uid), or one that nodes are reserved for (`reservation`).
+    """A queue or job (`workload`: its uid) that has what it lacks, or a job that has reserved nodes (`reservation`).
 
     A job of a namespace that the reader may not see is told by its queue alone.
     """
@@ -127,7 +128,7 @@ class Evicted(Model):
 
 
 class Detail(Model):
-    """Figures behind the reasons. What cannot be said is empty or null."""
+    """Figures behind the reasons. A figure that is not known is empty or null."""
 
     need: list[Need] = Field(default=[])
     available: list[Available] = Field(default=[])
@@ -151,3 +152,11 @@ class WouldAdmit(Model):
     resource: str | None = None
     amount: str | None = None
     by: datetime | None = None
+
+    @classmethod
+    def of(cls, change: JobChange) -> WouldAdmit:
+        """As REST says it."""
+        told = {key: change.job.get(key) for key in ("namespace", "name", "queue", "resource", "amount")}
+        return cls.model_validate(
+            {"change": change.text, "evictions": change.evictions, "by": change.job.get("ends"), **told}
+        )

@@ -59,6 +59,9 @@ async def list_workloads(
     user: Annotated[str | None, Query(max_length=1024, description=_PATTERN)] = None,
     state: Annotated[str | None, Query(description="Comma-separated states.")] = None,
     reason: Annotated[str | None, Query(description="Comma-separated reason tokens.")] = None,
+    unstartable: Annotated[
+        bool | None, Query(description="Live jobs that can never start as they are, or those that might.")
+    ] = None,
     since: Annotated[Instant | None, Query(description="Submitted then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Submitted before then.")] = None,
     deleted: Annotated[bool, Query(description="Also jobs whose object is gone.")] = False,
@@ -84,6 +87,7 @@ async def list_workloads(
         user=user,
         states=words(state, State, field="state"),
         tokens=words(reason, Token, field="reason"),
+        unstartable=unstartable,
         since=None if since is None else since.timestamp(),
         until=None if until is None else until.timestamp(),
         deleted=deleted,

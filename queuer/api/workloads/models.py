@@ -10,10 +10,15 @@ from pydantic import Field
 from queuer.api.http.lists import Page
 from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
+from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads.detail import Detail, WouldAdmit
+from queuer.domain import reasons
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store.tables import CommandVerb
+
+_TIMES = frozenset({"deadline", "retryAt", "until"})
+"""Parameters of reasons that are times."""
 
 
 class Reason(Model):
@@ -21,7 +26,13 @@ class Reason(Model):
 
     token: Token
     verdict: Verdict
+    unstartable: bool = Field(default=False, description="The job can never start as it is.")
     text: str
+
+    @classmethod
+    def of(cls, reason: reasons.Reason) -> Reason:
+        """As REST says it."""
+        return cls.model_validate(reason, from_attributes=True)
 
 
 class PodSet(Model):
@@ -34,7 +45,7 @@ class PodSet(Model):
 
 
 class Override(Model):
-    """What was set over REST and beats the job's own words; null = the job's own counts. `by`: who changed it last."""
+    """Settings made over REST that beat the job's own words; null = the job's own counts. `by`: who changed it last."""
 
     hold: bool | None
     priority: int | None
@@ -93,9 +104,26 @@ class ReasonDetail(Reason):
     params: dict[str, Any] = Field(description="Amounts are quantities, times RFC 3339.")
     since: datetime | None = None
 
+    @classmethod
+    def of(cls, reason: reasons.Reason, *, since: float | None = None) -> ReasonDetail:
+        """As REST says it. `since`: seconds since the epoch."""
+        times = {key: instant(reason.params[key]) for key in _TIMES & reason.params.keys()}
+        more = {"params": {**reason.shown, **times}, "since": instant_or_none(since)}
+        return cls.model_validate({**Reason.of(reason).model_dump(), **more})
+
+
+class Paragraph(Model):
+    """A part of an answer in words."""
+
+    label: str
+    text: str
+
 
 class Explanation(Model):
-    """Why a workload waits: one primary reason, all others that hold, and the figures behind them."""
+    """Why a workload waits: one primary reason, all others that hold, and the figures behind them.
+
+    `paragraphs`: everything but the primary reason as it is shown to people.
+    """
 
     uid: str
     state: State
@@ -108,6 +136,7 @@ class Explanation(Model):
     would_admit: list[WouldAdmit]
     detail: Detail
     next: str = Field(default="", description="What the reader can do now; a command where there is one.")
+    paragraphs: list[Paragraph] = Field(default=[])
 
 
 class Placement(Model):

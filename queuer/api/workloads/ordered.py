@@ -89,7 +89,7 @@ class Refusal(Model):
 
 
 class Item(Model):
-    """What became of one of many: a command, or why there is none."""
+    """The answer for one of many: a command, or the reason why there is none."""
 
     uid: str
     command: Command | None = None
@@ -97,7 +97,7 @@ class Item(Model):
 
 
 class Items(Model):
-    """What became of each, in the order asked."""
+    """The answer for each, in the order asked."""
 
     items: list[Item]
 

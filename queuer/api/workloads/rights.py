@@ -1,7 +1,7 @@
-"""What a caller may do to jobs, and what refuses the rest.
+"""The commands that a caller has the right to, and the refusal of all others.
 
-Whoever may update workloads of the namespace, or administers the queue, may hold, release and prioritise. Only who
-administers the queue evicts.
+Hold, release and prioritise need the right to update workloads of the namespace, or to administer the queue. Evict
+needs the latter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queuer.store.tables import CommandVerb
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the caller may, of the workloads that it names."""
+    """The rights of a caller to the workloads that it names."""
 
     asker: Asker
     administered: frozenset[str]
@@ -52,5 +52,5 @@ class Rights:
         return None
 
     def may(self, target: Target) -> list[CommandVerb]:
-        """What is not refused."""
+        """The commands that are not refused."""
         return [verb for verb in CommandVerb if self.refusal(target.uid, target, verb) is None]

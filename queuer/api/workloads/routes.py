@@ -10,7 +10,8 @@ from fastapi import APIRouter
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.latest_cycle import LatestCycle
-from queuer.api.workloads import redact, views
+from queuer.api.workloads import views
+from queuer.api.workloads.explanation import explained
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.api.workloads.rights import Rights
 from queuer.domain.workload import State
@@ -51,7 +52,7 @@ async def get_workload(
     """One workload by the job's uid; ended ones too, while they are kept."""
     async with one_view(engine) as connection:
         found = await views.workload(connection, uid, stale_after=settings.stale_after)
-    if not await asker.reads(found.namespace):
+    if not await asker.reads(found.detail.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
     return await _explained(found, latest, asker)
 
@@ -73,16 +74,17 @@ async def get_explanation(
     return (await get_workload(engine, latest, asker, settings, uid)).explanation
 
 
-async def _explained(found: WorkloadDetail, latest: LatestCycle, asker: Asker) -> WorkloadDetail:
+async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -> WorkloadDetail:
     """With all that the newest cycle has to say, asked when no connection is held any more."""
-    waits = found.state is State.QUEUED and found.explanation.primary is not None
-    known = await latest.ask(ExplainJob(uid=found.uid)) if waits else None
-    told = await redact.answer(found, None if known is None else known.value, asker)
-    return told.model_copy(update={"may": await _may(found, asker)})
+    job = found.detail
+    waits = job.state is State.QUEUED and job.explanation.primary is not None
+    known = await latest.ask(ExplainJob(uid=job.uid)) if waits else None
+    answer = await explained(found, None if known is None else known.value, asker)
+    return answer.model_copy(update={"may": await _may(job, asker)})
 
 
 async def _may(found: WorkloadDetail, asker: Asker) -> list[CommandVerb]:
-    """What its reader may do: nothing to what has ended or is gone."""
+    """The commands that its reader may give: none to a job that has ended or is gone."""
     target = Target(
         uid=found.uid,
         kind=found.kind,

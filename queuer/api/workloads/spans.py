@@ -1,7 +1,7 @@
 """A workload's past as spans: which state from when to when, and for which reason it waited, second for second.
 
-Time in which it waits and no reason is recorded is time in which no cycle had looked at it: so durations of reasons
-sum to the time that it waited.
+While a workload waits without a recorded reason no cycle had looked at it. So durations of reasons sum to the time that
+it waited.
 """
 
 from __future__ import annotations

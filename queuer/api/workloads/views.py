@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,30 +11,34 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
-from queuer.api.workloads.detail import Detail, WouldAdmit
-from queuer.api.workloads.hints import Job, hint
+from queuer.api.workloads.detail import Detail
+from queuer.api.workloads.spans import Held, held_of, spans_of
 from queuer.api.workloads.timeline import spans, timeline
 from queuer.domain.assignments import EvictionRule
-from queuer.domain.estimates import FORETOLD
 from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
-from queuer.domain.reasons import Explanation, Reason, Token, Verdict
-from queuer.domain.waiting import impossible
+from queuer.domain.reasons import (
+    Explanation,
+    Token,
+    simple,
+)
 from queuer.domain.workload import State, Workload
 from queuer.store import commands, lookup, reads
 from queuer.store.workloads import StoredWorkload
 
-_TIMES = frozenset({"deadline", "retryAt", "until"})
-"""Parameters of reasons that are times."""
 _UNSEEN = {
-    State.QUEUED: Explanation(
-        primary=Reason(
-            token=Token.PENDING_EVALUATION, text="no cycle has looked at it since it came, or was changed"
-        )
-    ),
-    State.HELD: Explanation(primary=Reason(token=Token.ON_HOLD, text="it is on hold")),
+    State.QUEUED: simple(Token.PENDING_EVALUATION, "no cycle has looked at it since it came, or was changed"),
+    State.HELD: simple(Token.ON_HOLD, "it is on hold"),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One workload as the tables have it. `past`: the reasons for which it has waited."""
+
+    detail: models.WorkloadDetail
+    past: Sequence[Held]
 
 
 async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> list[models.Workload]:
@@ -47,7 +52,7 @@ async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> l
     ]
 
 
-async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> models.WorkloadDetail:
+async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> Recorded:
     """One workload. Raises NotFound."""
     return await _detail(connection, await reads.workload(connection, uid), stale_after=stale_after)
 
@@ -62,15 +67,13 @@ async def past(connection: AsyncConnection, uid: str) -> tuple[str, models.Timel
 
 async def workload_by_reference(
     connection: AsyncConnection, *, namespace: str, kind: str, name: str, stale_after: float
-) -> models.WorkloadDetail:
+) -> Recorded:
     """The newest workload of that name. Raises NotFound."""
     stored = await reads.by_reference(connection, namespace=namespace, kind=kind, name=name)
     return await _detail(connection, stored, stale_after=stale_after)
 
 
-async def _detail(
-    connection: AsyncConnection, stored: StoredWorkload, *, stale_after: float
-) -> models.WorkloadDetail:
+async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_after: float) -> Recorded:
     workload, now = stored.workload, await lookup.now(connection)
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
@@ -102,7 +105,10 @@ async def _detail(
         timeline=timeline(moments),
         as_of=instant(now),
     )
-    return _unless_stale(found, await controller(connection, stale_after=stale_after))
+    return Recorded(
+        detail=_unless_stale(found, await controller(connection, stale_after=stale_after)),
+        past=held_of(moments, spans_of(moments, submitted=workload.submitted)),
+    )
 
 
 def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.WorkloadDetail:
@@ -110,11 +116,11 @@ def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.Worklo
     reason, told = stale(by), found.explanation
     if reason is None or told.primary is None or not found.state.waiting:
         return found
-    primary = reason_detail(reason).model_copy(update={"since": by.at})
+    primary = models.ReasonDetail.of(reason).model_copy(update={"since": by.at})
     others = [told.primary, *told.others]
     more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
     explanation = told.model_copy(update=more)
-    return found.model_copy(update={"reason": _reason(reason), "explanation": explanation})
+    return found.model_copy(update={"reason": models.Reason.of(reason), "explanation": explanation})
 
 
 def _ordered(found: tuple[float, str] | None) -> models.OrderedEviction | None:
@@ -160,7 +166,7 @@ async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
     """Its place in the line of its queue, if it can ever start. It moves with every arrival, so it is counted now."""
     told = _explained(stored)
-    if stored.state is not State.QUEUED or told is None or impossible(told.primary):
+    if stored.state is not State.QUEUED or told is None or told.unstartable:
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
     return {"ahead": {"gangs": before, "of": waiting}}
@@ -189,7 +195,7 @@ def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held 
         landed=instant_or_none(stored.landed_at),
         finished=instant_or_none(stored.finished_at),
         deleted=instant_or_none(stored.deleted_at),
-        reason=None if explained is None else _reason(explained.primary),
+        reason=None if explained is None else models.Reason.of(explained.primary),
         domains=list(domains),
         holds={} if held is None else format_resources(held.amounts),
         override=_override(stored.override),
@@ -211,10 +217,6 @@ def _explained(stored: StoredWorkload) -> Explanation | None:
     return stored.explained or _UNSEEN.get(stored.state)
 
 
-def _reason(reason: Reason) -> models.Reason:
-    return models.Reason(token=reason.token, verdict=reason.verdict, text=reason.text)
-
-
 def _explanation(
     stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float, detail: Mapping[str, Any]
 ) -> models.Explanation:
@@ -226,73 +228,12 @@ def _explanation(
         cycle=None if cycle is None else cycle.id,
         age_seconds=None if cycle is None else max(0.0, now - cycle.finished_at),
         verdict=None if explained is None else explained.verdict,
-        primary=None if explained is None else reason_detail(explained.primary, since=stored.reason_since),
-        others=[reason_detail(other) for other in (explained.others if explained else ())],
-        would_admit=changes(explained),
+        primary=None
+        if explained is None
+        else models.ReasonDetail.of(explained.primary, since=stored.reason_since),
+        others=[models.ReasonDetail.of(other) for other in (explained.others if explained else ())],
+        would_admit=[],
         detail=Detail.model_validate({**(explained.detail if explained else {}), **detail}),
-    )
-
-
-def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.WorkloadDetail:
-    """The workload with what a stored cycle tells of it, as far as that is what is recorded, too: an edit or another
-    cycle may have come since.
-    """
-    recorded = found.explanation
-    if told is None or recorded.primary is None or told.primary.token is not recorded.primary.token:
-        return found
-    since = recorded.primary.since
-    primary = reason_detail(told.primary).model_copy(update={"since": since})
-    more = {
-        "verdict": told.verdict,
-        "primary": primary,
-        "others": [reason_detail(other) for other in told.others],
-        "would_admit": changes(told),
-        "detail": Detail.model_validate({**told.detail, **recorded.detail.model_dump(exclude_unset=True)}),
-    }
-    reason = _reason(told.primary)
-    return found.model_copy(update={"reason": reason, "explanation": recorded.model_copy(update=more)})
-
-
-def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
-    """The workload with what its reader can do next."""
-    told = found.explanation
-    job = Job(
-        uid=found.uid,
-        kind=found.kind,
-        namespace=found.namespace,
-        name=found.name,
-        queue=found.queue,
-        params=told.primary.params if told.primary else {},
-        admits=[each.change for each in told.would_admit],
-        commanded=found.override is not None and bool(found.override.hold),
-    )
-    step = hint(job, found.state, token=told.primary.token if told.primary else None)
-    detail = told.detail.model_copy(update={"no_estimate": _no_estimate(told)})
-    return found.model_copy(update={"explanation": told.model_copy(update={"next": step, "detail": detail})})
-
-
-def _no_estimate(told: models.Explanation) -> str:
-    """Why a job that waits for others is told no time."""
-    detail = told.detail
-    if told.verdict is not Verdict.WAIT or detail.estimate is not None:
-        return ""
-    if any(holder.workload and holder.ends is None and not holder.leaving for holder in detail.holders):
-        return "no estimate: who holds what it lacks declares no end"
-    if detail.ahead is not None and detail.ahead.gangs >= FORETOLD:
-        return f"no estimate: it is worked out for the first {FORETOLD} of a queue"
-    return "no estimate: it is not known when room is given back" if detail.holders else ""
-
-
-def changes(told: Explanation | None) -> list[WouldAdmit]:
-    """What would let it start."""
-    return [WouldAdmit.model_validate(row) for row in (told.would_admit if told else ())]
-
-
-def reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
-    """A reason with its figures."""
-    times = {key: instant(reason.params[key]) for key in _TIMES & reason.params.keys()}
-    return models.ReasonDetail(
-        **_reason(reason).model_dump(), params={**reason.shown, **times}, since=instant_or_none(since)
     )
 
 

@@ -20,9 +20,8 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Assignment, EvictionRule, Placement
 from queuer.domain.estimates import StartRange
-from queuer.domain.figures import devices
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.quantity import format_resources
+from queuer.domain.quantity import devices, format_resources
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, Workload

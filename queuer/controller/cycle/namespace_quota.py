@@ -1,25 +1,25 @@
 """ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
 
 Only what admission charges is compared: requests and the number of pods. Pods that are admitted but not created yet
-count as used, and so do the requests of bound gangs beyond those of their victims. Nobody is evicted for one.
-Kubernetes adds up late, at first not at all: what pods are seen to request counts where that is more.
+count as used, and so do those of bound gangs beyond their victims'. Nobody is evicted for a ResourceQuota. Kubernetes
+adds up late, at first not at all: requests of pods that are seen count if they are more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from queuer.controller.cycle.namespace_reason import Shortage, Users, reason
 from queuer.controller.ledger.round import isolate
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Bond
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity, parse_quantity
-from queuer.domain.reasons import Explanation
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload, demand_of
 from queuer.kube.objects import ResourceQuota
 
@@ -28,6 +28,51 @@ HOLDERS = 3
 _COUNTED = {"count/pods": "pods"}
 _REQUESTS = "requests."
 _ON_ITS_WAY = frozenset({State.ADMITTED, State.PLACING})
+
+
+class Users(NamedTuple):
+    """The largest users of an amount, as `holders` of an explanation and as `owners` of a reason.
+
+    `lower`: the part of work whose priority is lower than that of the job that asks.
+    """
+
+    holders: Sequence[Mapping[str, Any]]
+    owners: Sequence[Mapping[str, Any]]
+    lower: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """An amount of a ResourceQuota that a workload's pods would exceed at their smallest size. `used`: as its status
+    says; `coming`: what is reckoned as used beside that, or below 0 what is given back.
+    """
+
+    quota: str
+    resource: str
+    limit: int
+    used: int
+    coming: int
+    asks: int
+
+    @property
+    def unstartable(self) -> bool:
+        """Whether the job is larger by itself."""
+        return self.asks > self.limit
+
+    def reason(self, workload: Workload, users: Users) -> Reason:
+        """`asks > limit`, or `used + coming + asks > limit`; then `missing` is the excess."""
+        params: dict[str, Any] = {"resourceQuota": self.quota, "namespace": workload.namespace}
+        params |= {"resource": self.resource, "limit": self.limit, "used": self.used, "asks": self.asks}
+        if any(p.min_count not in (None, p.count) for p in workload.pod_sets):
+            params["atLeast"] = True
+        if self.unstartable:
+            return Reason(Token.EXCEEDS_MAX_QUOTA, {**params, "room": self.limit, "needs": self.asks})
+        taken = max(0, self.used + self.coming)
+        if self.coming:
+            params["coming" if self.coming > 0 else "leaving"] = abs(self.coming)
+        params |= {"room": max(0, self.limit - taken), "needs": taken + self.asks, "lower": users.lower}
+        params |= {"missing": taken + self.asks - self.limit, "owners": users.owners}
+        return Reason(Token.WAITING_FOR_QUOTA, params)
 
 
 class Reckoning:
@@ -61,9 +106,9 @@ class Reckoning:
         }
         if not found:
             return None
-        short = sorted(found.values(), key=lambda s: not s.never)
+        short = sorted(found.values(), key=lambda s: not s.unstartable)
         users = [self._users(namespace, s.resource, workload.priority) for s in short]
-        reasons = tuple(reason(workload, s, who) for s, who in zip(short, users, strict=True))
+        reasons = tuple(s.reason(workload, who) for s, who in zip(short, users, strict=True))
         detail = {"holders": list(users[0].holders)}
         return Explanation(primary=reasons[0], others=reasons[1:], detail=detail)
 
@@ -91,7 +136,7 @@ class Reckoning:
         for live in waiting if self._quotas else ():
             with isolate(live.uid):
                 if live.uid not in self._held and (why := self.refusal(live.workload)) is not None:
-                    found[live.uid] = live.explanation if live.hopeless and live.explanation else why
+                    found[live.uid] = live.explanation if live.unstartable and live.explanation else why
         return found
 
     def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:
@@ -100,18 +145,18 @@ class Reckoning:
         self._known.clear()
 
     def _sum(self, namespace: str) -> Mapping[str, int]:
-        """Expected use there."""
+        """The sum of what is coming there."""
         if namespace not in self._sums:
             self._sums[namespace] = _total(self._coming.get(namespace, {}).values())
         return self._sums[namespace]
 
     def _left_by(self, victims: Iterable[str], namespace: str) -> dict[str, int]:
-        """Use of these workloads' pods there. Nobody's pods are replaced twice."""
+        """The present use of these victims' pods there. No pods are replaced twice."""
         lives = (self._state.live.get(uid) for uid in victims if uid not in self._replaced)
         left = (live.workload for live in lives if live is not None and live.workload.namespace == namespace)
         return _total(_pods_of(workload, self._state) for workload in left)
 
-    # The largest holders
+    # Users
 
     def _users(self, namespace: str, resource: str, priority: int) -> Users:
         """Those that have something of a resource there, or will have. `priority`: of who asks."""
@@ -127,9 +172,10 @@ class Reckoning:
                 for uid in here.keys() | (coming.keys() & live.keys())
                 if (amount := sum(part.get(uid, {}).get(resource, 0) for part in (here, coming))) > 0
             ]
-            most = [self._holder(live[uid], resource, -n) for n, uid in sorted(uses)[:HOLDERS]]
+            most = [(live[uid], -n) for n, uid in sorted(uses)[:HOLDERS]]
             lower = -sum(n for n, uid in uses if live[uid].workload.priority < priority)
-            self._known[key] = Users(most, lower)
+            owners = [{"namespace": namespace, "name": own.workload.name, "amount": n} for own, n in most]
+            self._known[key] = Users([self._holder(own, resource, n) for own, n in most], owners, lower)
         return self._known[key]
 
     def _holder(self, live: Live, resource: str, amount: int) -> Mapping[str, Any]:
@@ -146,7 +192,7 @@ class Reckoning:
 
     @cached_property
     def _there(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
-        """Use of each workload's pods, by namespace that has a ResourceQuota."""
+        """The use of each workload's pods, by namespace that has a ResourceQuota."""
         found: dict[str, dict[str, Mapping[str, int]]] = {}
         for live in self._state.lives():
             namespace = live.workload.namespace
@@ -163,7 +209,7 @@ def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _pods_of(workload: Workload, state: ClusterState) -> dict[str, int]:
-    """Use of a job's pods in its namespace."""
+    """The present use of a job's pods."""
     return _total(p.requests for p in state.pods.of(workload) if not p.ended)
 
 

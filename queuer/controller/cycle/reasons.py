@@ -1,6 +1,7 @@
-"""Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves in
-most of their reasons. A new meaning is written at once. Where many figures move, they are written now and then, and
-not all at a time.
+"""Selects the reasons that are written down after a decision.
+
+Thousands of jobs wait, and each start moves a figure in most of their reasons. A reason that says something else is
+written at once. If figures alone move in many, they are written now and then, a portion at a time.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from collections.abc import Container, Mapping
 from heapq import nsmallest
 
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.reasons import Explanation
-from queuer.domain.veil import veiled
+from queuer.domain.reasons import Explanation, hide
 
 FEW, PORTIONS = 200, 10
 """Of rows of which figures alone moved, so many are written after a decision, or one of so many portions."""
@@ -62,12 +62,12 @@ class Owners:
         """For the owner of a job in this namespace."""
         key = (id(explanation), namespace)
         if key not in self._known:  # kept with what it was made of, whose id then is no other's
-            self._known[key] = explanation, veiled(explanation, namespace.__eq__)
+            self._known[key] = explanation, hide(explanation, namespace.__eq__)
         return self._known[key][1]
 
 
 def meaning(explanation: Explanation) -> object:
-    """The meaning of an explanation, its figures aside."""
+    """The statement of an explanation, without its figures."""
     reason = explanation.primary
     about = tuple(reason.params.get(name) for name in _WHOSE)
     return (reason.token, reason.verdict, about, "estimate" in explanation.detail)

@@ -58,7 +58,7 @@ def take(
         admitted=admitted,
         pending=pending,
         barred=tuple(
-            replace(_pending(live, now=now), hopeless=live.hopeless)
+            replace(_pending(live, now=now), unstartable=live.unstartable)
             for live in (state.live[uid] for uid in sorted(beyond))
         ),
         bonds=tuple(b for b in state.bonds if b.uid in known),
@@ -88,7 +88,7 @@ def over_user_limit(waiting: Iterable[Live], state: ClusterState) -> dict[str, E
             workload=live.workload,
             first=live.first,
             bound=live.uid in bound,
-            hopeless=live.hopeless,
+            unstartable=live.unstartable,
             why=live.explanation,
         )
         for live in waiting

@@ -49,15 +49,17 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     """Tell what can never start so, and what is beyond `maxPending`. `new`: of its line, those that are not in memory
     yet.
     """
-    never = state.outlook.never(live.workload)
-    if never is not None or live.hopeless:
-        live = replace(live, explanation=never)
+    unstartable = state.outlook.unstartable(live.workload)
+    if unstartable is not None or live.unstartable:
+        live = replace(live, explanation=unstartable)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
     if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    never = never or too_large(own, state.rules.tree)
+    unstartable = unstartable or too_large(own, state.rules.tree)
     return replace(
-        live, barred=Barred.BEYOND, explanation=never or _over_max_pending(own.queue, own.namespace, most)
+        live,
+        barred=Barred.BEYOND,
+        explanation=unstartable or _over_max_pending(own.queue, own.namespace, most),
     )
 
 

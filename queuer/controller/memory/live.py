@@ -13,7 +13,7 @@ from typing import Any
 
 from queuer.domain.assignments import Placement
 from queuer.domain.override import Override
-from queuer.domain.per_user import hopeless
+from queuer.domain.per_user import is_unstartable
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store.tables import Barred
@@ -89,9 +89,9 @@ class Live:
         return self.state is State.QUEUED and self.barred in (None, Barred.BEYOND)
 
     @property
-    def hopeless(self) -> bool:
+    def unstartable(self) -> bool:
         """Whether it waits, and was told that it can never start on these nodes and queues, whoever's it is."""
-        return self.in_line and hopeless(self.explanation)
+        return self.in_line and is_unstartable(self.explanation)
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

@@ -33,8 +33,8 @@ class ClusterState:
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`: uids of workloads that are
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
-    `holds`: of those that are charged. `hopeless`: see `Live`. `unread`: jobs to read; `untold`: reasons that are still
-    to be written, by uid. `commanded`: whether commands wait in the database.
+    `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
+    still to be written, by uid. `commanded`: whether commands wait in the database.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -53,7 +53,7 @@ class ClusterState:
         self.moving: set[str] = set()
         self.timed: set[str] = set()
         self.holds: set[str] = set()
-        self.hopeless: set[str] = set()
+        self.unstartable: set[str] = set()
         self.touched: set[str] = set()
         self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
@@ -85,7 +85,7 @@ class ClusterState:
     def _look_ahead(self) -> None:
         """Workloads that could never start may now, or the other way round."""
         self._outlook = None
-        self.read_again(self.hopeless)
+        self.read_again(self.unstartable)
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -181,7 +181,7 @@ class ClusterState:
         moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         lists = (
-            (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.hopeless, self.hopeless)
+            (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.unstartable, self.unstartable)
         )  # fmt: skip
         for listed, members in lists:
             if listed:
@@ -198,7 +198,7 @@ class ClusterState:
         self.moving.discard(uid)
         self.timed.discard(uid)
         self.holds.discard(uid)
-        self.hopeless.discard(uid)
+        self.unstartable.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -211,7 +211,7 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
-        self.moving, self.timed, self.holds, self.hopeless = set(), set(), set(), set()
+        self.moving, self.timed, self.holds, self.unstartable = set(), set(), set(), set()
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations

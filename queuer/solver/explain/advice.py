@@ -1,7 +1,7 @@
-"""What would let a waiting gang start now, and with how many evictions: changes tried with the decision itself.
+"""Changes that would let a waiting gang start now, and how many evictions each needs, tried with the decision itself.
 
-Each is searched for on what the plan leaves, beside those alone that something is held for. What is told was tried
-beside all that wait.
+A change is searched for beside the gangs alone that something is held for. It is told only if it also works beside all
+that wait.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueTree
 from queuer.domain.quota import Account, Shortfall
+from queuer.domain.reasons import ChangeKind, JobChange, Limit
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
@@ -28,33 +28,33 @@ class Advisor:
 
     def changes(
         self, short: Sequence[Shortfall], holders: Sequence[Mapping[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """Single changes after which it starts, each `{"change": …, "evictions": …}`, those without an eviction first.
-        `short`: rows of quota in its way; `holders`: who has what it lacks. What costs no fewer than
-        no change is left out. None where it starts without any.
+    ) -> tuple[JobChange, ...]:
+        """Single changes after which the gang starts, those without an eviction first; none if it starts anyway.
+
+        `short`: rows of quota in its way; `holders`: who has what it lacks. A change that costs as many evictions as no
+        change is left out.
         """
         unchanged = self._after.evictions(self._gang.pending)
         if unchanged == 0:
-            return []
-        found = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
-        found = [each for each in found if unchanged is None or each[1] < unchanged]
-        found.sort(key=lambda each: each[1])
-        told: list[dict[str, Any]] = [{"change": change, "evictions": count} for change, count in found]
-        for holder in holders:
-            runs = "workload" in holder and not holder.keys() & {"held", "leaving"}
-            if runs and self._after.evictions(self._gang.pending, gone=holder["workload"], all_=True) == 0:
-                row = {"change": f"{holder['namespace']}/{holder['name']} ends", "evictions": 0}
-                row |= {key: holder[key] for key in ("namespace", "name", "queue", "resource", "amount")}
-                told.append({**row, "by": holder["ends"]} if "ends" in holder else row)
-        return told
+            return ()
+        tried = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
+        found = [each for each in tried if unchanged is None or each.evictions < unchanged]
+        ends = (
+            JobChange(kind=ChangeKind.END, job=holder)
+            for holder in holders
+            if "workload" in holder
+            and not holder.keys() & {"held", "leaving"}
+            and self._after.evictions(self._gang.pending, gone=holder["workload"], all_=True) == 0
+        )
+        return (*sorted(found, key=lambda each: each.evictions), *ends)
 
     def _evictions(self, *, surely: bool = False, **changed: Any) -> int | None:
         """`surely`: beside all that wait, as some keep a place that is not held for them. It is dear."""
         workload = replace(self._workload, **changed)
         return self._after.evictions(replace(self._gang.pending, workload=workload), all_=surely)
 
-    def _wider(self) -> Iterator[tuple[str, int]]:
-        """The narrowest wider level, and the narrowest that costs nobody his place."""
+    def _wider(self) -> Iterator[JobChange]:
+        """The narrowest wider level, and the narrowest that costs no eviction."""
         topology = self._state.snapshot.topology
         if self._workload.required is not None:
             at = topology.find(self._workload.required) or 0
@@ -63,11 +63,11 @@ class Advisor:
                     continue
                 count = self._evictions(surely=True, required=level)
                 if count is not None:
-                    yield f"topology={level or 'any'}", count
+                    yield JobChange(kind=ChangeKind.LEVEL, level=level, evictions=count)
                 if not count:
                     return
 
-    def _fewer(self) -> Iterator[tuple[str, int]]:
+    def _fewer(self) -> Iterator[JobChange]:
         """The most pods of the largest set that fit beside all that run."""
         sets = {p.name: p for p in self._workload.pod_sets}
         least = {name: p.least for name, p in sets.items()}
@@ -80,15 +80,15 @@ class Advisor:
         if least[name] > 1 and starts(1):
             most = _bisect(least[name] - 1, starts)
             if starts(most, surely=True):
-                yield f"{name}.count<={most}", 0
+                yield JobChange(kind=ChangeKind.COUNT, pod_set=name, count=most)
 
-    def _borrowing(self) -> Iterator[tuple[str, int]]:
+    def _borrowing(self) -> Iterator[JobChange]:
         """That it may be evicted."""
         count = None if self._workload.preemptible else self._evictions(surely=True, preemptible=True)
         if count is not None:
-            yield "preemptible=true", count
+            yield JobChange(kind=ChangeKind.PREEMPTIBLE, evictions=count)
 
-    def _raised(self, short: Sequence[Shortfall]) -> Iterator[tuple[str, int]]:
+    def _raised(self, short: Sequence[Shortfall]) -> Iterator[JobChange]:
         """The least limits that have room for it, if the tree may have them."""
         rows: dict[str, dict[Account, int]] = {}
         for row in (row for row in short if not row.live):
@@ -97,17 +97,12 @@ class Advisor:
         tree = _grown(self._state.book.tree, rows) if rows else None
         count = None if tree is None else self._after.evictions(self._gang.pending, tree=tree, all_=True)
         if count is not None:
-            limits = (
-                f"{queue} limit {', '.join(_said(account, amount) for account, amount in there.items())}"
+            limits = tuple(
+                Limit(queue=queue, flavor=flavor, resource=resource, amount=amount)
                 for queue, there in rows.items()
+                for (flavor, resource), amount in there.items()
             )
-            yield " and ".join(limits), count
-
-
-def _said(account: Account, amount: int) -> str:
-    flavor, resource = account
-    name = resource if flavor is None else f"{resource} on {flavor}"
-    return f"{name}>={format_quantity(amount, resource=resource)}"
+            yield JobChange(kind=ChangeKind.LIMITS, limits=limits, evictions=count)
 
 
 def _grown(tree: QueueTree, limits: Mapping[str, Mapping[Account, int]]) -> QueueTree | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from math import ceil
 from typing import Any
@@ -15,8 +14,7 @@ from queuer.domain.nodes import Topology
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
-from queuer.domain.reasons import Explanation, Reason, Token, Verdict
-from queuer.domain.sentences import evictable
+from queuer.domain.reasons import Explanation, JobChange, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.explain.advice import Advisor
@@ -78,10 +76,10 @@ class _GangDetail:
             kept = np.any(self._state.room(self._respected).free < room.free, axis=1)
             detail["excluded"] = self._places.excluded(self._closest, flavor, kept)
         detail["holders"] = [*(self._reservation(owner) for owner in self._respected if behind), *holders]
-        advice: tuple[Mapping[str, Any], ...] = ()
+        advice: tuple[JobChange, ...] = ()
         if not behind or "others" in self._primary.params:  # else it had no turn of its own
             short = self._quotas.shortfalls(self._gang, self._charge)
-            advice = tuple(Advisor(self._after, self._state, self._gang).changes(short, holders))
+            advice = Advisor(self._after, self._state, self._gang).changes(short, holders)
         return Explanation(
             primary=self._primary, others=tuple(self._others()), would_admit=advice, detail=detail
         )
@@ -92,8 +90,8 @@ class _GangDetail:
         """All that hold beside the primary one, on the first of its flavors, each once."""
         found = {_subject(self._primary): self._primary}
         for variant, charge in self._gang.shape.least[:FLAVORS]:
-            never = self._quotas.never(self._gang, charge)
-            told = [never] if never else self._quotas.rows(self._gang, charge)
+            unstartable = self._quotas.unstartable(self._gang, charge)
+            told = [unstartable] if unstartable else self._quotas.rows(self._gang, charge)
             if not any("live" in reason.params for reason in told):
                 told = [*told, *filter(None, (self._places.lack(self._gang, variant),))]
             found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
@@ -249,22 +247,21 @@ class _Holders:
         whose: dict[str, int] = {}
         for uid, amount in now.items():
             whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount
-        said = partial(format_quantity, resource=account[1])
         params: dict[str, Any] = {
             **named(queue, account),
-            "used": said(used),
-            "guaranteed": said(guaranteed),
-            "left": said(guaranteed - used),
-            "asks": said(charge[account]),
-            "free": said(free),
-            "evictable": said(sum(now.values())),
-            "notYet": said(sum(young.values())),
-            "from": [{"queue": owner, "amount": said(n)} for owner, n in _most(whose)],
+            "used": used,
+            "guaranteed": guaranteed,
+            "left": guaranteed - used,
+            "asks": charge[account],
+            "free": free,
+            "evictable": sum(now.values()),
+            "notYet": sum(young.values()),
+            "owners": [{"queue": owner, "amount": n} for owner, n in _most(whose)],
         }
         if young:
             params["until"] = min(state.running[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)
-        return Reason(Token.WAITING_FOR_QUOTA, params, evictable(params))
+        return Reason(Token.WAITING_FOR_QUOTA, params)
 
 
 def _most(amounts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -1,7 +1,7 @@
-"""What the nodes tell a waiting gang: the domain that comes closest, what it lacks, and why other nodes do not count.
+"""Reasons that nodes give: the domain that comes closest, its shortage, and why other nodes do not count.
 
-A gang can never have a place where one of its pod sets has too few slots in every domain, or all together more than any
-domain amounts to, were every node idle.
+With every node idle, a gang is unstartable if one of its pod sets has too few slots in every domain. It is, too, if all
+sets together ask for more than any domain amounts to.
 """
 
 from __future__ import annotations
@@ -56,24 +56,22 @@ class Places:
     def __init__(self, state: State) -> None:
         self._state, self._nodes = state, state.nodes
         self._lacks: dict[object, Reason | None] = {}
-        self._nevers: dict[object, Reason | None] = {}
+        self._unstartable: dict[object, Reason | None] = {}
         self._sums: dict[int, Matrix] = {}
 
     def lack(self, gang: Gang, variant: Variant) -> Reason | None:
-        """What is lacking on these flavors; what not even an idle cluster has comes first. None: nothing, as things
-        are.
-        """
+        """The shortage on these flavors, or None. A shortage of an idle cluster comes first."""
         key = (gang.shape.placement_key, gang.pending.avoid, *variant.flavors.values())
         if key not in self._lacks:
-            self._lacks[key] = self.never(gang, variant) or self._now(gang, variant)
+            self._lacks[key] = self.unstartable(gang, variant) or self._now(gang, variant)
         return self._lacks[key]
 
-    def never(self, gang: Gang, variant: Variant) -> Reason | None:
-        """What not even an idle cluster has."""
+    def unstartable(self, gang: Gang, variant: Variant) -> Reason | None:
+        """The shortage of an idle cluster, or None."""
         key = (gang.shape.placement_key, *variant.flavors.values())
-        if key not in self._nevers:
-            self._nevers[key] = self._no_level(gang.workload) or self._idle(gang, variant)
-        return self._nevers[key]
+        if key not in self._unstartable:
+            self._unstartable[key] = self._no_level(gang.workload) or self._idle(gang, variant)
+        return self._unstartable[key]
 
     def _now(self, gang: Gang, variant: Variant) -> Reason | None:
         """Hosts that pods still land on, or where room is held, count only where a gang without a choice could have
@@ -150,14 +148,14 @@ class Places:
         return not bool((asked <= self._sums[at].T).all(axis=1).any())
 
     def _told(self, gang: Gang, variant: Variant, found: Closest, *, idle: bool = False) -> Reason:
-        """What the closest domain lacks: slots for the pod set that is shortest of them, or room for all sets."""
+        """The closest domain lacks slots for the pod set that is shortest of them, or room for all sets."""
         nodes, part = self._nodes, found.part
         params = {**self._need(found.pod_set, part.count, found.at), "fits": found.most}
         params["missing"] = found.missing
         if found.at is not None and found.domain >= 0:
             params["domain"] = nodes.domain_names[found.at][found.domain][-1]
         if idle:
-            params["idle"] = True
+            params["unstartable"] = True
         if len(variant.counts) > 1 and not found.missing:
             find, counts = nodes.snapshot.topology.find, variant.counts
             params["sets"] = [
@@ -204,7 +202,7 @@ class Places:
         return {"cordoned": cordoned, "notReady": int(ill.sum()) - cordoned}
 
     def nowhere(self, workload: Workload) -> Reason:
-        """No node accepts some pod set, were all of them well: there is none, or none of these flavors, or the set's
+        """No node accepts some pod set, even if all were well. There is none, or none of these flavors, or the set's
         own terms exclude all.
         """
         nodes, queue, tree = self._nodes, workload.queue, self._nodes.snapshot.tree

@@ -1,4 +1,4 @@
-"""What quota tells a waiting gang: the rows in its way, what it could never have, and what its guarantee leaves.
+"""Reasons that quota gives: the rows in a gang's way, limits that it exceeds by itself, and its guarantee.
 
 Figures are of the state once all have had their turns.
 """
@@ -28,8 +28,8 @@ class Quotas:
     # Now
 
     def row(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The first row in the way of this charge, where an idle cluster would have enough (see `never`). None: nothing
-        is in its way any more.
+        """The first row in the way of this charge, or None if nothing is in its way any more. An idle cluster would
+        have enough, see `unstartable`.
         """
         queue = gang.queue
         for usage in self._state.usages():
@@ -65,7 +65,7 @@ class Quotas:
         return sorted(found, key=lambda pair: (pair[0].live, depth[pair[0].queue], str(pair[0].account)))
 
     def _find_figures(self, queue: str, account: Account, usage: Usage) -> Mapping[str, Any]:
-        """What counts in a row: `used + held - leaving + kept`, what is leaving only at the later moment."""
+        """The figures of a row: `used + held - leaving + kept`. Work is leaving only at the later moment."""
         figures, there = self._used(queue, account), usage.used(queue, account)
         if usage is not self._state.used_now and (leaving := figures["used"] + figures["held"] - there):
             if leaving > 0:
@@ -84,7 +84,7 @@ class Quotas:
         return Reason(token, marked(gang, {**figures, "asks": asks, "limit": limit}, live=live))
 
     def _used(self, queue: str, account: Account) -> dict[str, Any]:
-        """What is used, held for bound gangs, and guaranteed."""
+        """Amounts used, held for bound gangs, and guaranteed."""
         used = self._state.used_now.used(queue, account)
         return {
             **named(queue, account),
@@ -93,10 +93,10 @@ class Quotas:
             "guaranteed": 0 if queue == ROOT else self._book.guaranteed(queue, account),
         }
 
-    # Never
+    # Unstartable
 
-    def never(self, gang: Gang, charge: Charge) -> Reason | None:
-        """What this charge exceeds even when nothing runs: the guarantee, for work that may not borrow; a limit."""
+    def unstartable(self, gang: Gang, charge: Charge) -> Reason | None:
+        """This charge exceeds a limit even when nothing runs, or a guarantee if the work may not borrow."""
         owed = None if gang.workload.preemptible else self._entitlement(gang, charge)
         if owed is not None and owed.token is Token.EXCEEDS_MAX_QUOTA:
             return owed

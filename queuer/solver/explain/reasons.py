@@ -11,7 +11,6 @@ from queuer.domain.assignments import Bond
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
-from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
 from queuer.solver.placement import Variant, parts_of
@@ -59,7 +58,7 @@ class _Reasons:
         self._state, self._gangs = state, state.arrays.waiting.gangs
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
-        self._never = Never(state, self._quotas, self._places)
+        self._unstartable = Unstartable(state, self._quotas, self._places)
         self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
         self._lines: dict[object, Explanation] = {}
 
@@ -83,17 +82,17 @@ class _Reasons:
     # Refused
 
     def _refused(self, gang: Gang, refusal: Refusal) -> Reason:
-        """What refused it at its turn, as things are now; what can never be comes first."""
+        """What refused it at its turn, as things are now; an unstartable gang is told that first."""
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
             return self._places.nowhere(gang.workload)
-        if (never := self._never.why(gang)) is not None:
-            return never
+        if (unstartable := self._unstartable.why(gang)) is not None:
+            return unstartable
         if refusal.block is Block.ENTITLEMENT:
             owed = filter(None, self._quotas.entitlements(gang))
             return next((r for r in owed if r.token is not Token.EXCEEDS_MAX_QUOTA), QUOTA_BACK)
         several = len(gang.shape.least) > 1
-        reason = self._never.on(gang, variant, charge) if several else None
+        reason = self._unstartable.on(gang, variant, charge) if several else None
         if reason is None and refusal.block in _NODES:
             reason = self._by_nodes(gang, variant, charge, refusal)
         reason = reason or self._quotas.row(gang, charge) or QUOTA_BACK
@@ -115,10 +114,10 @@ class _Reasons:
                 return self._other(owners, nodes=len(state.reserved[owners[0]].takes))
         return reason or ROOM_BACK
 
-    def _elsewhere(self, gang: Gang, hopeless: Variant) -> Reason | None:
-        """What is in its way on the first other flavor on which it could start one day."""
+    def _elsewhere(self, gang: Gang, tried: Variant) -> Reason | None:
+        """The obstacle on the first other flavor on which it could start one day."""
         for variant, charge in gang.shape.least:
-            if variant.flavors == hopeless.flavors or self._never.on(gang, variant, charge) is not None:
+            if variant.flavors == tried.flavors or self._unstartable.on(gang, variant, charge) is not None:
                 continue
             found = (self._quotas.row(gang, charge), self._places.lack(gang, variant))
             told = [reason for reason in found if reason is not None]
@@ -137,7 +136,7 @@ class _Reasons:
         )
 
     def _landing(self, refusal: Refusal) -> Reason:
-        """Whose pods are still landing in its place, and on which host; else who waits for that before it."""
+        """The job whose pods are still landing in its place, with the host, or one that waits for that before it."""
         state = self._state
         starts = {uid for uid, settled in state.settled.items() if not settled.bound}
         owners = [uid for uid in refusal.owners if uid in state.running or uid in starts]
@@ -157,13 +156,13 @@ class _Reasons:
     # Behind
 
     def _behind(self, gang: Gang, heads: tuple[str, ...]) -> Explanation:
-        """What can never start waits for nobody. Else it is the first of these heads that can never start, as then
-        neither can those behind it; else the first.
+        """An unstartable gang waits for nobody. Another waits for the first unstartable head, as then it cannot start
+        either, or for the first head if all may start.
         """
         key = (gang.shape.number, gang.workload.preemptible, heads)
         if key not in self._lines:
-            never = self._never.why(gang)
-            self._lines[key] = Explanation(primary=never or self._after(gang.queue, heads))
+            unstartable = self._unstartable.why(gang)
+            self._lines[key] = Explanation(primary=unstartable or self._after(gang.queue, heads))
         return self._lines[key]
 
     def _after(self, queue: str, heads: tuple[str, ...]) -> Reason:
@@ -172,9 +171,42 @@ class _Reasons:
             why = self.why(head)
             if why is not None and why.verdict is Verdict.CHANGE:
                 params = {**job(self._gangs[head].workload), "queue": queue}
-                params |= {"never": True, "why": why.primary.text}
+                params |= {"headUnstartable": True, "why": why.primary.text}
                 break
         return Reason(Token.BEHIND_IN_QUEUE, params)
+
+
+class Unstartable:
+    """Gangs that can never start as they are, on no flavor that their queue allows: were every node idle and well, and
+    nothing used. It is found once for all gangs of a shape, and kept with the arrays if it tells no figures of a state.
+    """
+
+    def __init__(self, state: State, quotas: Quotas, places: Places) -> None:
+        self._quotas, self._places = quotas, places
+        self._kept, self._owed = state.arrays.unstartable, dict[int, Reason | None]()
+
+    def why(self, gang: Gang) -> Reason | None:
+        """The reason on the flavors that it likes best, or None if it might start one day or nodes may come."""
+        known = self._kept if gang.workload.preemptible else self._owed
+        if gang.shape.number not in known:
+            known[gang.shape.number] = self._find(gang)
+        return known[gang.shape.number]
+
+    def on(self, gang: Gang, variant: Variant, charge: Charge) -> Reason | None:
+        """The reason on these flavors."""
+        return self._quotas.unstartable(gang, charge) or self._places.unstartable(gang, variant)
+
+    def _find(self, gang: Gang) -> Reason | None:
+        if not gang.shape.least:
+            nowhere = self._places.nowhere(gang.workload)
+            return nowhere if nowhere.token is Token.NO_MATCHING_FLAVOR else None
+        first: Reason | None = None
+        for variant, charge in gang.shape.least:
+            found = self.on(gang, variant, charge)
+            if found is None:
+                return None
+            first = first or found
+        return first
 
 
 def bound(state: State, bond: Bond) -> Reason:
@@ -191,6 +223,6 @@ def bound(state: State, bond: Bond) -> Reason:
 
 
 def job(workload: Workload) -> dict[str, object]:
-    """Who is in the way, as parameters. Who may not know that is told the queue alone."""
+    """The parameters for a job that is in the way."""
     who = {"owner": workload.uid, "name": workload.name, "namespace": workload.namespace}
     return {**who, "ownerQueue": workload.queue}

@@ -32,7 +32,7 @@ def first_contested(
 ) -> list[Contested]:
     """In the order in which they might have had their turns."""
     found: list[Contested] = []
-    hopeless = set[object]()
+    excluded_keys = set[object]()
     free = without(state, starts_of(state))
     for gang in sorted(_refused_for_place(lines, refusals), key=lambda g: by_right(g, state.claimed)):
         refusal = refusals[gang.uid]
@@ -41,8 +41,8 @@ def first_contested(
         respected = state.respected(gang, refusal.charge)
         key = (gang.shape.placement_key, gang.pending.avoid, respected, *refusal.variant.flavors.values())
         asked = Contested(gang, refusal.variant, refusal.charge)
-        if key in hopeless or excluded(state, asked, free):
-            hopeless.add(key)
+        if key in excluded_keys or excluded(state, asked, free):
+            excluded_keys.add(key)
         else:
             found.append(asked)
         if len(found) == CONTESTED:

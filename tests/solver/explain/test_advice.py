@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
 from queuer.domain.quantity import add, parse_quantity
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow
+from queuer.domain.reasons import JobChange
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.explain.detail import explain
@@ -28,11 +28,11 @@ def offers(snap: Snapshot, uid: str = "g") -> list[str]:
     plan = decided(snap)
     found = offered(AfterCycle(snap, plan, now=0.0, seed=0), uid)
     for offer in found:
-        assert kept(decided(changed(snap, uid, offer["change"])), uid, offer["evictions"]), offer
-    return [str(offer["change"]) for offer in found]
+        assert kept(decided(changed(snap, uid, offer.text)), uid, offer.evictions), offer
+    return [offer.text for offer in found]
 
 
-def offered(after: AfterCycle, uid: str) -> Sequence[Mapping[str, Any]]:
+def offered(after: AfterCycle, uid: str) -> Sequence[JobChange]:
     """The changes that its explanation offers."""
     found = explain(after, uid)
     assert found is not None
@@ -201,8 +201,8 @@ def test_a_hundred_offers_are_kept_on_the_cluster_as_the_cycle_left_it() -> None
         after = AfterCycle(snap, plan, now=NOW, seed=0)
         for uid in plan.explanations:
             for offer in offered(after, uid):
-                plan = decided(changed(after.snapshot, uid, offer["change"]), now=NOW)
-                found.append((offer["evictions"], kept(plan, uid, offer["evictions"])))
+                plan = decided(changed(after.snapshot, uid, offer.text), now=NOW)
+                found.append((offer.evictions, kept(plan, uid, offer.evictions)))
     assert len(found) >= 100
     assert any(evictions for evictions, _ in found)
     assert all(starts for _, starts in found)

@@ -19,7 +19,7 @@ def test_intake_and_the_decision_tell_the_same(seed: int) -> None:
     plan = decide(snapshot, now=NOW, seed=0, budget=Budget(deterministic=0.0))
     outlook = Outlook((state.node for state in snapshot.nodes), snapshot.rules)
     for pending in snapshot.pending:
-        never, told = outlook.never(pending.workload), plan.explanations.get(pending.workload.uid)
+        never, told = outlook.unstartable(pending.workload), plan.explanations.get(pending.workload.uid)
         if never is not None:
             assert told is not None
             assert (told.primary, told.verdict) == (never.primary, Verdict.CHANGE), pending.workload.uid

@@ -62,7 +62,9 @@ def test_failures_and_restarts_of_the_solver_are_shown_as_they_are_at_each_scrap
 
 
 def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone() -> None:
-    behind = Reason(token=Token.BEHIND_IN_QUEUE, said="Its head can never start.", params={"never": True})
+    behind = Reason(
+        token=Token.BEHIND_IN_QUEUE, said="Its head can never start.", params={"headUnstartable": True}
+    )
     text = (
         Metrics()
         .text([Live(workload=WORKLOAD, state=State.QUEUED, explanation=Explanation(primary=behind))], TREE)

@@ -61,7 +61,7 @@ def test_a_full_namespace_says_what_is_used_by_whom_and_what_would_help() -> Non
         "priority uses 4; nobody is evicted for a ResourceQuota), or if it asks 2 at most, or if 13 are allowed."
     )
     figures = {"limit": "10", "used": "7", "coming": "1", "asks": "5", "missing": "3", "lower": "4"}
-    assert figures.items() <= found.primary.params.items()
+    assert {name: found.primary.shown[name] for name in figures} == figures
     rows = {h["name"]: (h["amount"], h.get("leaving"), h.get("starting")) for h in found.detail["holders"]}
     assert rows == {"low": ("4", None, None), "high": ("2", True, None), "new": ("1", None, True)}
     assert barred(gang("g", 2), quota(7, gpus=10)) == barred(gang("g", 5), quota(7, gpus=13)) == {}

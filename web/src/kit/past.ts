@@ -5,7 +5,7 @@ import type { PastTree, Queue } from "../api/schema";
 /** What a row of the tree shows of a queue, now or in the past. */
 export type Shown = Pick<
   Queue,
-  "path" | "parent" | "accounts" | "pendingWorkloads" | "misconfiguredWorkloads" | "effectiveState" | "oldestPending"
+  "path" | "parent" | "accounts" | "pendingWorkloads" | "unstartableWorkloads" | "effectiveState" | "oldestPending"
 >;
 
 export interface Range {
@@ -47,7 +47,7 @@ export function asShown(tree: PastTree): Shown[] {
     parent: item.path.includes(".") ? item.path.slice(0, item.path.lastIndexOf(".")) : null,
     accounts: item.accounts.map((account) => ({ ...account, limit: account.limit ?? null, starved: false })),
     pendingWorkloads: item.pendingWorkloads,
-    misconfiguredWorkloads: 0,
+    unstartableWorkloads: 0,
     effectiveState: "open",
     oldestPending: null,
   }));

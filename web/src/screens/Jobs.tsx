@@ -125,6 +125,14 @@ export function Jobs() {
             <label>
               <input
                 type="checkbox"
+                checked={search.unstartable === "true"}
+                onChange={(event) => set({ unstartable: event.target.checked ? "true" : "" })}
+              />{" "}
+              that can never start
+            </label>
+            <label>
+              <input
+                type="checkbox"
                 checked={deleted === "true"}
                 onChange={(event) => set({ deleted: event.target.checked ? "true" : "" })}
               />{" "}

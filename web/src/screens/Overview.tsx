@@ -5,7 +5,6 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
-import { HOPELESS } from "../text/reasons";
 import type { AttentionItem, Overview as Answer, ReasonGroup } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
@@ -170,9 +169,9 @@ function About({ item }: { item: AttentionItem }) {
         {item.text}
       </Link>
     );
-  if (item.kind === "misconfigured")
+  if (item.kind === "unstartable")
     return (
-      <Link to="/jobs" search={{ reason: HOPELESS }}>
+      <Link to="/jobs" search={{ unstartable: "true" }}>
         {item.text}
       </Link>
     );

@@ -126,7 +126,7 @@ function NotLive({ at }: { at: string | null }) {
 
 function needsSomebody(queue: Shown): boolean {
   return (
-    queue.misconfiguredWorkloads > 0 ||
+    queue.unstartableWorkloads > 0 ||
     queue.accounts.some((each) => each.starved || (each.limit !== null && amount(each.used) > amount(each.limit)))
   );
 }

@@ -134,8 +134,8 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
         {queue.effectiveState !== "open" && <Chip word={queue.effectiveState} />}
         {account?.starved && <Chip word="starved" />}
         {over > 0 && <Chip word="warning" label={`${grouped(over)} over limit`} />}
-        {queue.misconfiguredWorkloads > 0 && (
-          <Chip word="CHANGE" label={`${queue.misconfiguredWorkloads} can never start`} />
+        {queue.unstartableWorkloads > 0 && (
+          <Chip word="CHANGE" label={`${queue.unstartableWorkloads} can never start`} />
         )}
       </span>
       <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>

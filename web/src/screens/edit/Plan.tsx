@@ -84,7 +84,7 @@ function Consequences({ of }: { of: Changeset }) {
     !reclaimable.length &&
     !impact?.starts.count &&
     !evicted.count &&
-    !impact?.never.count;
+    !impact?.unstartable.count;
   return (
     <section className="panel" aria-label={title}>
       <header className="panel-head">
@@ -117,7 +117,9 @@ function Consequences({ of }: { of: Changeset }) {
           <Several of={impact.starts} words={evicted.count ? "would start, some after evictions" : "would start now"} />
         )}
         {evicted.count ? <Several of={evicted} words="would be evicted for them" /> : null}
-        {impact && impact.never.count > 0 && <Several of={impact.never} words="could never start any more" />}
+        {impact && impact.unstartable.count > 0 && (
+          <Several of={impact.unstartable} words="could never start any more" />
+        )}
         {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
       </ul>
     </section>

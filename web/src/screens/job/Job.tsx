@@ -11,9 +11,8 @@ import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
-import { demand, grouped } from "../../text/quantity";
+import { demand } from "../../text/quantity";
 import { Commands } from "./Commands";
-import { Estimate } from "./Estimate";
 import { Placement } from "./Placement";
 import { Lanes } from "./Lanes";
 import { WhatIf } from "./WhatIf";
@@ -47,7 +46,7 @@ function Shown({ job }: { job: WorkloadDetail }) {
       <div className="columns">
         {waits && <Reasons job={job} />}
         <Asked job={job} detail={detail} />
-        {waits && <Offers changes={explanation.wouldAdmit} detail={detail} />}
+        {waits && <Offers job={job} changes={explanation.wouldAdmit} />}
         {job.admission && <Placement job={job} />}
       </div>
       <Lanes uid={job.uid} />
@@ -115,7 +114,9 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
           {new Date(detail.evicted.at).toLocaleTimeString()}: {detail.evicted.note}.
         </p>
       )}
-      <Estimate detail={detail} waits={primary !== null} />
+      {told(job, "estimate").map((each) => (
+        <p key={each.text}>{each.text}</p>
+      ))}
       <p className="row soft">
         {next && <>next {next.includes(", ") ? <code>{next}</code> : <Command text={next} />}</>}
         {cycle !== null && (
@@ -167,8 +168,8 @@ function Reasons({ job }: { job: WorkloadDetail }) {
   );
 }
 
+/** What it asks for, what there is, and who has the rest: the same words as `queuer why`. */
 function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
-  const level = job.required ?? job.preferred;
   return (
     <section className="panel" aria-label="Asked for and available">
       <header className="panel-head">
@@ -176,24 +177,6 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       </header>
       <table className="plain">
         <tbody>
-          {job.podSets.map((set) => (
-            <tr key={set.name}>
-              <th scope="row">{set.name}</th>
-              <td>
-                {set.count} × {demand(set.requests)}
-                {set.minCount != null && `, at least ${set.minCount}`}
-              </td>
-            </tr>
-          ))}
-          {level && (
-            <tr>
-              <th scope="row">topology</th>
-              <td>
-                one {level}
-                {!job.required && " if possible"}
-              </td>
-            </tr>
-          )}
           {detail.available?.map((row) => (
             <tr key={row.flavor}>
               <th scope="row">free on {row.flavor}</th>
@@ -207,48 +190,41 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
               </td>
             </tr>
           ))}
-          {detail.excluded && (
-            <tr>
-              <th scope="row">nodes</th>
+          {told(job, "asks", "override", "nodes", "holds it", "ahead", "waited").map((each, index) => (
+            <tr key={index}>
+              <th scope="row">{each.label}</th>
               <td>
-                {detail.excluded.nodes} of {detail.excluded.of} have no room for one pod:{" "}
-                {detail.excluded.by.map((each) => `${each.nodes} ${each.why}`).join(", ")}
-                {detail.excluded.domains && (
-                  <>
-                    ; {detail.excluded.domains.short} of {detail.excluded.domains.of} {detail.excluded.domains.level}s
-                    are too small
-                  </>
-                )}
-              </td>
-            </tr>
-          )}
-          {detail.holders?.map((holder) => (
-            <tr key={`${holder.queue}${holder.workload}${holder.reservation}${holder.resource}`}>
-              <th scope="row">{holder.starts ? "reserved for" : "held by"}</th>
-              <td>
-                {holder.name ? `${holder.namespace}/${holder.name} in ` : ""}
-                <Link to="/queues/$path" params={{ path: holder.queue }}>
-                  {holder.queue}
-                </Link>
-                {holder.amount && `: ${holder.amount} ${holder.resource ?? ""}`}
+                <Linked text={each.text} />
               </td>
             </tr>
           ))}
-          {detail.ahead && (
-            <tr>
-              <th scope="row">ahead of it</th>
-              <td>
-                {grouped(detail.ahead.gangs)} of the {grouped(detail.ahead.of)} that wait in its queue
-              </td>
-            </tr>
-          )}
         </tbody>
       </table>
     </section>
   );
 }
 
-function Offers({ changes, detail }: { changes: readonly WouldAdmit[]; detail: Detail }) {
+/** The paragraphs of its explanation that have one of these labels. */
+function told(job: WorkloadDetail, ...labels: readonly string[]) {
+  return job.explanation.paragraphs?.filter((each) => labels.includes(each.label)) ?? [];
+}
+
+const QUEUE = /(\broot(?:\.[a-z0-9-]+)+)/;
+
+/** A text whose queues are links. */
+function Linked({ text }: { text: string }) {
+  return text.split(QUEUE).map((part, index) =>
+    index % 2 ? (
+      <Link key={index} to="/queues/$path" params={{ path: part }}>
+        {part}
+      </Link>
+    ) : (
+      part
+    ),
+  );
+}
+
+function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly WouldAdmit[] }) {
   return (
     <section className="panel" aria-label="What would admit it">
       <header className="panel-head">
@@ -268,12 +244,9 @@ function Offers({ changes, detail }: { changes: readonly WouldAdmit[]; detail: D
           ))}
         </ul>
       )}
-      {detail.reservation && (
-        <p>
-          {detail.reservation.hosts.length} nodes are held for it from{" "}
-          {new Date(detail.reservation.start).toLocaleTimeString()}.
-        </p>
-      )}
+      {told(job, "reserved").map((each) => (
+        <p key={each.text}>reserved: {each.text}</p>
+      ))}
       <p className="soft">Tried with the decision itself on the newest cycle; no reservation.</p>
     </section>
   );

@@ -14,7 +14,7 @@ const ANSWERS: Record<Simulation["answer"], string> = {
   starts: "It would start now",
   evicts: "It would start after evictions",
   waits: "It would wait",
-  never: "It could never start",
+  unstartable: "It could never start",
 };
 
 export function WhatIf({ job }: { job: WorkloadDetail }) {

@@ -7,7 +7,6 @@ import { CopyAs } from "../../kit/CopyAs";
 import { Title } from "../../kit/Title";
 import { grouped } from "../../text/quantity";
 import { States } from "./States";
-import { HOPELESS } from "../../text/reasons";
 import { path as at, sh } from "../../text/shell";
 
 export function Head({ queue }: { queue: QueueDetail }) {
@@ -33,11 +32,11 @@ export function Head({ queue }: { queue: QueueDetail }) {
       <span className="soft">
         {grouped(queue.admittedWorkloads)} admitted, {grouped(queue.pendingWorkloads)} pending
         {queue.heldWorkloads > 0 && `, ${grouped(queue.heldWorkloads)} held`}
-        {queue.misconfiguredWorkloads > 0 && (
+        {queue.unstartableWorkloads > 0 && (
           <>
             ,{" "}
-            <Link to="/jobs" search={{ queue: queue.path, reason: HOPELESS }}>
-              {grouped(queue.misconfiguredWorkloads)} can never start
+            <Link to="/jobs" search={{ queue: queue.path, unstartable: "true" }}>
+              {grouped(queue.unstartableWorkloads)} can never start
             </Link>
           </>
         )}

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from queuer.api.workloads.hints import HINTS, Job, hint
 from queuer.cli.main import VERBS
 from queuer.cli.queues import queue_app
-from queuer.domain.tokens import Token
-from queuer.domain.workload import State
+from queuer.domain.reasons import ROWS, AdvisedJob, ChangeKind, JobChange, Token, look_at
 
 PARAMS: list[tuple[Token, dict[str, Any], str]] = [
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a", "root.b"]},
@@ -56,7 +54,7 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "kubectl delete job train -n team-a, then create it again with at most 8 gpu; or ask who administers root.a"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "9", "limit": "8", "live": True},
      "kubectl delete job train -n team-a, then create it again with at most 8 gpu"),
-    (Token.TOPOLOGY_PLACEMENT_FAILED, {"idle": True},
+    (Token.TOPOLOGY_PLACEMENT_FAILED, {"unstartable": True},
      "kubectl delete job train -n team-a, then create it again with fewer or smaller pods, or a wider topology level"),
     (Token.SUSPENDED, {"queue": "root.a", "closed": ["root.a", "root"]},
      "queuer queue resume root.a && queuer queue resume root   (by who administers it)"),
@@ -64,24 +62,29 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
     (Token.BEHIND_IN_QUEUE, {"name": "big", "namespace": "team-a"},
      "wait; queuer why big -n team-a says what that waits for"),
     (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b"}, "wait; queuer queue show root.b"),
-    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b", "never": True},
+    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b", "headUnstartable": True},
      "ask who administers root.b about the job before it"),
 ]  # fmt: skip
+ENDS = {"queue": "root.b", "resource": "gpu", "amount": "8"}
 ADMITS = [
-    ("topology=any", "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
-    ("topology=block", "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=block"),
-    ("preemptible=true", "kubectl annotate job train -n team-a --overwrite queuer.dev/preemptible=true"),
-    ("main.count<=2", "wait; with main.count<=2 it would start now"),
-    ("a job of root.b with 8 gpu ends", "wait until a job of root.b with 8 gpu ends"),
-]
+    (JobChange(kind=ChangeKind.LEVEL), "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
+    (JobChange(kind=ChangeKind.LEVEL, level="block"),
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=block"),
+    (JobChange(kind=ChangeKind.PREEMPTIBLE),
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/preemptible=true"),
+    (JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2), "wait; with main.count<=2 it would start now"),
+    (JobChange(kind=ChangeKind.END, job=ENDS), "wait until a job of root.b with 8 gpu ends"),
+]  # fmt: skip
+LAST = JobChange(kind=ChangeKind.COUNT, pod_set="main", count=1)
 
 
-def told(token: Token, params: dict[str, Any], *changes: str) -> str:
-    """The hint for a job with this reason."""
-    job = Job(
-        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=changes
-    )
-    return hint(job, State.QUEUED, token=token)
+def told(token: Token, params: dict[str, Any], *changes: JobChange) -> str:
+    """The next step for a job with this reason."""
+    return ROWS[token].next(job(params=params, changes=changes))
+
+
+def job(**fields: Any) -> AdvisedJob:
+    return AdvisedJob(uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", **fields)
 
 
 def registered() -> set[str]:
@@ -91,7 +94,9 @@ def registered() -> set[str]:
 
 
 def test_every_token_has_one() -> None:
-    assert HINTS.keys() == set(Token)
+    """A token without a row, or a row without a part, fails here."""
+    assert ROWS.keys() == set(Token)
+    assert all(row.meaning and row.advice and row.params for row in ROWS.values())
     assert all(told(token, {}) for token in Token)
 
 
@@ -102,8 +107,8 @@ def test_it_follows_from_the_figures(token: Token, params: dict[str, Any], said:
 
 @pytest.mark.parametrize(("change", "said"), ADMITS)
 @pytest.mark.parametrize("token", [Token.TOPOLOGY_PLACEMENT_FAILED, Token.WAITING_FOR_QUOTA])
-def test_what_was_tried_and_worked_comes_first(token: Token, change: str, said: str) -> None:
-    assert told(token, {}, change, "main.count<=1") == said
+def test_what_was_tried_and_worked_comes_first(token: Token, change: JobChange, said: str) -> None:
+    assert told(token, {}, change, LAST) == said
 
 
 def test_commands_are_ones_that_there_are() -> None:
@@ -116,15 +121,13 @@ def test_commands_are_ones_that_there_are() -> None:
     assert verbs
 
 
-@pytest.mark.parametrize("state", [State.PLACING, State.RUNNING, State.EVICTING, State.SUCCEEDED])
-def test_who_waits_for_nothing_is_looked_at(state: State) -> None:
-    job = Job(uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a")
-    said = hint(job, state, token=None)
+@pytest.mark.parametrize("runs", [True, False])
+def test_who_waits_for_nothing_is_looked_at(runs: bool) -> None:
+    said = look_at(job(), runs=runs)
     assert said.startswith("kubectl ")
-    assert ("queuer.dev/workload=u1" in said) is (state is not State.SUCCEEDED)
+    assert ("queuer.dev/workload=u1" in said) is runs
 
 
 def test_a_hold_by_command_is_taken_back_by_command() -> None:
     """The job's own annotation would not help: a command beats it."""
-    job = Job(uid="u", kind="Job", namespace="team-a", name="train", queue="root.a", commanded=True)
-    assert hint(job, State.HELD, token=Token.ON_HOLD) == "queuer release job/train -n team-a"
+    assert ROWS[Token.ON_HOLD].next(job(commanded=True)) == "queuer release job/train -n team-a"

@@ -1,0 +1,203 @@
+"""Why a job waits as paragraphs, each a label and a line of text: the CLI prints them, the page shows them.
+
+The primary reason stands before them. Amounts are told with the numbers of the answer, times as seen from its `asOf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate
+
+from queuer.api.workloads import detail as figures
+from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
+from queuer.api.workloads.spans import Held
+from queuer.domain.quantity import age, devices
+
+HISTORY, NAMES = 4, 4
+"""How many moments are told, the newest, and how many nodes by name."""
+
+
+def paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> list[Paragraph]:
+    """Everything that is known of the job. `past`: the reasons for which it has waited."""
+    return [Paragraph(label=label, text=text) for label, text in _paragraphs(job, past)]
+
+
+def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str, str]]:
+    told, detail, now = job.explanation, job.explanation.detail, job.as_of
+    for other in told.others:
+        yield "also", f"{other.token}: {other.text}"
+    yield "asks", "; ".join(map(_pod_set, job.pod_sets)) + _topology(job)
+    if job.user:
+        yield "queued by", job.user
+    if job.override:
+        yield "override", _override(job.override)
+    for place in job.admission.placements if job.admission else ():
+        yield "placed", _placement(place)
+    if job.eviction:
+        yield "to leave", f"evicted in {age(_until(job.eviction.at, now))}: {job.eviction.reason}"
+    for available in detail.available:
+        yield "free", _available(available)
+    if detail.excluded:
+        yield "nodes", _excluded(detail.excluded)
+    for holder in detail.holders:
+        yield "holds it", _holder(holder, now=now)
+    if detail.ahead:
+        yield "ahead", f"{detail.ahead.gangs} of the {detail.ahead.of} that wait in its queue"
+    if detail.reservation:
+        yield "reserved", _reservation(detail.reservation, now=now)
+    if detail.estimate or detail.no_estimate:
+        yield "estimate", _estimate(detail.estimate, now=now) if detail.estimate else detail.no_estimate
+    if told.would_admit:
+        yield "would admit", "  |  ".join(map(_change, told.would_admit))
+    if job.attempt > 1:
+        yield "attempt", f"{job.attempt}{_attempt_before(detail.evicted)}"
+    if past:
+        yield "waited", _waited(past, now=now.timestamp())
+    for moment in job.timeline[-HISTORY:]:
+        yield "history", f"{_clock(moment.at)}  {moment.text}"
+    yield "next", told.next
+
+
+# The job
+
+
+def _pod_set(pod_set: PodSet) -> str:
+    each = ", ".join(f"{amount} {name}" for name, amount in pod_set.requests.items() if name != "pods")
+    least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
+    return f"{pod_set.count}{least} x {pod_set.name} of {each or 'nothing'}"
+
+
+def _topology(job: WorkloadDetail) -> str:
+    if job.required:
+        return f", in one {job.required}"
+    return f", in one {job.preferred} if possible" if job.preferred else ""
+
+
+def _override(found: Override) -> str:
+    """The settings that count instead of the job's own words, and who made them."""
+    said = [] if found.hold is None else ["held" if found.hold else "released"]
+    said += [] if found.priority is None else [f"priority {found.priority}"]
+    why = f": {found.reason}" if found.reason else ""
+    return f"{', '.join(said)} by {found.by} at {_clock(found.at)}{why}"
+
+
+def _placement(place: Placement) -> str:
+    domain = ", ".join(f"{key.rsplit('/', 1)[-1]} {value}" for key, value in place.selector.items())
+    where = ", ".join(filter(None, (place.flavor, domain)))
+    count = place.count if place.held is None else place.held
+    planned = "" if place.hosts else "to come, planned "
+    return f"{count} x {place.pod_set} {planned}on {_some(sorted(place.hosts or place.nodes))} ({where})"
+
+
+# Room, and its holders
+
+
+def _available(row: figures.Available) -> str:
+    """The devices if there are any: what is free on the flavor's nodes, and the room by quota from the leaf up."""
+    free = devices(row.free)
+    name = free.partition(" ")[2]
+    rooms = [
+        f"{level.queue} {amount}"
+        for level in row.headroom
+        for resource, amount in level.room.items()
+        if resource.rsplit("/", 1)[-1] == name
+    ]
+    room = f"; room by quota: {', '.join(rooms)}" if rooms else ""
+    return f"{free} on {row.flavor}{room}"
+
+
+def _excluded(excluded: figures.Excluded) -> str:
+    causes = ", ".join(f"{cause.nodes} {cause.why}" for cause in excluded.by)
+    told = f"{excluded.nodes} of {excluded.of} have no room for one pod{causes and f': {causes}'}"
+    if domains := excluded.domains:
+        told += f"; {domains.short} of {domains.of} x {domains.level} are too small"
+    return told
+
+
+def _holder(holder: figures.Holder, *, now: datetime) -> str:
+    who = f"{holder.namespace}/{holder.name}" if holder.name else ""
+    if holder.starts:
+        starts = _until(holder.starts, now)
+        told = f"reserved for {who or 'a job of ' + holder.queue}"
+        return told + (f" in {age(starts)}" if starts > 0 else "")
+    resource = (holder.resource or "").rsplit("/", 1)[-1]
+    told = f"{who and who + ' in '}{holder.queue}: {holder.amount} {resource}"
+    if holder.leaving:
+        return f"{told}, leaving"
+    if holder.held:
+        return f"{told}, held"
+    if holder.starting:
+        told += ", admitted in this cycle"
+    if holder.ends is None:
+        return told
+    ends = _until(holder.ends, now)
+    return f"{told}, {f'ends in {age(ends)}' if ends > 0 else 'overdue'}"
+
+
+# When it may start, and what would help
+
+
+def _reservation(held: figures.Reservation, *, now: datetime) -> str:
+    start = _until(held.start, now)
+    begins = f"from {age(start)} from now" if start > 0 else "what frees up is kept for it"
+    return f"{_some(held.hosts)}, {begins}; for {age(_until(held.expires, now))} at most"
+
+
+def _estimate(found: figures.Estimate, *, now: datetime) -> str:
+    """The range, what it rests on, and how many such ranges of the last week held."""
+    begins = "now" if (first := _until(found.earliest, now)) <= 0 else f"in {age(first)}"
+    ends = "or later" if found.latest is None else f"to {age(_until(found.latest, now))} from now"
+    middle = "" if found.likely is None else f", likely in {age(_until(found.likely, now))}"
+    record = "no such range of the last 7 d is over"
+    if found.n:
+        record = f"{found.hit_rate or 0:.0%} of such ranges held, n={found.n} in 7 d"
+    basis = "; ".join(filter(None, (found.basis, record)))
+    return f"starts {begins} {ends}{middle}, if nothing comes before it ({basis})"
+
+
+def _change(change: figures.WouldAdmit) -> str:
+    return change.change + (f" ({change.evictions} evictions)" if change.evictions else "")
+
+
+# Its past
+
+
+def _attempt_before(evicted: figures.Evicted | None) -> str:
+    """How the last attempt ended."""
+    if evicted is None:
+        return ""
+    return f"; {_clock(evicted.at)}  {evicted.note or evicted.cause or 'evicted'}"
+
+
+def _waited(past: Sequence[Held], *, now: float) -> str:
+    """How long in all and for which reasons. The whole seconds sum to the total, as ends are rounded, not lengths."""
+    by_token: dict[str, float] = {}
+    for row in past:
+        by_token[row.token] = by_token.get(row.token, 0.0) + (now if row.end is None else row.end) - row.begin
+    ends = [round(end) for end in accumulate(by_token.values())]
+    parts = ", ".join(
+        f"{duration(end - begin)} {token}"
+        for token, begin, end in zip(by_token, [0, *ends], ends, strict=False)
+    )
+    return f"{duration(ends[-1])}: {parts}"
+
+
+def duration(seconds: int) -> str:
+    """`1h2m5s`: exact, without units that are nought."""
+    minutes, hours = seconds // 60, seconds // 3600
+    parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes % 60, "m"), (seconds % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%H:%M:%S}"
+
+
+def _until(at: datetime, now: datetime) -> float:
+    """Seconds; negative where it has passed."""
+    return (at - now).total_seconds()
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")

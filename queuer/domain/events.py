@@ -1,0 +1,74 @@
+"""Events in words: one sentence for each type, the same in a job's history, in the list of events and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from queuer.domain.workload import State
+
+Data = Mapping[str, Any]
+_STEPS: Mapping[str, str] = {
+    State.QUEUED: "back in its queue",
+    State.HELD: "on hold",
+    State.ADMITTED: "admitted",
+    State.PLACING: "its pods are placed",
+    State.RUNNING: "all its pods run",
+    State.EVICTING: "evicted",
+    State.SUCCEEDED: "succeeded",
+    State.FAILED: "failed",
+}
+
+
+def event_text(type: str, data: Data) -> str:
+    """The sentence of an event. A type that is not known is told by its figures."""
+    return SENTENCES.get(type, figures)(data)
+
+
+def figures(data: Data) -> str:
+    """Names and values, without those that are empty or nested."""
+    return ", ".join(
+        f"{name} {value}" for name, value in data.items() if value and not isinstance(value, dict | list)
+    )
+
+
+def _step(data: Data) -> str:
+    said = str(data.get("note") or _STEPS.get(str(data.get("to")), data.get("to")))
+    where = ", ".join(data.get("domains") or ())
+    if where:
+        said += f" to {where}"
+    if data.get("cause") and not data.get("note"):
+        said += f": {data['cause']}"
+    attempt = data.get("attempt")
+    return f"{said}, attempt {attempt}" if attempt is not None and attempt > 1 else said
+
+
+def _command(data: Data) -> str:
+    why = f" ({data['reason']})" if data.get("reason") else ""
+    said = f"{data['verb']} by {data['by']}{why}, {data['outcome']}"
+    return f"{said}: {data['message']}" if data.get("message") else said
+
+
+def _reason(data: Data) -> str:
+    return f"{data['token']}: {data['text']}" if data.get("token") else "waits no longer"
+
+
+def _changed(data: Data) -> str:
+    return f"{data['name']}, revision {data['revision']}"
+
+
+SENTENCES: Mapping[str, Callable[[Data], str]] = {
+    "reason": _reason,
+    "workload.state": _step,
+    "workload.command": _command,
+    "workload.recharged": lambda data: f"what it is charged was put right: {data['reason']}",
+    "workload.submitted": lambda _: "submitted",
+    "workload.edited": lambda _: "the job, or a rule that it is under, was changed",
+    "workload.deleted": lambda _: "the job was deleted",
+    **{
+        f"{kind}.{action}d": _changed
+        for kind in ("queue", "flavor", "topology")
+        for action in ("create", "update", "delete")
+    },
+}
+"""By the type of an event; `reason` is a change of the reason for which a job waits."""

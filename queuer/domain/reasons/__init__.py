@@ -1,0 +1,41 @@
+"""Reasons: why a workload waits, from the decision to the page. Every layer imports them from here.
+
+`table` has a row for each token, with its verdict, meaning, sentence and next step.
+"""
+
+from queuer.domain.reasons.amounts import plural
+from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
+from queuer.domain.reasons.hide import hide, namespaces_in
+from queuer.domain.reasons.next_steps import AdvisedJob, look_at
+from queuer.domain.reasons.reason import (
+    LONGEST,
+    NO_PARAMS,
+    Exclusion,
+    Explanation,
+    Reason,
+    malformed,
+    simple,
+)
+from queuer.domain.reasons.table import ROWS, Row, Token, Verdict
+
+__all__ = [
+    "LONGEST",
+    "NO_PARAMS",
+    "ROWS",
+    "AdvisedJob",
+    "ChangeKind",
+    "Exclusion",
+    "Explanation",
+    "JobChange",
+    "Limit",
+    "Reason",
+    "Row",
+    "Token",
+    "Verdict",
+    "hide",
+    "look_at",
+    "malformed",
+    "namespaces_in",
+    "plural",
+    "simple",
+]

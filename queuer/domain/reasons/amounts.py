@@ -1,0 +1,54 @@
+"""Amounts in the parameters of a reason, and the words that go with a number.
+
+A reason is made with integers in base units. It is read, stored and sent with Kubernetes quantities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from queuer.domain.quantity import format_quantity, parse_quantity
+
+AMOUNTS = frozenset({
+    "amount", "asks", "coming", "evictable", "free", "guaranteed", "held", "kept", "leaving", "left", "limit", "lower",
+    "missing", "needs", "notYet", "room", "used",
+})  # fmt: skip
+"""Amounts of what `resource` names; without a `resource` the same words are numbers of pods."""
+_BY_RESOURCE = frozenset({"asked", "per"})
+_ROWS = frozenset({"owners", "sets"})
+
+
+def shown(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with quantities instead of integers."""
+    return _changed(params, int, lambda amount, resource: format_quantity(amount, resource=resource))
+
+
+def counted(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `shown`. Raises InvalidInput if an amount is no quantity."""
+    return _changed(params, str, lambda amount, resource: parse_quantity(amount, resource=resource))
+
+
+def _changed(
+    params: Mapping[str, Any], kind: type, change: Callable[[Any, str], Any], resource: str | None = None
+) -> dict[str, Any]:
+    """`resource`: what the amounts of a nested row count, unless the row names its own."""
+    found, resource = dict(params), params.get("resource", resource)
+    for name, value in params.items():
+        if resource is not None and name in AMOUNTS and type(value) is kind:
+            found[name] = change(value, resource)
+        elif name in _BY_RESOURCE and isinstance(value, Mapping):
+            found[name] = {r: change(n, r) if type(n) is kind else n for r, n in sorted(value.items())}
+        elif name in _ROWS and isinstance(value, list | tuple):
+            found[name] = [_changed(row, kind, change, resource) for row in value]
+    return found
+
+
+def plural(number: int, thing: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def be(amount: str | int) -> str:
+    """The verb that goes with an amount."""
+    return "is" if str(amount) == "1" else "are"

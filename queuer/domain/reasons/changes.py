@@ -1,0 +1,73 @@
+"""One change that would let a waiting job start, as the decision tried it. It is made once, and said here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from queuer.domain.quantity import format_quantity
+
+
+class ChangeKind(StrEnum):
+    """The subject of a change: the job, limits of queues, or another job that runs."""
+
+    LEVEL = "level"
+    COUNT = "count"
+    PREEMPTIBLE = "preemptible"
+    LIMITS = "limits"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The least limit of a queue that is enough, in base units."""
+
+    queue: str
+    resource: str
+    flavor: str | None
+    amount: int
+
+    @property
+    def text(self) -> str:
+        """`nvidia.com/gpu on h100>=8`."""
+        account = self.resource if self.flavor is None else f"{self.resource} on {self.flavor}"
+        return f"{account}>={format_quantity(self.amount, resource=self.resource)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """A change, and how many workloads are evicted for the job even then.
+
+    LEVEL has the wider `level` to ask for, None = any. COUNT has the `count` of a `pod_set` that fits. LIMITS has
+    `limits` queue by queue. END has the `job` that has to end, as `holders` of an explanation have it.
+    """
+
+    kind: ChangeKind
+    evictions: int = 0
+    level: str | None = None
+    pod_set: str = ""
+    count: int = 0
+    limits: tuple[Limit, ...] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The change in a line; a job that the reader may not see is told by its queue and amount."""
+        match self.kind:
+            case ChangeKind.LEVEL:
+                return f"topology={self.level or 'any'}"
+            case ChangeKind.COUNT:
+                return f"{self.pod_set}.count<={self.count}"
+            case ChangeKind.PREEMPTIBLE:
+                return "preemptible=true"
+            case ChangeKind.LIMITS:
+                there: dict[str, list[str]] = {}
+                for row in self.limits:
+                    there.setdefault(row.queue, []).append(row.text)
+                return " and ".join(f"{queue} limit {', '.join(rows)}" for queue, rows in there.items())
+            case ChangeKind.END:
+                if "name" in self.job:
+                    return f"{self.job['namespace']}/{self.job['name']} ends"
+                return f"a job of {self.job['queue']} with {self.job['amount']} {self.job['resource']} ends"

@@ -1,0 +1,166 @@
+"""What `queuer why` and the page tell of a job beside its reason: a label and a line for each thing that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuer.api.workloads.models import WorkloadDetail
+from queuer.api.workloads.paragraphs import paragraphs
+
+GPU = "nvidia.com/gpu"
+
+
+def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
+    """Label and text of each. Times may be epoch seconds."""
+    reason = {
+        "token": "TopologyPlacementFailed", "verdict": "WAIT", "text": "no rack is large enough", "params": {},
+    }  # fmt: skip
+    explanation = {
+        "uid": "u1", "state": "Queued", "asOf": None, "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT",
+        "primary": reason, "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
+        "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": detail or {},
+        "next": "queuer queue show root.team-a",
+    }  # fmt: skip
+    job = {
+        "uid": "u1", "kind": "PyTorchJob", "namespace": "team-a", "name": "llama", "queue": "root.team-a",
+        "user": "", "priority": 0, "state": "Queued", "attempt": 1, "demand": {}, "reason": None, "domains": [],
+        "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None, "finished": None, "deleted": None,
+        "required": "rack", "preferred": None, "preemptible": True, "maxRuntimeSeconds": None, "hold": False,
+        "podSets": [{"name": "worker", "count": 8, "requests": {GPU: "8", "pods": "1"}}],
+        "admission": None, "eviction": None, "timeline": [], "asOf": "2026-11-21T10:09:00Z",
+        "explanation": explanation, **changes,
+    }  # fmt: skip
+    found = paragraphs(WorkloadDetail.model_validate(job), [])
+    return [f"{each.label}: {each.text}" for each in found]
+
+
+def test_other_reasons_and_what_would_help() -> None:
+    lines = told()
+    assert "also: BorrowingLimitReached: 48 of 48 borrowed" in lines
+    assert "asks: 8 x worker of 8 nvidia.com/gpu, in one rack" in lines
+    assert "would admit: topology=block" in lines
+    assert lines[-1] == "next: queuer queue show root.team-a"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "held", "said"),
+    [
+        ({}, 8, "8 x worker to come, planned on n1 (h100, rack r1)"),
+        ({"n2": 3, "n3": 3}, 6, "6 x worker on n2, n3 (h100, rack r1)"),
+        ({"n2": 8}, None, "8 x worker on n2 (h100, rack r1)"),
+    ],
+)
+def test_it_says_where_pods_are_once_they_are_there(
+    hosts: dict[str, int], held: int | None, said: str
+) -> None:
+    place = {
+        "podSet": "worker",
+        "flavor": "h100",
+        "count": 8,
+        "nodes": {"n1": 8},
+        "selector": {"x/rack": "r1"},
+    }
+    admission = {
+        "id": "a",
+        "cycle": 1,
+        "domains": [],
+        "placements": [{**place, "hosts": hosts, "held": held}],
+    }
+    assert f"placed: {said}" in told(admission=admission)
+
+
+def test_it_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
+    note = "evicted for team-b/eval in root.team-b, which takes back what it is guaranteed"
+    evicted = {"at": 1_795_255_740.0, "cause": "reclaim", "note": note}
+    lines = told(user="alice", attempt=2, detail={"evicted": evicted})
+    assert "queued by: alice" in lines
+    assert f"attempt: 2; 10:09:00  {note}" in lines
+
+
+def test_it_says_when_it_may_start() -> None:
+    """asOf is 10:09, 1795255740 s."""
+    start = 1_795_255_740
+    kept = "(declared ends; 78% of such ranges held, n=9 in 7 d)"
+    for likely, last, said in (
+        (
+            start + 900,
+            start + 7_200,
+            f"starts in 5m to 2h from now, likely in 15m, if nothing comes before it {kept}",
+        ),
+        (
+            None,
+            None,
+            f"starts in 5m or later, if nothing comes before it {kept}",
+        ),
+    ):
+        estimate = {
+            "from": start + 300, "likely": likely, "to": last, "basis": "declared ends", "n": 9, "hitRate": 0.778,
+        }  # fmt: skip
+        assert f"estimate: {said}" in told(detail={"estimate": estimate})
+
+
+def test_it_says_what_is_reserved_for_it() -> None:
+    """asOf is 10:09, 1795255740 s. A start that has passed is a hold."""
+    now = 1_795_255_740
+    for start, hosts, said in (
+        (now + 900, ["n1", "n2"], "n1, n2, from 15m from now; for 30m at most"),
+        (now - 60, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
+    ):
+        reservation = {"start": start, "expires": now + 1_800, "hosts": hosts}
+        assert f"reserved: {said}" in told(detail={"reservation": reservation})
+
+
+def test_it_says_what_is_overridden_by_whom_and_why() -> None:
+    override = {
+        "hold": True, "priority": 500, "by": "root", "at": "2026-11-21T10:05:00Z", "reason": "maintenance",
+    }  # fmt: skip
+    said = "override: held, priority 500 by root at 10:05:00: maintenance"
+    assert said in told(override=override)
+
+
+def test_it_says_that_it_is_to_be_evicted_by_order() -> None:
+    ordered = {"at": "2026-11-21T10:39:00Z", "reason": "revision 3: maintenance"}
+    said = "to leave: evicted in 30m: revision 3: maintenance"
+    assert said in told(eviction=ordered)
+
+
+def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
+    """asOf is 10:09, 1795255740 s."""
+    holder = {"resource": GPU, "amount": "40", "queue": "root.team-b"}
+    named = {**holder, "workload": "u9", "namespace": "team-b", "name": "bert"}
+    levels = [
+        {"queue": "root.team-a", "room": {GPU: "16"}},
+        {"queue": "root", "room": {"cpu": "9", GPU: "72"}},
+    ]
+    reserved = {"queue": "root.c", "starts": 1_795_255_740 + 3600}
+    lines = told(detail={
+        "available": [{"flavor": "h100", "free": {"cpu": "99", GPU: "72"}, "headroom": levels}],
+        "excluded": {
+            "nodes": 151,
+            "of": 160,
+            "by": [{"why": "Cordoned", "nodes": 1}, {"why": "Full", "nodes": 150}],
+            "domains": {"level": "rack", "short": 20, "of": 20},
+        },
+        "holders": [
+            {**reserved, "reservation": "u7", "name": "big", "namespace": "team-c"},
+            reserved,
+            holder,
+            {**named, "ends": 1_795_255_740 + 600},
+            {**named, "ends": 1_795_255_740 - 600},
+            {**named, "leaving": True},
+        ],
+        "ahead": {"gangs": 3, "of": 12},
+    })  # fmt: skip
+    assert lines[2:11] == [
+        "free: 72 gpu on h100; room by quota: root.team-a 16, root 72",
+        "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
+        "holds it: reserved for team-c/big in 1h",
+        "holds it: reserved for a job of root.c in 1h",
+        "holds it: root.team-b: 40 gpu",
+        "holds it: team-b/bert in root.team-b: 40 gpu, ends in 10m",
+        "holds it: team-b/bert in root.team-b: 40 gpu, overdue",
+        "holds it: team-b/bert in root.team-b: 40 gpu, leaving",
+        "ahead: 3 of the 12 that wait in its queue",
+    ]
