@@ -37,7 +37,7 @@ class Point(StrEnum):
 
 
 class Deed(StrEnum):
-    """What happens at a point."""
+    """The act at a point."""
 
     KILL = "kill"
     STOP = "stop"

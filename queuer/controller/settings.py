@@ -1,4 +1,4 @@
-"""What an operator may set, read once from the environment."""
+"""An operator's settings, read once from the environment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Domain records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
 
 Bulk writes send their rows as one JSON parameter, which PostgreSQL turns into a record set: one statement per
-table and `MOST_BYTES`, however many rows. The planner knows nothing of a record set's size; statements therefore look
-their rows up by key in a LATERAL subquery, which it cannot turn into a product of two scans.
+table and `MOST_BYTES`, however many rows. The planner knows nothing of a record set's size. So statements
+look their rows up by key in a LATERAL subquery, which it cannot turn into a product of two scans.
 """
 
 from __future__ import annotations

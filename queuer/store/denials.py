@@ -1,4 +1,4 @@
-"""What callers were refused, in the audit: who looks for a way in should be seen."""
+"""Refused calls in the audit: an attacker who looks for a way in should be seen."""
 
 from __future__ import annotations
 

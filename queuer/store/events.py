@@ -1,8 +1,9 @@
-"""What happened, numbered so that a reader can resume: a greater id was committed later.
+"""Events, numbered so that a reader can resume: a greater id was committed later.
 
 Sequences alone do not give that: of two transactions the one with the smaller number may commit last. So the ids are
-taken under an advisory lock that the transaction keeps until it has committed. Whoever else has events waits
-meanwhile; therefore `append` only collects, and `begin` writes what was collected as the transaction's last statement.
+taken under an advisory lock that the transaction keeps until it has committed. Other writers of events wait
+meanwhile. So `append` only collects, and `begin` writes the collected events as the transaction's last
+statement.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a job is called."""
+    """The name of a job."""
 
     kind: str
     namespace: str

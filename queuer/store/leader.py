@@ -1,9 +1,10 @@
 """One controller decides at a time: a session advisory lock says who, an epoch row fences those who were.
 
-The lock lives on a connection of its own, straight to PostgreSQL, which ends the session of a holder that has been
-silent for a lease: a frozen process loses the lock like a dead one. A thread of its own speaks for it, so that an event
-loop that is busy keeps it. Winning it raises the epoch; every write of a controller checks its epoch in its own
-transaction, so a leader that lost the lock without noticing changes nothing.
+The lock lives on a connection of its own, straight to PostgreSQL. The server ends the session of a holder
+that has been silent for a lease. So a frozen process loses the lock like a dead one. A thread of its own
+speaks for it, so that an event
+loop that is busy keeps it. Winning it raises the epoch. Every write of a controller checks its epoch in its
+own transaction, so a leader that lost the lock without noticing changes nothing.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _Keeper:
         self.done = threading.Event()
 
     def run(self) -> None:
-        """Take the lock and keep it until `done`, in a thread. What goes wrong is told the loop."""
+        """Take the lock and keep it until `done`, in a thread. The loop is told of faults."""
         try:
             with _connect(self._url, holder=self._holder) as session:
                 if (epoch := self._take_office(session)) is not None:

@@ -1,4 +1,4 @@
-"""Who waits in a queue: uids and amounts, for whoever puts them in the order of a decision."""
+"""The waiting workloads of a queue: uids and amounts, to be put in the order of a decision."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def waiting(connection: AsyncConnection, queue: str) -> list[InLine]:
 async def amounts(
     connection: AsyncConnection, runs: Mapping[int, Sequence[str]]
 ) -> dict[int, dict[str, int]]:
-    """What each run of workloads (uids) asks for together, base units by resource."""
+    """The sum of requests of each run of workloads (uids), base units by resource."""
     pairs = [(uid, run) for run, uids in runs.items() for uid in uids]
     values = {"uids": [uid for uid, _ in pairs], "runs": [run for _, run in pairs]}
     found: dict[int, dict[str, int]] = {run: {} for run in runs}

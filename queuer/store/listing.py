@@ -1,8 +1,8 @@
 """Lists of workloads: pages by keyset, and groups of those that are alike.
 
 A list is of live jobs (a few thousand, one index) or goes back in time by submit time, with an index for each filter
-that may match little. A condition is part of a statement only where it is asked for: one that is always there, and
-true where nothing is asked, keeps the planner from all indexes.
+that may match little. A condition is part of a statement only if it is asked for. A condition that is always
+there, and often true, keeps the planner from all indexes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ _KEYS = {order: order.value for order in Order} | {Order.USER: "user_name"}
 
 
 class By(StrEnum):
-    """What jobs of one group have in common. `name`: namespace and name, but for numbers and generated suffixes."""
+    """The common figures of a group of jobs. `name`: namespace and name, but for numbers and generated
+    suffixes.
+    """
 
     QUEUE = "queue"
     REASON = "reason"

@@ -52,7 +52,7 @@ async def domains(connection: AsyncConnection, ids: Collection[str]) -> dict[str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a workload holds: pods by pod set, and amounts of all of them together in base units."""
+    """A workload's holding: pods by pod set, and amounts of all of them together in base units."""
 
     counts: dict[str, int]
     amounts: Resources

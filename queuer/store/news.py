@@ -1,4 +1,4 @@
-"""What a live view is told: which jobs have moved since it looked last, and how far the tables have come."""
+"""News for a live view: the jobs that have moved since its last look, and how far the tables have come."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def lag(connection: AsyncConnection, since: Mark) -> float:
 
 @asynccontextmanager
 async def doorbell(engine: AsyncEngine) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
-    """What waits until events were written, for so many seconds at most. It holds a connection of its own."""
+    """A wait until events were written, for so many seconds at most. It holds a connection of its own."""
     async with engine.connect() as connection:
         connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await connection.execute(_LISTEN)

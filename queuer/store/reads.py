@@ -1,4 +1,4 @@
-"""What the API answers from about one workload, and its history. Reads only, bounded by a count.
+"""Reads about one workload and its history, for the API. Reads only, bounded by a count.
 
 Lists are in `queuer.store.listing`, the tree with its amounts is in `queuer.store.usage`.
 """
@@ -112,9 +112,9 @@ async def by_reference(
 
 
 async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
-    """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority, submit
-    time and uid; of those of one second who has fewer choices of flavor may have its turn first), and how many wait
-    there at all; those left out that can never start.
+    """How many waiting workloads of its queue come before this one, and how many wait there at all.
+    Interrupted ones come first, then priority, submit time and uid count. In one second fewer choices of
+    flavor may come first. Jobs that can never start are left out.
     """
     row = (await connection.execute(_LINE, {"uid": uid})).one()
     return row.before, row.waiting

@@ -1,6 +1,6 @@
 """Puts the ledger right where it is not what the leader charges, each time with an audit row and an event.
 
-What is not as it was seen any more when a repair comes is left alone: a step of the workload was quicker.
+A row that has changed when a repair comes is left alone: a step of the workload was quicker.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Repair:
 
     @property
     def reason(self) -> str:
-        """What was wrong."""
+        """The fault."""
         if self.wanted is None:
             return "charged, but nobody holds it"
         return "held, but not charged" if self.found is None else "charged otherwise than held"

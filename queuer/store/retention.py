@@ -1,7 +1,7 @@
 """No table grows for ever: each is either a picture of now, or history with an age after which it goes.
 
-The leader calls `prune` now and then, rule by rule, each in a transaction of its own: a call deletes a batch at most,
-found by an index, so it holds no lock for long and takes as long on millions of rows as on none.
+The leader calls `prune` now and then, rule by rule, each in a transaction of its own. A call deletes at most
+one batch, found by an index. So it holds no lock for long, and takes as long on millions of rows as on none.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RULES = (
 
 
 class Bound(StrEnum):
-    """What else keeps a table from growing for ever."""
+    """Other causes that keep a table from growing for ever."""
 
     ONE_ROW = "it has one row"
     CONFIGURATION = "it is the present configuration"

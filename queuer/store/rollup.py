@@ -1,4 +1,4 @@
-"""What each queue used, borrowed and waited for over time: a row a queue and minute, from these one an hour.
+"""Each queue's use, borrowing and demand over time: a row a queue and minute, from these one an hour.
 
 A minute's row is the tree as it was then (`queuer.store.usage`); an hour's row holds the averages of its minutes.
 """

@@ -1,7 +1,7 @@
 """The queue tree with its amounts: used, guaranteed, limit, borrowed, lent, pending, for every queue and account.
 
-Sums come from the ledger and the waiting workloads; what follows from them is computed here, so that all panels of
-one answer agree with each other.
+Sums come from the ledger and the waiting workloads. All other figures are computed from them here, so that
+all panels of one answer agree with each other.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
 
 
 def _demand(waiting: Iterable[Group]) -> ChargeByQueue:
-    """What these jobs ask for, by queue, all flavors together."""
+    """The requests of these jobs, by queue, all flavors together."""
     asked: dict[str, dict[Account, int]] = defaultdict(lambda: defaultdict(int))
     for group in waiting:
         for resource, amount in group.amounts.items():
@@ -232,8 +232,9 @@ def _lent(
     accounts: set[Account],
     capacity: Charge,
 ) -> dict[tuple[str, Account], int]:
-    """How much of its own guarantee each queue has lent out: from root down, what siblings borrow beyond what their
-    parent has to give unguaranteed is taken from idle guarantees, in proportion."""
+    """How much of its own guarantee each queue has lent out, from root down. Siblings first borrow what their
+    parent has unguaranteed. The rest is taken from idle guarantees, in proportion.
+    """
     found: dict[tuple[str, Account], int] = {}
     for queue in book.tree:
         kids = book.tree.children[queue.path]

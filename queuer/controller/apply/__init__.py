@@ -1,1 +1,1 @@
-"""What was committed is sent to the API server, one PATCH a job."""
+"""Committed effects are sent to the API server, one PATCH a job."""

@@ -1,9 +1,9 @@
 """Sends what is committed to the API server: one merge PATCH per job, a bounded number at a time.
 
-Every PATCH carries the resourceVersion that the decision saw. Where the job has moved on (409), it is read
-again, and only then is the epoch asked for once more, so that a controller that was frozen meanwhile cannot
-act on a decision that its successor has withdrawn: a withdrawal moves the resourceVersion, and it precedes
-the answer.
+Every PATCH carries the resourceVersion that the decision saw. If the job has moved on (409), it is read
+again, and only then is the epoch asked for once more. So a controller that was frozen meanwhile cannot act on
+a decision that its successor has withdrawn: a withdrawal moves the resourceVersion, and it precedes the
+answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Jobs(Protocol):
 
 
 class Answer(StrEnum):
-    """What a job that was read again says about an entry that met a conflict."""
+    """The verdict of a job that was read again, on an entry that met a conflict."""
 
     DONE = "done"
     AGAIN = "again"

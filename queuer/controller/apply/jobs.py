@@ -63,15 +63,15 @@ class ClusterJobs:
         return placed(found, job.groups, self._state.rules.tree), problems
 
     def facts(self, job: JobView) -> NamespaceFacts:
-        """What the job's meaning depends on beside itself."""
+        """The facts beside the job on which its meaning depends."""
         return self._facts.of(job.namespace)
 
     def known(self) -> Facts:
-        """What the meaning of all jobs depends on."""
+        """The facts on which the meaning of all jobs depends."""
         return self._facts
 
     def bare_workload(self, job: JobView) -> Workload:
-        """Who and where a job is that cannot be read further."""
+        """The identity and place of a job that cannot be read further."""
         return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
@@ -143,8 +143,8 @@ class ClusterJobs:
     def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
         """The entry's PATCH for the job as it is now.
 
-        An admission says the same for any version of a job that asks for the same. What the others leave in the
-        annotation depends on what it says now.
+        An admission says the same for any version of a job that asks for the same. The other effects leave a
+        part of the annotation's present words.
         """
         match entry.kind:
             case EntryKind.EVICT:
@@ -191,7 +191,7 @@ class ClusterJobs:
         await self._client.create(events_path(job.namespace), body, resource="events")
 
     async def refusal(self, workload: Workload) -> str:
-        """What the newest Event says of pods that could not be created; "" if none does. Raises ApiError or
+        """The newest Event's words on pods that could not be created; "" if there is none. Raises ApiError or
         Unavailable.
         """
         path = events_path(workload.namespace)

@@ -1,8 +1,9 @@
-"""What jobs are told beside the effects: why they wait (the status annotation), and Events. Best effort, in one task of
-its own, within a budget: a note never waits before an admission, and is given up rather than waited for.
+"""Notes on jobs beside the effects: why they wait (the status annotation), and Events. One task writes
+them with best effort and within a budget. A note never delays an admission, and is given up rather than
+waited for.
 
-Both come together. What the owner must change is told at once; any other reason once the job has waited for a while,
-and again when another kind of reason has stood for some seconds.
+Both come together. A reason that asks the owner for a change is told at once, any other once the job has
+waited for a while. Another token is told when it has stood for some seconds.
 """
 
 from __future__ import annotations
@@ -176,7 +177,9 @@ class Notes:
         return True
 
     def _gather(self, now: float) -> None:
-        """Whose time has come, where the job still waits for the same reason: another has an entry of its own."""
+        """Entries that are due, if the job still waits for the same reason: another reason has an entry of
+        its own.
+        """
         for _ in range(_SLICE):
             if not self._later or self._later[0][0] > now:
                 return
@@ -217,7 +220,7 @@ class Notes:
             heappush(self._later, (due, uid))
 
     async def _try(self, write: Awaitable[object], uid: str) -> QueuerError | None:
-        """What it was refused with; None where it was written."""
+        """The refusal; None if it was written."""
         self.budget.spend()
         try:
             await write

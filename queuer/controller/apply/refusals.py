@@ -27,7 +27,7 @@ class Events(Protocol):
     """The Events of the cluster."""
 
     async def refusal(self, workload: Workload) -> str:
-        """What the newest Event says of pods that could not be created; "" if none does. Raises ApiError or
+        """The newest Event's words on pods that could not be created; "" if there is none. Raises ApiError or
         Unavailable.
         """
 

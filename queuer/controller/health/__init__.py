@@ -1,1 +1,1 @@
-"""What the controller shows of itself."""
+"""The controller's figures and probes about itself."""

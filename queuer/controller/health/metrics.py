@@ -1,4 +1,4 @@
-"""What the controller shows of itself: Prometheus metrics in a registry of its own.
+"""The controller's Prometheus metrics, in a registry of its own.
 
 No label names a job or a user, nor a queue that does not exist: what users write must not make new series.
 """

@@ -1,7 +1,7 @@
 """`/livez`, `/readyz`, `/metrics` of the controller process.
 
-Alive means that the loop goes round, not that the process or its lock exists: a controller that hangs, also while it
-loads, must be replaced. Ready means that it leads with everything listed, or stands by to do so.
+Alive means that the loop goes round, not that the process or its lock exists. A controller that hangs, also
+while it loads, must be replaced. Ready means that it leads with everything listed, or stands by to do so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop goes round, or what it begins with is coming in. Who stands by only waits."""
+        """Whether the loop goes round, or what it begins with is coming in. A standby only waits."""
         longest = {Phase.LEADING: self.stalled, Phase.LISTING: LOADING}.get(self.phase, inf)
         return self.silent < longest
 
