@@ -23,7 +23,7 @@ from queuer.domain.quantity import add
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State, Workload
-from queuer.solver.outlook import Outlook
+from queuer.solver.explain.unstartable import Outlook
 from queuer.store.tables import Barred
 
 

@@ -13,6 +13,7 @@ from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas
+from queuer.solver.explain.unstartable import Unstartable
 from queuer.solver.placement import Variant, parts_of
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.shapes import Gang
@@ -174,39 +175,6 @@ class _Reasons:
                 params |= {"headUnstartable": True, "why": why.primary.text}
                 break
         return Reason(Token.BEHIND_IN_QUEUE, params)
-
-
-class Unstartable:
-    """Gangs that can never start as they are, on no flavor that their queue allows: were every node idle and well, and
-    nothing used. It is found once for all gangs of a shape, and kept with the arrays if it tells no figures of a state.
-    """
-
-    def __init__(self, state: State, quotas: Quotas, places: Places) -> None:
-        self._quotas, self._places = quotas, places
-        self._kept, self._owed = state.arrays.unstartable, dict[int, Reason | None]()
-
-    def why(self, gang: Gang) -> Reason | None:
-        """The reason on the flavors that it likes best, or None if it might start one day or nodes may come."""
-        known = self._kept if gang.workload.preemptible else self._owed
-        if gang.shape.number not in known:
-            known[gang.shape.number] = self._find(gang)
-        return known[gang.shape.number]
-
-    def on(self, gang: Gang, variant: Variant, charge: Charge) -> Reason | None:
-        """The reason on these flavors."""
-        return self._quotas.unstartable(gang, charge) or self._places.unstartable(gang, variant)
-
-    def _find(self, gang: Gang) -> Reason | None:
-        if not gang.shape.least:
-            nowhere = self._places.nowhere(gang.workload)
-            return nowhere if nowhere.token is Token.NO_MATCHING_FLAVOR else None
-        first: Reason | None = None
-        for variant, charge in gang.shape.least:
-            found = self.on(gang, variant, charge)
-            if found is None:
-                return None
-            first = first or found
-        return first
 
 
 def bound(state: State, bond: Bond) -> Reason:

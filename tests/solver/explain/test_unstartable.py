@@ -8,7 +8,7 @@ import pytest
 
 from queuer.domain.reasons import Verdict
 from queuer.solver.decide import decide
-from queuer.solver.outlook import Outlook
+from queuer.solver.explain.unstartable import Outlook
 from queuer.solver.records import Budget
 from tests.solver.worlds import NOW, world
 
