@@ -30,8 +30,8 @@ from queuer.api.latest_cycle import LatestCycle
 from queuer.api.live import audit, events, health, overview, stream
 from queuer.api.live.feed import Feed
 from queuer.api.pages import dashboard, login
-from queuer.api.queues import placement
 from queuer.api.queues import routes as queues
+from queuer.api.queues import routing
 from queuer.api.queues.queue_ranks import queue_ranks
 from queuer.api.queues.tree_cache import TreeCache
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
@@ -81,7 +81,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     for module in (
         identity_routes,
         queues,
-        placement,
+        routing,
         overview,
         events,
         audit,

@@ -18,7 +18,7 @@ from queuer.cli.config import show_plan
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Column, Key, Printer, View, age, clean, printed, say, value, written
 from queuer.cli.pending import pending
-from queuer.cli.placement import settings, where
+from queuer.cli.routing import settings, where
 from queuer.cli.tree import tree
 from queuer.domain.queue import ROOT
 

@@ -16,14 +16,22 @@ the document leaves out takes its default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from queuer.domain.access import export_access, parse_access
-from queuer.domain.fields import Problems, Reader, format_duration, kind_of
+from queuer.domain.access import ACCESS
+from queuer.domain.fields import (
+    Field,
+    FieldTable,
+    Problems,
+    Reader,
+    duration_field,
+    kind_of,
+    whole_field,
+    word_field,
+)
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
-from queuer.domain.placement import export_placement, parse_placement
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.domain.queue import (
     ROOT,
@@ -36,15 +44,14 @@ from queuer.domain.queue import (
     Sharing,
     check_path,
 )
+from queuer.domain.routing import export_routing, parse_routing
 
 API_VERSION = "queuer.dev/v1"
 KIND = "QueueTree"
 LEAST_REASON = 10
 """Characters of a reason for a change that takes something away."""
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
-_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "placement", "state")
 _AMOUNTS = ("guaranteed", "limit", "lend")
-_POLICY = ("order", "sharing", "preempt", "reclaim", "minRuntime", "maxWait", "halfLife", "reservations")
 _TOLERATION = ("key", "operator", "value", "effect")
 
 
@@ -121,52 +128,39 @@ def parse_queue(path: str, body: object) -> Queue:
     """One queue from its body in a document; null = all defaults. Raises InvalidInput naming every wrong field."""
     problems, at = Problems(), f"queues.{path}"
     problems.attempt(lambda: check_path(path, field=at))
-    reader = Reader(body if body is not None else {}, at=at, known=_QUEUE, problems=problems)
-    queue = Queue(
-        path=path,
-        weight=_weight(reader),
-        quota=tuple(
-            _row(item, at=f"{at}.quota[{i}]", problems=problems)
-            for i, item in enumerate(reader.items("quota"))
-        ),
-        policy=parse_policy(reader.values.get("policy"), at=f"{at}.policy", problems=problems),
-        access=parse_access(reader.values.get("access"), at=f"{at}.access", problems=problems),
-        namespaces=reader.texts("namespaces"),
-        placement=parse_placement(reader),
-        state=reader.word("state", QueueState) or QueueState.OPEN,
-    )
+    reader = Reader(body if body is not None else {}, at=at, known=QUEUE.names, problems=problems)
+    queue = QUEUE.read(reader, path=path)
     problems.settle()
     return queue
 
 
 def export_queue(queue: Queue) -> dict[str, Any]:
     """The body of a queue in a document: what differs from the defaults."""
-    body: dict[str, Any] = {}
-    if queue.weight != 1.0:
-        body["weight"] = int(queue.weight) if queue.weight == int(queue.weight) else queue.weight
-    if queue.quota:
-        body["quota"] = [_export_row(row) for row in queue.quota]
-    if policy := export_policy(queue.policy):
-        body["policy"] = policy
-    if access := export_access(queue.access):
-        body["access"] = access
-    if queue.namespaces:
-        body["namespaces"] = list(queue.namespaces)
-    if queue.placement:
-        body["placement"] = export_placement(queue.placement)
-    if queue.state is not QueueState.OPEN:
-        body["state"] = str(queue.state)
-    return body
+    return QUEUE.show(queue)
 
 
-def _weight(reader: Reader) -> float:
-    weight = reader.number("weight")
-    if weight is None:
-        return 1.0
-    if not weight > 0:
-        reader.problems.note(reader.path("weight"), f"{weight} is not above 0")
-        return 1.0
+def _weight(reader: Reader, key: str) -> float | None:
+    weight = reader.number(key)
+    if weight is not None and not weight > 0:
+        reader.problems.note(reader.path(key), f"{weight} is not above 0")
+        return None
     return weight
+
+
+def _show_weight(weight: float) -> float:
+    return int(weight) if weight == int(weight) else weight
+
+
+def _quota(reader: Reader, key: str) -> tuple[QuotaRow, ...]:
+    at = reader.path(key)
+    return tuple(
+        _row(item, at=f"{at}[{index}]", problems=reader.problems)
+        for index, item in enumerate(reader.items(key))
+    )
+
+
+def _show_quota(rows: Iterable[QuotaRow]) -> list[dict[str, Any]]:
+    return [_show_row(row) for row in rows]
 
 
 def _row(item: object, *, at: str, problems: Problems) -> QuotaRow:
@@ -186,7 +180,7 @@ def _amount(reader: Reader, key: str, *, resource: str) -> int | None:
     return found
 
 
-def _export_row(row: QuotaRow) -> dict[str, Any]:
+def _show_row(row: QuotaRow) -> dict[str, Any]:
     body: dict[str, Any] = {"flavor": row.flavor} if row.flavor is not None else {}
     body["resource"] = row.resource
     for key in _AMOUNTS:
@@ -196,46 +190,29 @@ def _export_row(row: QuotaRow) -> dict[str, Any]:
     return body
 
 
-def parse_policy(body: object, *, at: str = "policy", problems: Problems | None = None) -> Policy:
-    """A Policy from plain data; null = says nothing. Without `problems`, raises InvalidInput itself."""
-    noted = Problems() if problems is None else problems
-    reader = Reader(body if body is not None else {}, at=at, known=_POLICY, problems=noted)
-    policy = Policy(
-        order=reader.word("order", Order),
-        sharing=reader.word("sharing", Sharing),
-        preempt=reader.word("preempt", Preempt),
-        reclaim=reader.flag("reclaim"),
-        min_runtime=reader.duration("minRuntime"),
-        max_wait=reader.duration("maxWait"),
-        half_life=reader.duration("halfLife"),
-        reservations=reader.whole("reservations"),
-    )
-    if problems is None:
-        noted.settle()
-    return policy
-
-
-def export_policy(policy: Policy) -> dict[str, Any]:
-    """What a policy says, as plain data."""
-    values: dict[str, Any] = {
-        "order": policy.order,
-        "sharing": policy.sharing,
-        "preempt": policy.preempt,
-        "reclaim": policy.reclaim,
-        "minRuntime": policy.min_runtime,
-        "maxWait": policy.max_wait,
-        "halfLife": policy.half_life,
-        "reservations": policy.reservations,
-    }
-    plain = {
-        key: str(value) if isinstance(value, Order | Sharing | Preempt) else value
-        for key, value in values.items()
-    }
-    return {
-        key: format_duration(value) if isinstance(value, float) else value
-        for key, value in plain.items()
-        if value is not None
-    }
+POLICY = FieldTable(
+    Policy,
+    word_field("order", Order),
+    word_field("sharing", Sharing),
+    word_field("preempt", Preempt),
+    Field(name="reclaim", read=Reader.flag),
+    duration_field("minRuntime"),
+    duration_field("maxWait"),
+    duration_field("halfLife"),
+    whole_field("reservations"),
+)
+"""The fields of `policy`."""
+QUEUE = FieldTable(
+    Queue,
+    Field(name="weight", read=_weight, show=_show_weight),
+    Field(name="quota", read=_quota, show=_show_quota),
+    POLICY.inside("policy"),
+    ACCESS.inside("access"),
+    Field(name="namespaces", read=Reader.texts, show=list),
+    Field(name="placement", read=parse_routing, show=export_routing),
+    word_field("state", QueueState),
+)
+"""The fields of a queue's body."""
 
 
 def _flavors(reader: Reader) -> tuple[Flavor, ...]:

@@ -1,7 +1,7 @@
 """Reading plain documents (from YAML, JSON, CRs) field by field, collecting every problem instead of the first.
 
 A `Reader` walks a mapping; what is wrong is noted with the field's path and the nearest right name, and the caller
-raises once at the end.
+raises once at the end. A `FieldTable` says once how the fields of a record are spelled, read and shown.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from heapq import nsmallest
 from itertools import takewhile
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 
@@ -24,6 +24,7 @@ LISTED = 20
 NEAREST = 3
 """How many of more than that are named."""
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -207,6 +208,77 @@ class Reader:
             return self.values.get(key)
         self.problems.note(self.path(key), f"{name} is needed, got {self.values[key]!r}")
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a record, as documents spell it.
+
+    `read` gets a Reader and the name, notes what is wrong, and answers None for the record's default. `show` is its
+    inverse.
+    """
+
+    name: str
+    read: Callable[[Reader, str], Any]
+    show: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def attribute(self) -> str:
+        """The name in the record: `minRuntime` is `min_runtime` there."""
+        return re.sub(r"[A-Z]", lambda capital: f"_{capital[0].lower()}", self.name)
+
+
+class FieldTable(Generic[T]):
+    """All fields of a kind of record: reads a mapping into a record, and shows a record as a mapping."""
+
+    def __init__(self, record: type[T], *rows: Field) -> None:
+        self._record, self._rows = record, rows
+        self.names = tuple(row.name for row in rows)
+        self._defaults = {
+            each.name: each.default if each.default_factory is MISSING else each.default_factory()
+            for each in fields(record)  # type: ignore[arg-type]
+        }
+
+    def read(self, reader: Reader, **given: Any) -> T:
+        """The record of a mapping that is being read; `given`: attributes that it does not say."""
+        found = {row.attribute: row.read(reader, row.name) for row in self._rows}
+        return self._record(**given, **{name: value for name, value in found.items() if value is not None})
+
+    def parse(self, body: object, *, at: str, problems: Problems | None = None) -> T:
+        """A record from plain data; null = all defaults. Without `problems`, raises InvalidInput itself."""
+        noted = Problems() if problems is None else problems
+        record = self.read(Reader(body if body is not None else {}, at=at, known=self.names, problems=noted))
+        if problems is None:
+            noted.settle()
+        return record
+
+    def show(self, record: T) -> dict[str, Any]:
+        """What differs from the defaults, as plain data; `parse` gives back an equal record."""
+        found = ((row, getattr(record, row.attribute)) for row in self._rows)
+        return {row.name: row.show(value) for row, value in found if value != self._defaults[row.attribute]}
+
+    def inside(self, name: str) -> Field:
+        """A field of another record that holds such a record."""
+
+        def read(reader: Reader, key: str) -> T:
+            return self.parse(reader.values.get(key), at=reader.path(key), problems=reader.problems)
+
+        return Field(name=name, read=read, show=self.show)
+
+
+def word_field(name: str, words: type[StrEnum]) -> Field:
+    """A member of an enumeration, by its value."""
+    return Field(name=name, read=lambda reader, key: reader.word(key, words), show=str)
+
+
+def whole_field(name: str, *, least: int = 0) -> Field:
+    """A whole number."""
+    return Field(name=name, read=lambda reader, key: reader.whole(key, least=least))
+
+
+def duration_field(name: str) -> Field:
+    """Seconds, spelled as a duration."""
+    return Field(name=name, read=Reader.duration, show=format_duration)
 
 
 def _whole(value: object) -> bool:

@@ -16,8 +16,8 @@ from itertools import takewhile
 from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.placement import PlacementRule, placement_problems
 from queuer.domain.quantity import format_quantity
+from queuer.domain.routing import RoutingRule, routing_problems
 
 ROOT = "root"
 MAX_PATH = 63
@@ -170,7 +170,7 @@ class Queue:
     policy: Policy = field(default_factory=Policy)
     access: Access = field(default_factory=Access)
     namespaces: tuple[str, ...] = ()
-    placement: tuple[PlacementRule, ...] = ()
+    placement: tuple[RoutingRule, ...] = ()
     state: QueueState = QueueState.OPEN
     managed_by: ManagedBy = ManagedBy.API
     revision: int = 0
@@ -295,11 +295,11 @@ class QueueTree:
         """Namespaces that may use the queue, from the nearest queue on the path that names any; () = nobody."""
         return next((self[p].namespaces for p in self.lineage(path) if self[p].namespaces), ())
 
-    def placed(
+    def routed(
         self, path: str, *, namespace: str, user: str, groups: Collection[str]
-    ) -> tuple[tuple[str, PlacementRule], ...]:
+    ) -> tuple[tuple[str, RoutingRule], ...]:
         """By which rules a job that names this queue goes on, with the queue of each; () = it stays where it is."""
-        steps: list[tuple[str, PlacementRule]] = []
+        steps: list[tuple[str, RoutingRule]] = []
         while path in self:
             rules = self[path].placement
             rule = next((r for r in rules if r.matches(namespace=namespace, user=user, groups=groups)), None)
@@ -336,7 +336,7 @@ class QueueTree:
                 )
             if not queue.weight > 0:
                 yield FieldProblem(field=f"{where}.weight", message=f"{queue.weight} is not above 0")
-            yield from placement_problems(queue.path, queue.placement, self.queues)
+            yield from routing_problems(queue.path, queue.placement, self.queues)
             yield from self._quota_problems(queue, where=where)
 
     def _quota_problems(self, queue: Queue, *, where: str) -> Iterator[FieldProblem]:

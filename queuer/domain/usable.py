@@ -18,9 +18,9 @@ def misconfigured(text: str, **params: object) -> Explanation:
     return simple(Token.MISCONFIGURED, text, **params)
 
 
-def placed(workload: Workload, groups: Collection[str], tree: QueueTree) -> Workload:
+def routed(workload: Workload, groups: Collection[str], tree: QueueTree) -> Workload:
     """The workload in the queue to which the rules of the one that it names hand it. `groups`: of its user."""
-    steps = tree.placed(workload.queue, namespace=workload.namespace, user=workload.user, groups=groups)
+    steps = tree.routed(workload.queue, namespace=workload.namespace, user=workload.user, groups=groups)
     return replace(workload, queue=steps[-1][1].queue) if steps else workload
 
 

@@ -13,22 +13,18 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.access import export_access, parse_access
+from queuer.domain.access import ACCESS
 from queuer.domain.document import (
-    export_policy,
+    POLICY,
     parse_flavor,
-    parse_policy,
     parse_queue,
     parse_topology,
 )
 from queuer.domain.nodes import Flavor, Toleration, Topology
-from queuer.domain.placement import export_placement, read_placement
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
+from queuer.domain.routing import export_routing, read_routing
 from queuer.domain.rules import Rules
 from queuer.store.codec import rows_json
-
-CHANNEL = "queuer_config"
-"""NOTIFY channel: a doorbell without payload, rung once per changeset. Readers also poll `revision`."""
 
 _REVISION = text("SELECT revision FROM configuration WHERE id = 1")
 _QUEUES = text("""
@@ -79,7 +75,6 @@ _PUT_TOPOLOGY = text("""
     ON CONFLICT (id) DO UPDATE SET levels = excluded.levels, managed_by = excluded.managed_by,
         revision = excluded.revision
 """)
-_RING = text("SELECT pg_notify(:channel, '')")
 
 
 class Kind(StrEnum):
@@ -151,7 +146,6 @@ async def write(
         if kind is Kind.TOPOLOGY:
             levels = list(parse_topology(form).keys)
             await connection.execute(_PUT_TOPOLOGY, {"levels": levels, **values})
-    await connection.execute(_RING, {"channel": CHANNEL})
 
 
 async def _write_queues(
@@ -178,10 +172,10 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
         "parent": queue.parent,
         "weight": queue.weight,
         "state": queue.state,
-        "policy": export_policy(queue.policy),
-        "access": export_access(queue.access),
+        "policy": POLICY.show(queue.policy),
+        "access": ACCESS.show(queue.access),
         "namespaces": queue.namespaces,
-        "placement": export_placement(queue.placement),
+        "placement": export_routing(queue.placement),
     }
 
 
@@ -200,10 +194,10 @@ def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
         path=row.path,
         weight=row.weight,
         quota=tuple(quota),
-        policy=parse_policy(row.policy, at=f"queues.{row.path}.policy"),
-        access=parse_access(row.access, at=f"queues.{row.path}.access"),
+        policy=POLICY.parse(row.policy, at=f"queues.{row.path}.policy"),
+        access=ACCESS.parse(row.access, at=f"queues.{row.path}.access"),
         namespaces=tuple(row.namespaces),
-        placement=read_placement(row.placement, at=f"queues.{row.path}"),
+        placement=read_routing(row.placement, at=f"queues.{row.path}"),
         state=QueueState(row.state),
         managed_by=ManagedBy(row.managed_by or ManagedBy.API),
         revision=row.revision,

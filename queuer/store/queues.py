@@ -1,4 +1,4 @@
-"""How queues, flavors and topology change: plan, look, apply, revert.
+"""How queues, flavors and topology change: plan, look, apply, take back.
 
 A changeset is planned against one revision of the configuration and applied as a whole, or refused when the
 configuration has moved. Each queue and flavor has one writer (`ManagedBy`); the others are told who it is.
@@ -154,12 +154,6 @@ async def rebase(connection: AsyncConnection, planned: Changeset) -> Changeset:
     wanted = {(c.kind, c.name): c.after for c in planned.changes}
     found = await judged(connection, config, wanted, writer=planned.writer)
     return replace(found, reverts=planned.reverts)
-
-
-async def revert(connection: AsyncConnection, of: int, *, actor: str, source: str, reason: str) -> int:
-    """`plan_revert` and `apply` in one step."""
-    changeset = await plan_revert(connection, of)
-    return await apply(connection, changeset, actor=actor, source=source, reason=reason)
 
 
 def _wanted(

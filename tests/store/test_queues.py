@@ -149,15 +149,17 @@ async def test_revert(engine: AsyncEngine) -> None:
         await wish(connection, before)
         there = await load_config(connection)
         await wish(connection, document({"root.a": gpus(limit=4), "root.c": None}, prune=True))
-        assert await queues.revert(connection, 2, actor="bob", source="test", reason="wrong") == 3
+        planned = await queues.plan_revert(connection, 2)
+        assert await queues.apply(connection, planned, actor="bob", source="test", reason="wrong") == 3
         back = await load_config(connection)
         assert {p: q.quota for p, q in back.tree.queues.items()} == {
             p: q.quota for p, q in there.tree.queues.items()
         }
         rows = await connection.execute(text("SELECT actor, action, reason, revision FROM audit ORDER BY id"))
         assert tuple(rows.all()[-1]) == ("bob", "config.revert", "wrong", 3)
+        again = await queues.plan_revert(connection, 2)
         with pytest.raises(Conflict, match="changed again after revision 2"):
-            await queues.revert(connection, 2, actor="bob", source="test", reason="again")
+            await queues.apply(connection, again, actor="bob", source="test", reason="again")
         with pytest.raises(NotFound):
             await queues.plan_revert(connection, 99)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuer.domain.document import TreeDocument, export, parse, parse_flavor, parse_policy, parse_queue
+from queuer.domain.document import POLICY, TreeDocument, export, parse, parse_flavor, parse_queue
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import format_duration, parse_duration
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
-from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, Order, PerUser, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
+from queuer.domain.routing import RoutingRule
 
 HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
@@ -127,10 +127,10 @@ def test_wrong_paths(path: str) -> None:
 def test_parts_alone() -> None:
     """Queues, policies and flavors of CRs use the same grammar."""
     assert parse_queue("root.a", None) == Queue(path="root.a")
-    assert parse_policy({"reclaim": False}) == Policy(reclaim=False)
+    assert POLICY.parse({"reclaim": False}, at="policy") == Policy(reclaim=False)
     assert parse_flavor({"name": "f"}) == Flavor(name="f", node_labels={})
     with pytest.raises(InvalidInput, match=r"policy\.ordr: unknown field \(did you mean order\?\)"):
-        parse_policy({"ordr": "strict"})
+        POLICY.parse({"ordr": "strict"}, at="policy")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ accesses = st.builds(
     max_pending=st.none() | st.integers(1, 10**6), per_user=st.none() | per_users,
 )  # fmt: skip
 rules = st.builds(
-    PlacementRule, queue=names.map("root.{}".format), namespace=st.none() | names, user=st.none() | names,
+    RoutingRule, queue=names.map("root.{}".format), namespace=st.none() | names, user=st.none() | names,
     group=st.none() | names,
 )  # fmt: skip
 trees = st.dictionaries(

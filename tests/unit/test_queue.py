@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import (
     DEFAULT_POLICY,
     Access,
@@ -18,6 +17,7 @@ from queuer.domain.queue import (
     QueueTree,
     QuotaRow,
 )
+from queuer.domain.routing import RoutingRule
 
 
 def row(*, guaranteed: int | None = None, limit: int | None = None, lend: int | None = None) -> QuotaRow:
@@ -98,7 +98,7 @@ def test_limits_per_user_hold_at_every_queue_that_says_them() -> None:
 
 def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_says() -> None:
     """A rule may lead to an inner queue, whose own rules then count; without a match it stays."""
-    to = PlacementRule
+    to = RoutingRule
     tree = QueueTree.of(
         [
             Queue(
@@ -113,7 +113,7 @@ def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_
     )
 
     def lands(named: str, *, namespace: str = "ns", user: str = "bob", groups: tuple[str, ...] = ()) -> str:
-        steps = tree.placed(named, namespace=namespace, user=user, groups=groups)
+        steps = tree.routed(named, namespace=namespace, user=user, groups=groups)
         return steps[-1][1].queue if steps else named
 
     assert lands("root") == "root.a.two"
@@ -131,7 +131,7 @@ def test_a_rule_leads_down_to_a_queue_that_is_there() -> None:
             [
                 Queue(
                     path="root.a",
-                    placement=tuple(PlacementRule(queue=q) for q in ("root.a", "root", "root.a.x")),
+                    placement=tuple(RoutingRule(queue=q) for q in ("root.a", "root", "root.a.x")),
                 ),
                 Queue(path="root.a.b"),
             ]

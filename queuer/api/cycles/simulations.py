@@ -24,7 +24,7 @@ from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict, hide, namespaces_in
 from queuer.domain.rules import Rules
-from queuer.domain.usable import placed
+from queuer.domain.usable import routed
 from queuer.domain.workload import Workload
 from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
@@ -89,9 +89,9 @@ async def simulate(
 
 
 def _whose(asked: Asked, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
-    """The workload as its user's, in the queue to which placement rules hand it, and their groups."""
+    """The workload as its user's, in the queue to which its routing leads, and their groups."""
     user, groups = (caller.name, caller.groups) if asked.user is None else (asked.user, asked.groups)
-    return placed(replace(asked.workload, user=user), groups, tree), tuple(groups)
+    return routed(replace(asked.workload, user=user), groups, tree), tuple(groups)
 
 
 async def _rules(connection: AsyncConnection, asked: Asked) -> Rules:

@@ -10,13 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.queues import models
 from queuer.api.words import instant_or_none, quantity_or_none
-from queuer.domain.access import export_access
-from queuer.domain.document import export_policy
+from queuer.domain.access import ACCESS
+from queuer.domain.document import POLICY
 from queuer.domain.errors import NotFound
-from queuer.domain.placement import export_placement
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import Account
+from queuer.domain.routing import export_routing
 from queuer.store import lookup
 from queuer.store.config import Kind, load_config
 from queuer.store.usage import Amounts, QueueView, TreeView
@@ -58,9 +58,9 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         managed_by=view.config.writers.get((Kind.QUEUE, queue.path)),
         revision=queue.revision,
         namespaces=list(tree.namespaces(queue.path)),
-        policy=export_policy(tree.policy(queue.path)),
-        access=export_access(tree.access(queue.path)),
-        placement=export_placement(queue.placement),
+        policy=POLICY.show(tree.policy(queue.path)),
+        access=ACCESS.show(tree.access(queue.path)),
+        placement=export_routing(queue.placement),
         quota=[
             models.QuotaRow(
                 resource=row.resource,

@@ -19,7 +19,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.reasons import Reason
-from queuer.domain.usable import placed
+from queuer.domain.usable import routed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
@@ -60,7 +60,7 @@ class ClusterJobs:
     def reading(self, job: JobView) -> tuple[Workload, tuple[FieldProblem, ...]]:
         """As much of it as can be read, and every problem found."""
         found, problems = read_workload(BY_NAME[job.kind], job.object, facts=self.facts(job))
-        return placed(found, job.groups, self._state.rules.tree), problems
+        return routed(found, job.groups, self._state.rules.tree), problems
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """The facts beside the job on which its meaning depends."""
@@ -72,7 +72,7 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """The identity and place of a job that cannot be read further."""
-        return placed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
+        return routed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""

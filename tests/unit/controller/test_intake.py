@@ -16,9 +16,9 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
 from queuer.controller.watch.views import job_view
 from queuer.domain.nodes import HOSTNAME, Node
-from queuer.domain.placement import PlacementRule
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.reasons import Token, Verdict
+from queuer.domain.routing import RoutingRule
 from queuer.domain.rules import Rules
 from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.workloads import NamespaceFacts
@@ -183,7 +183,7 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
     """By the stamped user; where no rule is for it, it is told so. A change of the rules takes it elsewhere."""
     state = heard()
 
-    def rules(*placement: PlacementRule) -> Rules:
+    def rules(*placement: RoutingRule) -> Rules:
         leaves = (Queue(path=f"root.a.{name}") for name in ("one", "two"))
         return Rules(
             tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",), placement=placement), *leaves]),
@@ -198,7 +198,7 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
             state.put(change.after)
         return {uid: live.workload.queue for uid, live in state.live.items()}
 
-    state.configure(rules(PlacementRule(user="bob", queue="root.a.one")))
+    state.configure(rules(RoutingRule(user="bob", queue="root.a.one")))
     for uid, user in (("b", "bob"), ("c", "carol")):
         found = manifest(uid)
         found["metadata"]["annotations"] = {"queuer.dev/user": user}
@@ -210,7 +210,7 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
         "none of its placement rules is for namespace ns and user carol; choose root.a.one"
         in told.primary.text
     )
-    state.configure(rules(PlacementRule(user="carol", queue="root.a.one"), PlacementRule(queue="root.a.two")))
+    state.configure(rules(RoutingRule(user="carol", queue="root.a.one"), RoutingRule(queue="root.a.two")))
     assert now() == {"b": "root.a.two", "c": "root.a.one"}
     assert [live.explanation for live in state.lives()] == [None, None]
 

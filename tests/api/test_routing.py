@@ -60,13 +60,13 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
     ],
 )  # fmt: skip
 async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expected: dict[str, Any]) -> None:
-    found = (await asked.get(f"placement?{query}")).json()
+    found = (await asked.get(f"routing?{query}")).json()
     assert {key: found[key] for key in expected} == expected
     assert found["may"] is not bool(found["reason"])
 
 
 async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
-    problem = problem_of(await asked.get("placement"), status=422, code="invalid_input")
+    problem = problem_of(await asked.get("routing"), status=422, code="invalid_input")
     assert problem["errors"][0]["field"] == "namespace"
 
 
@@ -79,7 +79,7 @@ async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.A
 async def test_the_command_line_says_it_in_words(
     asked: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = (await asked.get("placement?namespace=ns&user=eve")).json()
+    found = (await asked.get("routing?namespace=ns&user=eve")).json()
     transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=found))
     monkeypatch.setattr(Client, "from_env", lambda: Client("http://queuer.test", transport=transport))
     arguments = ["queue", "where", "-n", "ns", "--user", "eve"]

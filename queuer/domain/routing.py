@@ -1,4 +1,6 @@
-"""Placement rules: to which queue below it an inner queue hands a job that names only the inner one.
+"""Routing: to which queue below it an inner queue hands a job that names only the inner one.
+
+The rules stand under `placement` of the inner queue.
 
     root:
       placement:                                       # the first that matches
@@ -22,7 +24,7 @@ _WHO = ("namespace", "user", "group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementRule:
+class RoutingRule:
     """Jobs of this namespace, user and group go to `queue`; None = of any."""
 
     queue: str
@@ -39,26 +41,26 @@ class PlacementRule:
         )
 
 
-def parse_placement(reader: Reader) -> tuple[PlacementRule, ...]:
-    """The rules under `placement` of a queue's body; what is wrong with them is noted."""
+def parse_routing(reader: Reader, key: str = "placement") -> tuple[RoutingRule, ...]:
+    """The rules of a queue's body; what is wrong with them is noted."""
     found = []
-    for index, item in enumerate(reader.items("placement")):
-        at = f"{reader.path('placement')}[{index}]"
+    for index, item in enumerate(reader.items(key)):
+        at = f"{reader.path(key)}[{index}]"
         rule = Reader(item, at=at, known=(*_WHO, "queue"), problems=reader.problems)
         queue = rule.text("queue") if rule.need("queue") else None
-        found.append(PlacementRule(queue=queue or "", **{key: rule.text(key) for key in _WHO}))
+        found.append(RoutingRule(queue=queue or "", **{name: rule.text(name) for name in _WHO}))
     return tuple(found)
 
 
-def read_placement(items: object, *, at: str) -> tuple[PlacementRule, ...]:
+def read_routing(items: object, *, at: str) -> tuple[RoutingRule, ...]:
     """The rules of a stored row. Raises InvalidInput."""
     problems = Problems()
-    rules = parse_placement(Reader({"placement": items}, at=at, known=("placement",), problems=problems))
+    rules = parse_routing(Reader({"placement": items}, at=at, known=("placement",), problems=problems))
     problems.settle()
     return rules
 
 
-def export_placement(rules: Collection[PlacementRule]) -> list[dict[str, Any]]:
+def export_routing(rules: Collection[RoutingRule]) -> list[dict[str, Any]]:
     """The rules as plain data."""
     return [
         {key: value for key in (*_WHO, "queue") if (value := getattr(rule, key)) is not None}
@@ -66,8 +68,8 @@ def export_placement(rules: Collection[PlacementRule]) -> list[dict[str, Any]]:
     ]
 
 
-def placement_problems(
-    path: str, rules: Collection[PlacementRule], queues: Mapping[str, object]
+def routing_problems(
+    path: str, rules: Collection[RoutingRule], queues: Mapping[str, object]
 ) -> Iterator[FieldProblem]:
     """Rules of a queue that lead to none of `queues` below it."""
     for index, rule in enumerate(rules):

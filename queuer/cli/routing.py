@@ -36,7 +36,7 @@ def where(
       queuer queue where root.research -n team-a --user alice
     """
     with Client.from_env() as client:
-        found = client.get("/placement", queue=queue, namespace=namespace, user=user, group=group)
+        found = client.get("/routing", queue=queue, namespace=namespace, user=user, group=group)
     if found["state"] is None:
         raise CommandFailed(found["reason"], hint="queuer queue ls", exit_code=Exit.NOT_FOUND)
     if not out.for_people:

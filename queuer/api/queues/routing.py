@@ -1,4 +1,4 @@
-"""Where a job would go, and whether it may: labels, placement rules and access asked without a job."""
+"""The routing of a job that does not exist yet: labels, rules and access say which queue takes it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import Field
 
 from queuer.api.deps import PREFIX, Asking, Snapshot
 from queuer.api.models import Model
-from queuer.domain.access import export_access
-from queuer.domain.placement import export_placement
+from queuer.domain.access import ACCESS
 from queuer.domain.queue import ROOT, QueueState
+from queuer.domain.routing import export_routing
 from queuer.domain.usable import check_queue, check_user, usable_leaves
 from queuer.domain.workload import Workload
 from queuer.store.config import load_config
@@ -28,7 +28,7 @@ class Step(Model):
     rule: dict[str, Any] = Field(description="As it is written under `placement`.")
 
 
-class PlacementPreview(Model):
+class RoutingPreview(Model):
     """Where a job of this namespace and user would go."""
 
     namespace: str
@@ -46,8 +46,8 @@ class PlacementPreview(Model):
     usable: list[str] = Field(description=f"Queues that they may use, {MOST} at most.")
 
 
-@router.get("/placement")
-async def get_placement(
+@router.get("/routing")
+async def get_routing(
     snapshot: Snapshot,
     asker: Asking,
     namespace: Annotated[str, Query(min_length=1, max_length=63)],
@@ -57,28 +57,28 @@ async def get_placement(
     ] = ROOT,
     user: Annotated[str | None, Query(max_length=512, description="Default: who asks.")] = None,
     group: Annotated[str | None, Query(max_length=512, description="A group of theirs.")] = None,
-) -> PlacementPreview:
+) -> RoutingPreview:
     """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits."""
     tree = (await load_config(snapshot)).tree
     who = asker.caller.name if user is None else user
     groups = [group] if group is not None else sorted(asker.caller.groups) if user is None else []
-    steps = tree.placed(queue, namespace=namespace, user=who, groups=groups)
+    steps = tree.routed(queue, namespace=namespace, user=who, groups=groups)
     path = steps[-1][1].queue if steps else queue
     job = Workload(
         uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who
     )
     wrong = check_queue(job, tree) or check_user(job, groups, tree)
     usable = [leaf for leaf in usable_leaves(job, tree) if tree.access(leaf).admits(who, groups)]
-    return PlacementPreview(
+    return RoutingPreview(
         namespace=namespace,
         user=who,
         groups=groups,
         queue=path,
         by="rule" if steps else "label",
-        steps=[Step(queue=own, rule=export_placement([rule])[0]) for own, rule in steps],
+        steps=[Step(queue=own, rule=export_routing([rule])[0]) for own, rule in steps],
         may=wrong is None,
         reason="" if wrong is None else wrong.primary.text,
         state=tree.effective_state(path) if path in tree else None,
-        access=export_access(tree.access(path)) if path in tree else {},
+        access=ACCESS.show(tree.access(path)) if path in tree else {},
         usable=usable[:MOST],
     )
