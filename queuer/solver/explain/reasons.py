@@ -83,7 +83,7 @@ class _Reasons:
     # Refused
 
     def _refused(self, gang: Gang, refusal: Refusal) -> Reason:
-        """What refused it at its turn, as things are now; an unstartable gang is told that first."""
+        """The refusal at its turn, as things are now; an unstartable gang is told that first."""
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
             return self._places.nowhere(gang.workload)

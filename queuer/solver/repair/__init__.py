@@ -87,8 +87,8 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
 
 
 def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
-    """The model, and the starts that may move in it. Whoever prefers a level stays where it has found that; so does who
-    lands where somebody waits for that.
+    """The model, and the starts that may move in it. A gang that found its preferred level stays there; so does a gang
+    on hosts where others wait to land.
     """
     starts, moving = starts_of(state), list[Settled]()
     free = without(state, starts) / np.maximum(state.nodes.total, 1)

@@ -62,12 +62,12 @@ def _refused_for_place(lines: Iterable[Iterable[Gang]], refusals: Mapping[str, R
 
 
 def starts_of(state: State) -> list[Settled]:
-    """Who starts in this cycle."""
+    """The starts of this cycle."""
     return [settled for settled in state.settled.values() if not settled.bound]
 
 
 def without(state: State, starts: Iterable[Settled]) -> Matrix:
-    """What is free (N x R) without these starts; nothing on hosts that somebody else has to itself."""
+    """Free amounts (N x R) without these starts; nothing on hosts that another gang has to itself."""
     free, owned = np.minimum(state.free_now, state.free_later), state.landing.owned.copy()
     for start in starts:
         for node, row in state.rows(start).items():

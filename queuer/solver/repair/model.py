@@ -4,8 +4,8 @@ y[option, spot]      gangs that go to a domain, or anywhere
 n[y, pod set, size]  packs of its pods by size, where several sizes will do
 f[spot, kind, leaf]  packs of a domain that come to one of its leaves
 
-A leaf is nodes that no level and no kind tells apart. What the slots of each size say of each resource is exact there
-where sizes divide each other and one resource runs out first. Else an answer may be too good to be carried out.
+A leaf is nodes that no level and no kind tells apart. Slots of each size bound each resource exactly where sizes divide
+each other and one resource runs out first. Else an answer may be too good to be carried out.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Bundle(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """What gangs ask of the nodes. `level`: of the one domain that holds all pods."""
+    """The demand of gangs on the nodes. `level`: of the one domain that holds all pods."""
 
     bundles: Mapping[str, Bundle]
     level: int | None
@@ -123,7 +123,9 @@ class Question:
         return True
 
     def packing(self, gang: Gang, variant: Variant, closed: Mask | None) -> Packing | None:
-        """What the gang asks for on nodes that are not closed, preferred levels aside; None = counts do not say it."""
+        """The packing of the gang on nodes that are not closed, without preferred levels; None = counts cannot express
+        it.
+        """
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
         key = (gang.shape.placement_key, counts, flavors, b"" if closed is None else closed.tobytes())
         if key not in self._packings:

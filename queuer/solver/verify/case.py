@@ -1,4 +1,4 @@
-"""What the verifier's checks share: rules, violations, and a snapshot with its plan from useful sides."""
+"""The common ground of the verifier's checks: rules, violations, and a snapshot with its plan from useful sides."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _alike(groups: Iterable[tuple[PodSet, int, Collection[str]]]) -> list[int]:
 
 
 def part_of(admitted: Admitted) -> Part:
-    """What an admitted gang counts for."""
+    """The charge of an admitted gang."""
     return admitted.workload, admitted.counts, admitted.flavors
 
 
@@ -209,7 +209,7 @@ class Case:
         return found
 
     def sums(self, groups: Iterable[Group]) -> dict[str, dict[str, int]]:
-        """What they request where the plan has them, by node."""
+        """Their requests where the plan has them, by node."""
         found: dict[str, dict[str, int]] = {}
         for group in groups:
             for name, count in group.nodes.items():
@@ -230,14 +230,14 @@ class Case:
         return found
 
     def _open(self, name: str) -> Resources:
-        """What no bound pod requests of a node."""
+        """Amounts of a node that no bound pod requests."""
         found = dict(self.states[name].node.allocatable)
         add(found, self.states[name].used, -1)
         return found
 
     def room(self, names: Iterable[str], gone: Collection[str] = ()) -> dict[str, dict[str, int]]:
-        """What is open on these nodes once `gone` have left, less pods of earlier cycles that have no choice: as many
-        as fit one after the other.
+        """Room on these nodes once `gone` have left, less the pods of earlier cycles without a choice: as many as fit
+        one after the other.
         """
         found = {name: dict(self.open(name)) for name in names}
         for name, left in found.items():
@@ -263,7 +263,7 @@ class Case:
         return Use(self.book).count(map(part_of, self.snapshot.admitted))
 
     def part(self, uid: str, rows: Rows) -> Part:
-        """What a waiting gang counts for at these places."""
+        """The charge of a waiting gang at these places."""
         counts = {row.pod_set: row.count for row in rows}
         return self.pending[uid].workload, counts, {row.pod_set: row.flavor for row in rows}
 

@@ -15,8 +15,8 @@ SPARED = 2
 
 
 def check_bonds(case: Case) -> Iterator[Violation]:
-    """Each eviction is for a bond that lists its victim. A new bond has somebody who leaves; one that stands ends when
-    it was to end, or when those that it waits for are known to have gone.
+    """Each eviction is for a bond that lists its victim. A new bond has a victim that leaves. A standing bond ends at
+    its deadline, or when its victims are known to have gone.
     """
     bonds = {bond.uid: bond for bond in case.plan.bonds if bond.uid in case.bound}
     for eviction in case.plan.evictions:

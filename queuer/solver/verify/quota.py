@@ -33,7 +33,7 @@ def _sums(parts: Iterable[Part]) -> dict[tuple[str, str | None], dict[str, int]]
 
 
 def asks_of(part: Part) -> Asks:
-    """What a workload counts for: each amount by flavor and once more under any flavor."""
+    """The charge of a workload: each amount by flavor and once more under any flavor."""
     total: dict[Key, int] = {}
     for (_, flavor), amounts in _sums([part]).items():
         for resource, amount in amounts.items():
@@ -113,7 +113,7 @@ def _capacity(snapshot: Snapshot) -> Asks:
 
 
 class Use:
-    """Who uses what at one moment, by queue, ancestors included: what was counted in here on top of `below`. Taken anew
+    """Use at one moment by queue, ancestors included: amounts counted in here, on top of `below`. Taken anew
     for each plan, never kept up.
     """
 
@@ -132,12 +132,14 @@ class Use:
         return self
 
     def used(self, queue: str, key: Key) -> int:
-        """What the subtree of `queue` uses."""
+        """The use of the subtree of `queue`."""
         own = self._sums[queue].get(key, 0) if queue in self._sums else 0
         return own if self._below is None else own + self._below.used(queue, key)
 
     def seen(self, queue: str, key: Key) -> int:
-        """What the parent counts: use, or what is not lent where that is more, at every level below."""
+        """The amount that the parent counts: use, or the part that is not lent where that is more, at every level
+        below.
+        """
         used = self.used(queue, key)
         if key not in self.book.lends_less:
             return used

@@ -16,7 +16,7 @@ from queuer.solver.verify.quota import Use, asks_of
 
 
 def check_reservations(case: Case) -> Iterator[Violation]:
-    """What is decided anew, would be there still, and does not displace the owner leaves its reservation whole."""
+    """A reservation stays whole beside new starts that would still be there and do not displace its owner."""
     old = {r.uid: (r.assignments, r.start) for r in case.snapshot.reservations}
     kept = [r for r in case.plan.reservations if old.get(r.uid) == (r.assignments, r.start)]
     after = Use(case.book, case.use).count(case.parts(case.rows if kept else ()))
