@@ -1,4 +1,4 @@
-"""Puts the API together: guard, problems, routers. What it needs is passed in; nothing is global."""
+"""Puts the API together: guard, problems, routers. All its parts are passed in; nothing is global."""
 
 from __future__ import annotations
 

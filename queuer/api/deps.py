@@ -1,4 +1,6 @@
-"""What routes ask for by type: who asks, the engine, a consistent view of the tables, the settings of their app."""
+"""Dependencies that routes name by type: the caller, the engine, a consistent view of the tables, the
+settings of their app.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ async def asking(request: Request) -> Asker:
 
 
 def source(request: Request) -> str:
-    """What the audit calls the way that a request came: `cli` or `api`."""
+    """The audit's name for the way that a request came: `cli` or `api`."""
     return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
 
 

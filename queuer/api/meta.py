@@ -1,4 +1,4 @@
-"""What this server is and which words it uses. For everyone: a page must know how to log in before it has."""
+"""This server's version and words. For everyone: a page must know how to log in before it has."""
 
 from __future__ import annotations
 

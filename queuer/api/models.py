@@ -1,4 +1,5 @@
-"""What the shapes of all REST answers share. Amounts are Kubernetes quantities, times RFC 3339, names camelCase.
+"""Shared by the shapes of all REST answers. Amounts are Kubernetes quantities, times RFC 3339, names
+camelCase.
 
 Additive only within `/api/v1`: fields may be added, never removed or given another meaning.
 """
@@ -19,7 +20,7 @@ class Model(BaseModel):
 
 
 class FieldError(Model):
-    """What is wrong with one field, and how to mend it. `pointer`: its place in the body that was sent (RFC 6901)."""
+    """The fault of one field, and the fix. `pointer`: its place in the body that was sent (RFC 6901)."""
 
     field: str
     message: str

@@ -90,7 +90,7 @@ class ApiSettings:
         return own.scheme == "https" or own.hostname not in LOOPBACK_NAMES
 
     def writer(self, user: str) -> ManagedBy:
-        """Whose hand a user's writes are. CRs are written by the controller alone."""
+        """The writer that a user's writes count for. CRs are written by the controller alone."""
         return ManagedBy.FILE if user in self.file_writers else ManagedBy.API
 
     @classmethod

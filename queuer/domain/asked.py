@@ -1,4 +1,4 @@
-"""What somebody asks about without a manifest: `gpu:8,cpu:4` is a pod of that much, `8xgpu:8,cpu:4` a gang of eight."""
+"""Shapes without a manifest: `gpu:8,cpu:4` is a pod of that much, `8xgpu:8,cpu:4` a gang of eight."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def twice(texts: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class Problems:
-    """What was found wrong so far."""
+    """The faults so far."""
 
     found: list[FieldProblem] = field(default_factory=list)
 
@@ -286,7 +286,7 @@ def _whole(value: object) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """What a document's value is, in words for people."""
+    """The kind of a document's value, in words for people."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

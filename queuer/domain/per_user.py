@@ -25,8 +25,8 @@ _WHOSE = frozenset({"perUser", "resourceQuota"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A job that waits. `first`: before all others of its leaf; `bound`: its place is held, whatever the limit;
-    `unstartable`: it can never start as it is; `why`: what was told of it last.
+    """A job that waits. `first`: before all others of its leaf. `bound`: its place is held, whatever the
+    limit. `unstartable`: it can never start as it is. `why`: its last reason.
     """
 
     workload: Workload

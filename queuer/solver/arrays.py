@@ -30,9 +30,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
-    """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `running`: what runs, by uid; `idle`: the
-    nodes were they empty; `unstartable`: by shape, why a gang can never
-    start on these, whatever is in use.
+    """Of one snapshot; nobody changes them. `usage`: of all admitted work. `running`: running work by uid.
+    `idle`: the nodes were they empty. `unstartable`: by shape, why a gang can never start on these, whatever
+    is in use.
     """
 
     snapshot: Snapshot

@@ -18,9 +18,9 @@ from queuer.solver.records import Admitted
 
 
 class Landing:
-    """Hosts on which pods land in this cycle. Masks of N: `here`, hosts of any gang; `owned`, hosts of pod sets with a
-    choice, and of gangs that wait for others to land there; `held`, hosts where room is held for a gang that has not
-    started.
+    """Hosts on which pods land in this cycle. Masks of N. `here`: hosts of any gang. `owned`: hosts of pod
+    sets with a choice, and of gangs that wait for others to land there. `held`: hosts where room is held for
+    a gang that has not started.
     """
 
     def __init__(self, nodes: Nodes) -> None:

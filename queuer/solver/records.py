@@ -140,13 +140,14 @@ WITHOUT_SOLVER = Budget(deterministic=0.0)
 class CycleStats:
     """Figures of one decision; part of the cycle's record.
 
-    `turns`: gangs that had one; `searches`: how often victims were looked for; `contested`: gangs the repair was asked
-    to fit in; `repaired`: those of them that start; `solver_time`: deterministic time of CP-SAT, in the unit of
-    `Budget.deterministic`; `refused`: gangs the verifier took out. `more`: a limit of this cycle left something out, so
+    `turns`: gangs that had one. `searches`: how often victims were looked for. `contested`: gangs that the
+    repair was asked to fit in. `repaired`: those of them that start. `solver_time`: deterministic time of
+    CP-SAT, in the unit of `Budget.deterministic`. `refused`: gangs that the verifier took out. `more`: a
+    limit of this cycle left something out, so
     the next should follow at once.
 
-    Set by the caller of `decide()`: `phases`, seconds by phase; `fallback`, the fate of the solver process where
-    another had to decide; `note`, the same as a sentence.
+    The caller of `decide()` sets three fields. `phases`: seconds by phase. `fallback`: the fate of the solver
+    process if another had to decide. `note`: the same as a sentence.
     """
 
     status: SolveStatus

@@ -70,8 +70,8 @@ class SlotTable:
         """The parts of a node that stay free; for each, the part that the pod takes of its scarcest resource. Free
         resources that the pod does not ask for count before all that.
 
-        So the fullest node is taken, but rather one where the pod uses up resources evenly than one where it leaves
-        some without the others, GPUs without CPU say, that nobody can use.
+        So the fullest node is taken. A node where the pod uses up resources evenly comes before one where it
+        would leave, say, GPUs without CPU, which nobody can use.
         """
         columns, rows = self._need.columns, free[nodes]
         asked = rows[:, columns]

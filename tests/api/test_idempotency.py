@@ -63,7 +63,7 @@ async def test_what_was_refused_may_be_mended_under_its_key(api: httpx2.AsyncCli
 async def test_a_queue_is_held_once_and_told_so_again(
     api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
 ) -> None:
-    """Whatever was done to it since."""
+    """Whatever happened to it since."""
     await author.tree()
     address = "/api/v1/queues/root.research.team-a"
     first = await api.post(f"{address}:hold", headers=KEY)

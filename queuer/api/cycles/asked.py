@@ -41,7 +41,7 @@ class Asked:
 
 
 def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
-    """What a body asks. `resources`: those of the cluster. Raises InvalidInput with the fields.
+    """The question of a body. `resources`: those of the cluster. Raises InvalidInput with the fields.
 
     LimitRanges and the overhead of RuntimeClasses are not known here.
     """

@@ -17,7 +17,7 @@ from queuer.domain.workload import State
 
 
 class Answer(StrEnum):
-    """What would become of a job that were submitted now."""
+    """The fate of a job that were submitted now."""
 
     STARTS = "starts"
     EVICTS = "evicts"
@@ -35,7 +35,7 @@ class Place(Model):
 
 
 class Leaving(Model):
-    """What would be evicted in one queue."""
+    """The evictions in one queue."""
 
     queue: str
     gangs: int
@@ -43,7 +43,7 @@ class Leaving(Model):
 
 
 class Simulation(Model):
-    """What the decision says to one more job; nothing is held for it."""
+    """The decision's answer to one more job; nothing is held for it."""
 
     answer: Answer
     label: str = Field(description="How far this can be relied on.")

@@ -88,7 +88,7 @@ async def replay_cycle(engine: Engine, latest: Latest, asker: Asking, id: Number
 
 @router.get("/cycles/{id}/bundle", response_class=Response, responses={200: {"content": {BUNDLE: {}}}})
 async def get_bundle(snapshot: Snapshot, asker: Asking, id: Number) -> Response:
-    """What the decision was given and answered, as the file of which `queuer cycles replay FILE` makes it anew.
+    """The decision's input and answer, as the file of which `queuer cycles replay FILE` makes it anew.
 
     Only the newest one is stored.
     """

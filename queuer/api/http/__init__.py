@@ -1,1 +1,1 @@
-"""What every request passes, and the forms of bodies, lists and failures."""
+"""The checks of every request, and the forms of bodies, lists and failures."""

@@ -67,7 +67,7 @@ RawBody = Annotated[bytes, Depends(bounded)]
 
 
 class _Refused(ValueError):
-    """What the parser would accept and we do not."""
+    """Values that the parser would accept and we do not."""
 
 
 def _json(body: bytes) -> Any:

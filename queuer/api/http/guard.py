@@ -1,7 +1,7 @@
-"""What every request passes first: an id, the check of Host and Origin, headers that keep a browser safe.
+"""The first steps of every request: an id, the check of Host and Origin, headers that keep a browser safe.
 
-Without authentication the danger is a web page that talks to loopback from the user's browser: by a name
-that it points at 127.0.0.1 (the Host check) or by a cross-site write (the Origin check).
+Without authentication the danger is a web page that talks to loopback from the user's browser. The Host check
+refuses a name that points at 127.0.0.1, the Origin check a cross-site write.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Guard:
                 await self._app(scope, receive, answer)
             else:
                 response = _problem(scope, *refused)
-                # What follows on this connection may be part of the same request: nobody is to read it as the next.
+                # The next bytes on this connection may be part of the same request: nobody is to read them as
+                # the next.
                 response.headers["Connection"] = "close"
                 await response(scope, receive, answer)
         except Exception as error:  # nobody behind us can answer

@@ -1,4 +1,4 @@
-"""What all lists share: the size of a page, its cursor, words as filters, and where a stream goes on."""
+"""Shared by all lists: the size of a page, its cursor, words as filters, and where a stream goes on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class NewestCycle(Model):
 
 
 class Page(Model):
-    """What every list says beside its items. A stream that starts at `seq` misses nothing that came after `asOf`."""
+    """The fields of every list beside its items. A stream that starts at `seq` misses nothing that came after
+    `asOf`.
+    """
 
     as_of: datetime
     cycle: NewestCycle | None = Field(description="The newest decision; null before the first.")

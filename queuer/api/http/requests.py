@@ -1,8 +1,9 @@
 """Idempotency-Key: a POST that is sent twice, because its answer was lost, acts once.
 
-The draft or the commands that a request makes keep it as `request`, in the form `key:body`: a digest of the caller and
-the key, and a digest of the address and the body. Whoever sends the same request again is answered with what exists.
-Another request under the key is refused. What was refused left nothing, so it may be mended and sent again.
+The draft or the commands of a request keep it as `request`, in the form `key:body`. These are digests: of the
+caller and the key, and of the address and the body. The same request, sent again, is answered with the
+existing draft or commands.
+Another request under the key is refused. A refused request left nothing, so it may be mended and sent again.
 """
 
 from __future__ import annotations

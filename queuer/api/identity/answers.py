@@ -1,6 +1,6 @@
 """Answers of the API server, kept for a while: a yes longer than a no, and never more than a bounded number.
 
-Whoever asks while the same question is under way waits for that one answer.
+Callers with the same question wait for the one answer that is under way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Answers(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The kept answer, else that of `ask`; a falsy one is a no. What `ask` raises is raised and not kept."""
+        """The kept answer, else that of `ask`; a falsy one is a no. Errors of `ask` are raised and not
+        kept.
+        """
         kept = self._kept[True].get(key) or self._kept[False].get(key)
         if kept is not None and self._clock() < kept.until:
             self._kept[bool(kept.value)].move_to_end(key)

@@ -28,7 +28,7 @@ LONGEST = 300
 
 
 class Denials:
-    """What was recorded in the present minute. `clock`: seconds, monotonic."""
+    """The records of the present minute. `clock`: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

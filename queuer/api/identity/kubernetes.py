@@ -92,7 +92,7 @@ class Kubernetes:
         )
 
     async def caller(self, request: Request) -> Caller:
-        """Whose the request's bearer token is. Raises Unauthenticated, Unavailable."""
+        """The owner of the request's bearer token. Raises Unauthenticated, Unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise Unauthenticated("no token was sent", hint=self._how())
@@ -102,7 +102,7 @@ class Kubernetes:
         return found
 
     async def whose(self, token: str) -> Caller | None:
-        """Whose a token is; None = nobody's, or not meant for this server. Raises Unavailable."""
+        """The owner of a token; None = nobody's, or not meant for this server. Raises Unavailable."""
         if _TOKEN.fullmatch(token) is None:
             return None
         return await self._callers.get(hashlib.sha256(token.encode()).digest(), lambda: self._review(token))
@@ -168,7 +168,7 @@ async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]
 
 
 def _words(error: Exception) -> str:
-    """What may be logged of a failure. An answer's body may not: it could repeat the question."""
+    """The part of a failure that may be logged. An answer's body may not: it could repeat the question."""
     if isinstance(error, ApiError):
         return f"HTTP {error.status}"
     return error.message if isinstance(error, Unavailable) else type(error).__name__

@@ -11,7 +11,7 @@ _PEOPLE = ("user", "group")
 
 
 def names_people(access: Mapping[str, Any], placement: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether users or groups are in it. What `access` lists are names, whatever its key."""
+    """Whether users or groups are in it. `access` lists names, under every key."""
     listed = any(isinstance(value, list | tuple) and value for value in access.values())
     return listed or any(key in rule for rule in placement for key in _PEOPLE)
 

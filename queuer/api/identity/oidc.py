@@ -75,7 +75,7 @@ class Attempt:
 
     @property
     def challenge(self) -> str:
-        """What the provider is told of the verifier (S256)."""
+        """The provider's view of the verifier (S256)."""
         digest = hashlib.sha256(self.verifier.encode()).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
@@ -104,7 +104,9 @@ class Provider:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
 
     async def finish(self, attempt: Attempt, answer: Mapping[str, str]) -> Caller:
-        """Who logged in, by the query with which the browser came back. Raises Unauthenticated, Unavailable."""
+        """The person who logged in, by the query with which the browser came back. Raises Unauthenticated,
+        Unavailable.
+        """
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise Unauthenticated(
                 "this login was not begun in this browser, or too long ago", hint="log in again"
@@ -120,7 +122,8 @@ class Provider:
         return self.verify(token, keys, nonce=attempt.nonce)
 
     def verify(self, token: str, keys: Mapping[str, Any], *, nonce: str) -> Caller:
-        """Whom an ID token names. Raises Unauthenticated unless it is the provider's, for us, valid now and for this
+        """The person that an ID token names. Raises Unauthenticated unless it is the provider's, for us,
+        valid now and for this
         login.
         """
         rules = JWTClaimsRegistry(

@@ -30,7 +30,7 @@ class Resource(StrEnum):
 
 
 class Verb(StrEnum):
-    """What is done to it."""
+    """The deed."""
 
     GET = "get"
     UPDATE = "update"
@@ -89,10 +89,12 @@ class Forbidden(QueuerError):
 
 
 class Identity(Protocol):
-    """Who asks, and what they may: an app has one of these."""
+    """Callers and their rights: an app has one of these."""
 
     async def caller(self, request: Request) -> Caller:
-        """Who sent this request. Raises Unauthenticated, or Unavailable where that cannot be found out."""
+        """The caller of this request. Raises Unauthenticated, or Unavailable where that cannot be found
+        out.
+        """
 
     async def allows(self, caller: Caller, right: Right) -> bool:
         """Whether the caller has the right. Raises Unavailable where that cannot be found out."""

@@ -15,7 +15,7 @@ router = APIRouter(prefix=PREFIX, tags=["identity"])
 
 
 class Me(Model):
-    """Who asks, and what it may."""
+    """The caller and its rights."""
 
     name: str
     groups: list[str]

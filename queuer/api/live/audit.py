@@ -1,5 +1,5 @@
-"""Who did what and why. Who may `get audit` sees all of it, who administers queues what is about these alone, and
-changes of those above, by which they are bound.
+"""Deeds with their actors and reasons. Callers with `get audit` see all of it. Admins of queues see entries
+about these alone, and changes of the queues above, by which they are bound.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def list_audit(
 
 
 def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:
-    """What was done, and to whom. `changes`: those of its revision that the reader may see."""
+    """The deed, and its target. `changes`: those of its revision that the reader may see."""
     if changes:
         more = f"; and {len(changes) - MOST} more" if len(changes) > MOST else ""
         return "; ".join(map(describe, changes[:MOST])) + more

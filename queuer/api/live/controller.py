@@ -23,8 +23,8 @@ _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class ControllerState(StrEnum):
-    """`idle`: it is there and has had nothing to decide; `away`: it is there, but Kubernetes does not answer it;
-    `stale`: nothing was heard of it; `never`: nor ever before.
+    """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
+    it. `stale`: it is silent. `never`: it has never been heard of.
     """
 
     LEADING = "leading"
@@ -51,7 +51,9 @@ class Controller(Model):
 
 
 async def controller(connection: AsyncConnection, *, stale_after: float) -> Controller:
-    """What is known of it. `stale_after`: seconds of silence after which it is taken to be gone."""
+    """The controller's state as far as it is known. `stale_after`: seconds of silence after which it is taken
+    to be gone.
+    """
     beat = await heartbeat.read(connection)
     if beat is None:
         text = "no controller has ever led on this database: nothing starts"

@@ -1,6 +1,6 @@
-"""What happened, numbered: steps of jobs, changes of queues.
+"""Numbered events: steps of jobs, changes of queues.
 
-Who does not read a namespace is told of none of its jobs.
+Callers who may not read a namespace are told of none of its jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ router = APIRouter(prefix=PREFIX, tags=["live"])
 
 
 class EventData(Model):
-    """What was so afterwards, as far as the type of the event has it. A type may have more than is named here."""
+    """The state afterwards, as far as the type of the event has it. A type may have more than is named
+    here.
+    """
 
     model_config = ConfigDict(extra="allow", serialize_by_alias=True)
 
@@ -54,7 +56,7 @@ class EventData(Model):
 
 
 class EventJob(Model):
-    """What the job is called."""
+    """The name of the job."""
 
     kind: str
     namespace: str

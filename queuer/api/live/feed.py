@@ -1,6 +1,6 @@
 """One reader of the database for all live views of an app: it looks when the doorbell rings, at most once a second.
 
-What it finds goes to each follower as one shared batch. A short past is kept, so that who comes back misses nothing.
+Its news go to each follower as one shared batch. A short past is kept, so that who comes back misses nothing.
 The reader is there while somebody follows.
 """
 
@@ -48,7 +48,7 @@ JOBS, QUEUES = 5000, 100
 
 
 class Topic(StrEnum):
-    """What may be followed."""
+    """The topics that may be followed."""
 
     QUEUES = "queues"
     OVERVIEW = "overview"
@@ -58,7 +58,8 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What changed up to event `id`. `told`: what everybody may see, by topic, as it is sent; `jobs`: by namespace;
+    """The changes up to event `id`. `told`: what everybody may see, by topic, as it is sent; `jobs`: by
+    namespace;
     `anew`: topics with too many changes.
     """
 

@@ -43,7 +43,7 @@ LONG_WAIT, LONG_LANDING = 3600.0, 600.0
 
 
 class Attention(StrEnum):
-    """What needs somebody, the gravest first."""
+    """Matters that need somebody, the gravest first."""
 
     CONTROLLER_STALE = "controllerStale"
     STARVED = "starved"
@@ -141,7 +141,9 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings) -> Overvi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """What is the same for all who ask at the same time: fields of the answer, and what needs somebody."""
+    """The part that is the same for all callers of one moment: fields of the answer, and matters that need
+    somebody.
+    """
 
     shared: Mapping[str, Any]
     attention: Sequence[AttentionItem]

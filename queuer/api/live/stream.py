@@ -1,4 +1,5 @@
-"""`/stream`: what changes, as it changes, in ids and small figures. Who needs more reads it from the lists.
+"""`/stream`: what changes, as it changes, in ids and small figures. Clients that need more read it from the
+lists.
 
 Rights are looked at anew twice a minute: a token that has ended, or a right that was taken, ends what it showed.
 """
@@ -31,7 +32,7 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # which ngi
 
 
 class Viewer:
-    """What one caller may see, until it is asked anew."""
+    """One caller's view, until it is asked anew."""
 
     def __init__(self, request: Request, asker: Asker) -> None:
         self._request, self._asker = request, asker
@@ -44,7 +45,7 @@ class Viewer:
         return max(0.0, self._asked + AGAIN - time.monotonic())
 
     async def again(self) -> None:
-        """Who asks, and nothing of what it may is known any more. Raises Unauthenticated, Unavailable."""
+        """The caller, whose known rights have lapsed. Raises Unauthenticated, Unavailable."""
         self._asker = await asking(self._request)
         self._known.clear()
         self._asked = time.monotonic()
@@ -133,7 +134,9 @@ async def _told(follower: Follower, topics: frozenset[Topic], viewer: Viewer) ->
 
 
 async def _rest(batch: Batch, topics: frozenset[Topic], viewer: Viewer) -> bytes:
-    """What of a batch is not for everybody. The id comes last: who breaks off before it gets all of it again."""
+    """The part of a batch that is not for everybody. The id comes last: who breaks off before it gets all of
+    it again.
+    """
     found, anew = list[bytes](), batch.anew & topics
     if Topic.WORKLOADS in topics and (jobs := await viewer.jobs(batch)):
         if len(jobs) > ROWS:

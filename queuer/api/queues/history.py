@@ -1,4 +1,4 @@
-"""What a queue used and waited for over time, from the rollup, and how long who started had waited."""
+"""A queue's use and demand over time, from the rollup, and the waits of jobs that started."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class QuotaRow(Model):
 
 
 class Account(Model):
-    """What a queue has and uses of one resource, in one flavor or (`flavor` null) in all together.
+    """A queue's amounts of one resource, in one flavor or (`flavor` null) in all together.
 
     `borrowed`: used above guaranteed. `lent`: own guarantee used by others. `pending`: demand not admitted.
     `starved`: work waits for room alone although less is used than guaranteed.
@@ -76,7 +76,7 @@ class Queue(Model):
 
 
 class QueueVerb(StrEnum):
-    """What is done to a queue."""
+    """A deed on a queue."""
 
     HOLD = "hold"
     DRAIN = "drain"
@@ -100,7 +100,8 @@ class QueueList(Page):
 
 
 class Room(Model):
-    """What a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`: it is that of one
+    """The room that a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`:
+    it is that of one
     user.
     """
 
@@ -269,7 +270,7 @@ class QueueShare(Model):
 
 
 class Deficit(Model):
-    """What a leaf is guaranteed, does not use, and has work for that lacks room alone."""
+    """The part of a leaf's guarantee that is unused while the leaf has work that lacks room alone."""
 
     queue: str
     resource: str

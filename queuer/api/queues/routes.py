@@ -134,7 +134,7 @@ async def get_pending(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Pending:
-    """Who waits in a queue and below, in the order of the last cycle.
+    """The jobs that wait in a queue and below, in the order of the last cycle.
 
     Jobs of namespaces that the caller may read in full, runs of others between them as counts and amounts.
     """
@@ -162,7 +162,7 @@ async def get_history(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> models.History:
-    """What a queue with all below it used and waited for, and how long who started had waited."""
+    """The use and demand of a queue with all below it, and the waits of jobs that started."""
     await views.check_queue(snapshot, path)
     asked = past.window(step, since, until, now=await lookup.now(snapshot))
     return await past.history(snapshot, path, asked)
@@ -172,7 +172,7 @@ async def get_history(
 async def get_tree_history(
     snapshot: Snapshot, at: Annotated[Instant, Query(description="A time that is past.")]
 ) -> models.PastTree:
-    """What all queues used and waited for at a past time: the last minute, or hour, up to it that is kept."""
+    """The use and demand of all queues at a past time: the last kept minute, or hour, up to it."""
     return await past.tree(snapshot, at, now=await lookup.now(snapshot))
 
 

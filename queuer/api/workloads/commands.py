@@ -1,6 +1,6 @@
 """Commands on workloads: hold, release, evict, prioritise. Each is a row that the controller takes up and answers.
 
-What depends on the job's own words is the controller's to refuse.
+The controller refuses commands that depend on the job's own words.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _wait(
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What every command route needs: who asks by which way, and for how long an answer is waited for.
+    """Needed by every command route: the caller, the way, and the patience for an answer.
 
     `key`: the request, where it has an Idempotency-Key.
     """
@@ -155,7 +155,9 @@ def _item(uid: str, outcome: Command | QueuerError) -> ordered.Item:
 
 @router.post(f"{_ADDRESS}:hold", status_code=202, responses=_DONE)
 async def hold_workload(desk: Desk, uid: str, body: ordered.Why | None = None) -> ordered.Command:
-    """Hold a job until it is released, whatever it says itself. What runs goes on, and is held when it waits again."""
+    """Hold a job until it is released, whatever it says itself. A running job goes on, and is held when it
+    waits again.
+    """
     return await desk.one(uid, CommandVerb.HOLD, reason=body.reason if body else "")
 
 

@@ -57,8 +57,8 @@ class SolverProcess:
     """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
 
     `counts`: outcomes of all requests; `restarts`: children started after the first. It makes one decision at a time;
-    more callers wait in line. `stats.phases` of a plan: seconds to `pack` the request with the wait until the child is
-    ready, to `solve`, to `verify`; after a failure also those `lost` on it.
+    more callers wait in line. `stats.phases` of a plan has seconds to `pack` the request (with the wait until
+    the child is ready), to `solve`, and to `verify`. After a failure it has those `lost` on it too.
     """
 
     def __init__(self, *, target: str = DECIDE, ready_within: float = READY_WITHIN) -> None:

@@ -27,8 +27,8 @@ class PackKind(NamedTuple):
 class Bundle(NamedTuple):
     """The pods of one set. `packs`: kinds by size, that is how many pods lie on one host together.
 
-    Where several pods fit on a host, a gang on several hosts takes as many as fit on each: so it has no choice among
-    them, or has them to itself.
+    If several pods fit on a host, a gang on several hosts takes as many as fit on each. So it has no choice
+    among them, or has them to itself.
     """
 
     pods: int

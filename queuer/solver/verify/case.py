@@ -273,8 +273,8 @@ class Case:
 
     @cached_property
     def entitled(self) -> Mapping[str, frozenset[str]]:
-        """Where on its path a gang is entitled at its turn, beside all that is admitted or was decided before; of gangs
-        for which somebody goes, and those that nobody may evict.
+        """The queues of its path at which a gang is entitled at its turn, beside all work admitted or decided
+        before. It holds for gangs that evict, and gangs that nobody may evict.
         """
         asked = {e.beneficiary for e in self.plan.evictions}
         asked.update(uid for uid in self.new if not self.workload(uid).preemptible)

@@ -113,8 +113,8 @@ def _beside(case: Case, group: Group, others: Sequence[Group]) -> int:
 
 
 def _by_host(case: Case) -> Mapping[str, Mapping[str, bool]]:
-    """Of each host where pods with a choice may land, whether a gang that is there or comes has one, by uid: pods of
-    earlier cycles, then what comes in turn.
+    """For each host where pods with a choice may land: by uid, whether a gang that is there or comes has a
+    choice. Pods of earlier cycles come first, then the plan's in turn.
     """
     pods = [group for there in (*case.landing.values(), *case.coming.values()) for group in there]
     found: dict[str, dict[str, bool]] = {host: {} for group in pods if group.choice for host in group.slots}

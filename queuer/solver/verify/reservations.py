@@ -1,7 +1,7 @@
 """The verifier's look at reservations: what is kept for a gang stays whole.
 
-Only those are judged that were there before and stand: one for a time to come by what is free then; a hold, whose start
-has come as no end is known, by what its place has and gets.
+Only standing reservations of earlier cycles are judged. One for a time to come is judged by the room at that
+time. A hold, whose start has come, is judged by the room that its place has and gets.
 """
 
 from __future__ import annotations
