@@ -66,7 +66,7 @@ async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tupl
     """Write a round, and take over the attempts of jobs that came back. Returns the effects to send once it is
     committed, evictions first.
     """
-    at, all_, cycle = changes.now, list(changes.values()), changes.cycle
+    at, all_, cycle = changes.now, [c for c in changes.values() if not c.later], changes.cycle
     number = None if cycle is None else cycle.id
     await outbox.done(connection, epoch, [result for c in all_ for result in c.results], at=at)
     steps = [step for c in all_ if (step := c.transition(at=at)) is not None]

@@ -171,6 +171,8 @@ class Change:
     @property
     def writes(self) -> bool:
         """Whether there is anything of it for the database, and not for memory alone."""
+        if self.later:
+            return False
         parts = (
             self.reread, self.gone, self.results, self.effects, self.answers, self.reason, self._steps, self.ends,
             self.overrides, self.setback,
@@ -218,11 +220,17 @@ class Round(dict[str, Change]):
         """Gather more of a workload's change: fields of `Change` by name."""
         known = self.get(uid)
         if known is None:
-            known = Change(uid=uid, before=self._lives.get(uid), after=self._lives.get(uid))
-        self[uid] = replace(
-            known, results=(*known.results, *results), effects=(*known.effects, *effects),
-            answers=(*known.answers, *answers), **fields,
-        )  # fmt: skip
+            before = self._lives.get(uid)
+            given = {"after": before, **fields}
+            self[uid] = Change(
+                uid=uid, before=before, results=tuple(results), effects=tuple(effects), answers=tuple(answers),
+                **given,
+            )  # fmt: skip
+        else:
+            self[uid] = replace(
+                known, results=(*known.results, *results), effects=(*known.effects, *effects),
+                answers=(*known.answers, *answers), **fields,
+            )  # fmt: skip
 
     def tell(self, reasons: Mapping[str, Explanation]) -> None:
         """Write these reasons too, where they still stand after what happens to the workload in this round."""
