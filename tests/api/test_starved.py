@@ -49,6 +49,9 @@ async def test_only_admissible_work_starves_its_queue(
     assert (gpus["pending"], queue["pendingWorkloads"]) == (("16", 1) if counted else ("0", 0))
     assert queue["unstartableWorkloads"] == (0 if counted or held else 1)
     assert (queue["oldestPending"] is not None) is counted
+    listed = (await api.get("/api/v1/workloads?unstartable=true")).json()["items"]
+    assert len(listed) == queue["unstartableWorkloads"]
+    assert all(row["reason"]["unstartable"] for row in listed)
 
 
 async def test_work_on_hold_starves_nobody(api: httpx2.AsyncClient, author: Author) -> None:
