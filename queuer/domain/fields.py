@@ -253,7 +253,7 @@ class FieldTable(Generic[T]):
         return record
 
     def show(self, record: T) -> dict[str, Any]:
-        """What differs from the defaults, as plain data; `parse` gives back an equal record."""
+        """The fields that differ from the defaults, as plain data; `parse` gives back an equal record."""
         found = ((row, getattr(record, row.attribute)) for row in self._rows)
         return {row.name: row.show(value) for row, value in found if value != self._defaults[row.attribute]}
 

@@ -1,4 +1,4 @@
-"""What a changeset is: objects of the configuration before and after, and how that was judged."""
+"""A changeset: objects of the configuration before and after, and how that was judged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Change:
 
     @property
     def fields(self) -> tuple[tuple[str, Any, Any], ...]:
-        """What differs: (field, before, after), None = not said."""
+        """The fields that differ: (field, before, after), None = not said."""
         before, after = self.before or {}, self.after or {}
         names = sorted(before.keys() | after.keys())
         return tuple((n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n))

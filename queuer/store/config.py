@@ -1,6 +1,6 @@
 """The rows of queues, flavors and topology: read as one value, written change by change.
 
-What may be written, and by whom, is decided in `queuer.store.queues`.
+`queuer.store.queues` decides what may be written, and by whom.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a changeset takes away from those who run: amounts that are in use, queues, access; and who would have to go."""
+"""Cuts: amounts in use, queues and access that a changeset takes away, and the jobs that would have to go."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Cuts:
 
 
 async def cuts(connection: AsyncConnection, changeset: Changeset) -> Cuts:
-    """What a sound changeset takes away, by what is held now."""
+    """The cuts of a sound changeset, by what is held now."""
     if not any(change.kind is Kind.QUEUE and change.before is not None for change in changeset.changes):
         return Cuts(reductions=tuple(_deletions(changeset)))
     view = await tree_view(connection)
@@ -150,7 +150,7 @@ def _lends(queue: Queue) -> dict[Account, int | None]:
 
 
 def _narrower(before: QueueTree, after: QueueTree, path: str) -> Iterator[FieldProblem]:
-    """Who may use the queue no more, or ask less of it."""
+    """Access that becomes narrower: users who are closed out, and limits of a job."""
     lost = sorted({*before.namespaces(path)} - {*after.namespaces(path)})
     if lost:
         message = f"closed to {', '.join(lost)}"
@@ -200,7 +200,7 @@ def _less_per_user(old: Access, new: Access, at: str) -> Iterator[FieldProblem]:
 
 
 def _reclaimable(before: QueueTree, after: QueueTree, held: Iterable[Holding]) -> Iterator[Reclaimable]:
-    """What preemptible work in leaves uses above its guarantee, as far as that becomes more."""
+    """Use of preemptible work above the guarantee of its leaf, where that grows."""
     used: dict[tuple[str, Account], int] = {}
     loose: dict[tuple[str, Account], int] = {}
     for holding in held:

@@ -26,7 +26,7 @@ def describe(change: Change) -> str:
 
 
 def fields_of(change: Change) -> Iterator[tuple[str, str]]:
-    """What differs, by field: (`queues.root.a.weight`, `weight 1 -> 2`)."""
+    """The differences by field: (`queues.root.a.weight`, `weight 1 -> 2`)."""
     at = str(change.kind) if change.kind is Kind.TOPOLOGY else f"{change.kind}s.{change.name}"
     if change.action != "update":
         yield at, f"{change.action}d"

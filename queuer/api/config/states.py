@@ -1,6 +1,6 @@
 """Hold, drain and open a queue: a changeset of one field, planned and applied by one request.
 
-Whatever else of a tree changes is one document (`tree`, `changesets`): its rules hold between queues.
+Every other change of a tree is one document (`tree`, `changesets`), as its rules hold between queues.
 """
 
 from __future__ import annotations

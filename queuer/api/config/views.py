@@ -55,7 +55,7 @@ def _state(draft: Draft) -> State:
 
 
 def _report(draft: Draft | None) -> models.Report:
-    """What was told of a draft; of what was applied without one nothing was."""
+    """The report of a draft, empty for a changeset that was applied without one."""
     if draft is None:
         return models.Report(impact_missing="it is told of plans")
     return models.Report.model_validate(draft.report)

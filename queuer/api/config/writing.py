@@ -1,8 +1,8 @@
 """The one way in which REST writes the configuration: a wish becomes a draft, and the draft is applied.
 
 `/changesets` keeps a draft for somebody to look at before it is applied. `PUT /queue-tree` and `:hold`, `:drain` and
-`:resume` of a queue plan and apply in one request. Whatever may fail outside of the database (the report, the caller's
-rights) is asked for before anything is applied.
+`:resume` of a queue plan and apply in one request. The report and the caller's rights,
+which may fail, are asked for before anything is applied.
 """
 
 from __future__ import annotations
