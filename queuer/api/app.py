@@ -11,11 +11,10 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from queuer import __version__
-from queuer.api import meta
+from queuer.api import me, meta
 from queuer.api.config import changesets, states, tree
 from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
-from queuer.api.cycles.simulator import Simulator
 from queuer.api.deps import PREFIX, asking
 from queuer.api.document import DocumentedApi
 from queuer.api.http import problems
@@ -24,7 +23,6 @@ from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
 from queuer.api.identity import denied
-from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.rights import Identity
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.live import audit, events, health, overview, stream
@@ -35,6 +33,7 @@ from queuer.api.queues import routing
 from queuer.api.queues.queue_ranks import queue_ranks
 from queuer.api.queues.tree_cache import TreeCache
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
+from queuer.api.simulator import Simulator
 from queuer.api.workloads import commands, lists
 from queuer.api.workloads import routes as workloads
 
@@ -79,7 +78,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     denied.install(app)
     dashboard.install(app)
     for module in (
-        identity_routes,
+        me,
         queues,
         routing,
         overview,

@@ -12,11 +12,11 @@ from fastapi import Depends, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.api.cycles.simulator import Simulator
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.settings import ApiSettings
+from queuer.api.simulator import Simulator
 from queuer.store import reads
 from queuer.store.engine import begin
 
@@ -48,11 +48,6 @@ async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
     return Asker(await identity.caller(request), identity)
-
-
-def source(request: Request) -> str:
-    """The audit's name for the way that a request came: `cli` or `api`."""
-    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
 
 
 Engine = Annotated[AsyncEngine, Depends(_engine)]

@@ -10,7 +10,6 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from queuer.api.identity.oidc import OidcSettings
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ManagedBy
 from queuer.domain.variables import DATABASE_URL, KUBECONFIG, NAMES, PORT, Variable, names, port, read
@@ -27,6 +26,25 @@ class Authentication(StrEnum):
 
     NONE = "none"
     KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcSettings:
+    """A client of one provider. `redirect`: where the provider sends the browser back to.
+
+    `secret_file` None = a public client. `username_prefix` "" = none. `ca_file`: whom to trust beside the system's.
+    """
+
+    issuer: str
+    client_id: str
+    redirect: str
+    secret_file: Path | None = None
+    scopes: str = "openid email profile"
+    username_claim: str = "sub"
+    username_prefix: str = ""
+    groups_claim: str = "groups"
+    groups_prefix: str = ""
+    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

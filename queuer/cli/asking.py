@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from queuer.cli.client import CommandFailed, Misused
+from queuer.cli.failures import CommandFailed, Misused
 
 
 def confirm(question: str, *, yes: bool) -> None:

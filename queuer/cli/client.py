@@ -7,13 +7,12 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from queuer import __version__
+from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.token import CREATE, DEFAULT_API, LOOPBACK, Login, find_login
-from queuer.domain.errors import QueuerError
 from queuer.domain.variables import Variable
 
 if TYPE_CHECKING:
@@ -28,32 +27,6 @@ LONGEST_PAUSE = 10.0
 """Seconds between two tries to reach a server that is away, at most; the first pause is half a second."""
 
 
-class Exit(IntEnum):
-    """Exit codes of every verb that talks to the API. `meaning`: when a verb ends with it."""
-
-    meaning: str
-
-    def __new__(cls, code: int, meaning: str) -> Self:
-        member = int.__new__(cls, code)
-        member._value_, member.meaning = code, meaning
-        return member
-
-    OK = 0, "done"
-    FAILURE = 1, "failed, a refused document included"
-    USAGE = 2, "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`"
-    NOT_FOUND = 3, "not found"
-    FORBIDDEN = 4, "not logged in, or forbidden"
-    CONFLICT = (
-        5,
-        "conflict: the tree moved since it was planned, another writer owns it, or the controller refused a command",
-    )
-    TIMEOUT = 6, "no answer in time, of the controller to a command too"
-    UNREACHABLE = 7, "the server, or a part that it needs, cannot be reached"
-
-
-EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
-"""What `--exit-status` makes of the reason why a job waits."""
-
 _BY_STATUS = {
     401: (Exit.FORBIDDEN, CREATE),
     403: (Exit.FORBIDDEN, "kubectl auth can-i --list"),
@@ -66,23 +39,6 @@ _BY_STATUS = {
     504: (Exit.TIMEOUT, ""),
 }
 """Exit code and next command by HTTP status."""
-
-
-class CommandFailed(QueuerError):
-    """A verb could not do what was asked. `hint` is the next command to try."""
-
-    code = "command_failed"
-
-    def __init__(self, message: str, *, hint: str, exit_code: Exit = Exit.FAILURE) -> None:
-        super().__init__(message, hint=hint)
-        self.exit_code = exit_code
-
-
-class Misused(CommandFailed):
-    """A flag, a file or a name was wrong."""
-
-    def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message, hint=hint, exit_code=Exit.USAGE)
 
 
 class Client:
@@ -182,9 +138,9 @@ class Client:
             self._say(f"{'warning: ' if silent else ''}{controller['text']}{then}")
 
     def _say(self, text: str) -> None:
-        from queuer.cli.output import say
-
         if not self._quiet:
+            from queuer.cli.output import say
+
             say(text)
 
     def pages(self, path: str, **params: str | None) -> Iterator[Any]:

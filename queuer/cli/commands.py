@@ -10,7 +10,8 @@ import typer
 
 from queuer.cli.arguments import Jobs, Namespace, Reason, Yes
 from queuer.cli.asking import confirm
-from queuer.cli.client import Client, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import Exit
 from queuer.cli.jobs import find, reference
 from queuer.cli.output import Column, Printer, View, printed, say
 

@@ -9,14 +9,15 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-PROGRAM, VARIABLE = "queuer", "_QUEUER_COMPLETE"
+from queuer.cli.main import PROGRAM, VARIABLE, run
+
 _NO_FILES = ":4"
 """The last line of an answer to kubectl: nothing else is to be offered."""
 
@@ -38,28 +39,8 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> N
 
       queuer completion fish > ~/.config/fish/completions/queuer.fish
     """
-    from queuer.cli.main import run
-
     os.environ[VARIABLE] = f"source_{shell}"
     run()
-
-
-def finished(environ: Mapping[str, str]) -> list[str] | None:
-    """The words before the one that a shell wants completed, without the program's; None: no shell asks."""
-    if not environ.get(VARIABLE):
-        return None
-    if "COMP_WORDS" in environ:
-        return _words(environ["COMP_WORDS"])[1 : int(environ.get("COMP_CWORD", "1"))]
-    line = environ.get("_TYPER_COMPLETE_ARGS", "")
-    words = _words(line)[1:]
-    return words if line.endswith(" ") else words[:-1]
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:  # a quote that is still open
-        return line.split()
 
 
 def kubectl() -> None:
@@ -71,8 +52,6 @@ def kubectl() -> None:
         "_TYPER_COMPLETE_ARGS": " ".join(map(shlex.quote, words[:-1])) + f" {_last(words)}",
     }
     sys.argv[1:] = []
-    from queuer.cli.main import run
-
     offered = io.StringIO()
     with redirect_stdout(offered), suppress(SystemExit):
         run()

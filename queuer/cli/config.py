@@ -12,7 +12,8 @@ import typer
 
 from queuer.cli.arguments import Reason, Yes
 from queuer.cli.asking import confirm
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Format, Printer, printed, say
 from queuer.domain.document import LEAST_REASON

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.client import Client, CommandFailed
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed
 from queuer.cli.jobs import reference
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import devices

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import typer
 
 from queuer import __version__
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
 from queuer.domain.document import parse

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import InQueue, Job, Namespace, Watch
-from queuer.cli.client import Client, CommandFailed, Exit, Misused
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit, Misused
+from queuer.cli.names import live_states
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import devices
@@ -19,7 +21,6 @@ from queuer.domain.workload import State
 
 PAUSE = 2.0
 """Seconds between two looks of `-w` and `queuer wait`."""
-LIVE = ",".join(state for state in State if not state.ended)
 
 
 @printed
@@ -45,7 +46,7 @@ def jobs(
     if watch:
         refuse_documents(out)
     asked = {
-        "queue": queue, "namespace": namespace, "state": state or (None if ended else LIVE), "reason": reason,
+        "queue": queue, "namespace": namespace, "state": state or (None if ended else live_states()), "reason": reason,
         "deleted": "true" if ended else None, "limit": str(limit),
     }  # fmt: skip
     narrowed = any((queue, namespace, state, reason, ended))

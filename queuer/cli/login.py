@@ -13,7 +13,8 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from queuer.cli import token as tokens
-from queuer.cli.client import Client, Misused
+from queuer.cli.client import Client
+from queuer.cli.failures import Misused
 from queuer.cli.jobs import find
 from queuer.cli.output import Printer, printed, say
 from queuer.domain.queue import ROOT

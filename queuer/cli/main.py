@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from queuer import __version__
-from queuer.cli import completion
 from queuer.domain.errors import Conflict, InvalidInput, NotFound, QueuerError, Unavailable
 
+PROGRAM, VARIABLE = "queuer", "_QUEUER_COMPLETE"
+"""The program's name, and the variable by which a shell asks for completions."""
 # Verb → where it is written: a function is a command, a Typer a group of commands.
 VERBS = {
     "ahead": "queuer.cli.pending:ahead",
@@ -92,7 +94,7 @@ def run() -> None:
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["version"]):
         return _version()
-    before = completion.finished(os.environ)
+    before = finished(os.environ)
     if before is not None:
         return _complete(before)
     try:
@@ -110,10 +112,28 @@ def run() -> None:
         _fail("interrupted", 130)
 
 
+def finished(environ: Mapping[str, str]) -> list[str] | None:
+    """The words before the one that a shell wants completed, without the program's; None: no shell asks."""
+    if not environ.get(VARIABLE):
+        return None
+    if "COMP_WORDS" in environ:
+        return _words(environ["COMP_WORDS"])[1 : int(environ.get("COMP_CWORD", "1"))]
+    line = environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = _words(line)[1:]
+    return words if line.endswith(" ") else words[:-1]
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:  # a quote that is still open
+        return line.split()
+
+
 def _complete(before: Sequence[str]) -> None:
     """Answer a shell. A verb whose packages are not installed has nothing to offer."""
     with suppress(ModuleNotFoundError):
-        build(before, completing=True)(prog_name=completion.PROGRAM)
+        build(before, completing=True)(prog_name=PROGRAM)
 
 
 def _root(
@@ -132,7 +152,7 @@ def _version() -> None:
 
 
 def _exit_code(error: QueuerError) -> int:
-    from queuer.cli.client import CommandFailed, Exit
+    from queuer.cli.failures import CommandFailed, Exit
 
     if isinstance(error, CommandFailed):
         return error.exit_code

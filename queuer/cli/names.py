@@ -40,15 +40,20 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
     space = context.params.get("namespace")
 
     def ask(client: Client) -> list[str]:
-        from queuer.cli.jobs import LIVE
-
-        page = client.get("/workloads", state=LIVE, namespace=space, limit=str(MOST_JOBS))
+        page = client.get("/workloads", state=live_states(), namespace=space, limit=str(MOST_JOBS))
         return [f"{job['kind'].lower()}/{job['name']}" for job in page["items"]]
 
     found = _kept(f"jobs {space}", ask)
     if "/" not in incomplete:
         found = [name.partition("/")[2] for name in found]
     return sorted({name for name in found if name.startswith(incomplete)})
+
+
+def live_states() -> str:
+    """The states of jobs that have not ended, as a filter of the API."""
+    from queuer.domain.workload import State
+
+    return ",".join(state for state in State if not state.ended)
 
 
 def _kept(what: str, ask: Callable[[Client], list[str]]) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from queuer.cli.client import Misused
+from queuer.cli.failures import Misused
 from queuer.domain.fields import nearest
 from queuer.domain.quantity import age as age
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, written
 from queuer.domain.queue import ROOT

@@ -21,7 +21,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from queuer.cli.client import Client, CommandFailed
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed
 from queuer.cli.output import Column, ago, console, say, styled, table
 from queuer.cli.tree import main_resource, tree_rows
 

@@ -15,7 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from queuer.cli.client import Misused, fetch
+from queuer.cli.client import fetch
+from queuer.cli.failures import Misused
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import parse_quantity
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import ExitStatus
-from queuer.cli.client import EXIT_BY_VERDICT, Client, Misused
+from queuer.cli.client import Client
+from queuer.cli.failures import EXIT_BY_VERDICT, Misused
 from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, say, styled
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import ExitStatus, Namespace
-from queuer.cli.client import EXIT_BY_VERDICT, Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import EXIT_BY_VERDICT, CommandFailed, Exit
 from queuer.cli.jobs import find, reference
 from queuer.cli.names import job_names
 from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, styled

@@ -23,9 +23,9 @@ from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow
-from queuer.solver.explain.detail import explain
 from queuer.solver.explain.unstartable import Outlook
 from queuer.solver.headroom import Headroom, headroom, pod_of
+from queuer.solver.job_detail import explain
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.shares import Pair, QueueShare, deficits, pairs, shares
 from queuer.solver.stored import StoredCycle, again, difference

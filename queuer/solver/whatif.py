@@ -17,8 +17,8 @@ from queuer.domain.reasons import Explanation, Verdict
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle, within_user_limits
-from queuer.solver.explain.detail import explain
 from queuer.solver.explain.unstartable import Outlook
+from queuer.solver.job_detail import explain
 from queuer.solver.records import Pending, Plan, Snapshot
 
 UID = "simulated"

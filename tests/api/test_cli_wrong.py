@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.workloads.paragraphs import duration
-from queuer.cli.client import Exit
+from queuer.cli.failures import Exit
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from tests.api.identity import EVERYTHING, Table, local, reads

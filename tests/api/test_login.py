@@ -19,9 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.browsers import Browsers
-from queuer.api.identity.oidc import Attempt, OidcSettings, Provider
+from queuer.api.identity.oidc import Attempt, Provider
 from queuer.api.identity.rights import Unauthenticated
-from queuer.api.settings import ApiSettings, Authentication
+from queuer.api.settings import ApiSettings, Authentication, OidcSettings
 from queuer.domain.errors import InvalidInput
 from queuer.store.retention import RULES
 from tests.api.problems import problem_of

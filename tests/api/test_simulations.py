@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.cycles import simulator
-from queuer.api.cycles.simulator import AT_ONCE
+from queuer.api.simulator import AT_ONCE
 from queuer.domain.workload import Workload
 from queuer.solver.stored import encode
 from tests.api.identity import local

@@ -15,7 +15,7 @@ from queuer.domain.reasons import ChangeKind, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.decide import decide
-from queuer.solver.explain.detail import explain
+from queuer.solver.job_detail import explain
 from queuer.solver.records import Admitted, Budget, Pending, Plan, Snapshot
 from tests.solver.make import gang, queue, row, running, snapshot
 

@@ -10,8 +10,9 @@ import httpx2
 import pytest
 
 from queuer.cli import main
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
 from queuer.cli.config import MOST_BYTES
+from queuer.cli.failures import CommandFailed, Exit
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from queuer.cli import main
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit
 
 SENT = list[tuple[str, dict[str, Any]]]
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from queuer.cli import names
-from queuer.cli.completion import finished
+from queuer.cli.main import finished
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = [("team-a", "llama"), ("team-a", "eval"), ("team-b", "bert"), ("team-b", "$(touch x)")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from queuer.cli.client import Exit
+from queuer.cli.failures import Exit
 from queuer.cli.main import VERBS
 from tests.cli import Done, queuer
 

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from queuer.cli import main
-from queuer.cli.client import Client, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import Exit
 from queuer.cli.login import page_of
 from queuer.cli.token import find_login
 

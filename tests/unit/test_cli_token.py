@@ -9,7 +9,8 @@ import httpx2
 import pytest
 import yaml
 
-from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.token import Login, find_login
 
 HERE = "http://127.0.0.1:8787"

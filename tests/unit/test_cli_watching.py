@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from queuer.cli import jobs
-from queuer.cli.client import Exit
+from queuer.cli.failures import Exit
 from tests.cli import Done, queuer
 
 Answers = Callable[[httpx2.Request], Any]

@@ -11,7 +11,8 @@ import pytest
 
 from queuer import __version__
 from queuer.cli import doctor, main
-from queuer.cli.client import Client, Exit
+from queuer.cli.client import Client
+from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue

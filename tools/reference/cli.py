@@ -9,7 +9,7 @@ from typing import Any
 import typer
 import typer.main
 
-from queuer.cli.client import EXIT_BY_VERDICT, Exit
+from queuer.cli.failures import EXIT_BY_VERDICT, Exit
 from queuer.cli.main import build
 from tools.reference.markdown import anchor, code, page, table
 

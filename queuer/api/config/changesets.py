@@ -21,8 +21,8 @@ from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.documents import DOCUMENT_BODY, RawBody, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere
-from queuer.api.http.requests import RequestKey, RequiredKey, once
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.request_keys import RequestKey, RequiredKey, once
 from queuer.domain.document import TreeDocument, parse
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import parse_duration

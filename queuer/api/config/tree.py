@@ -22,7 +22,7 @@ from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
 from queuer.api.identity.names import told
-from queuer.api.queues.views import no_queue
+from queuer.api.known_queues import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store

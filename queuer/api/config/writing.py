@@ -17,10 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.config.changes import fields_of
 from queuer.api.config.planning import Seen, drafted
 from queuer.api.config.views import root_of
-from queuer.api.deps import Asking, Engine, Latest, Settings, one_view, source
+from queuer.api.deps import Asking, Engine, Latest, Settings, one_view
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
-from queuer.api.http.requests import check_same, once
+from queuer.api.identity.rights import source
+from queuer.api.request_keys import check_same, once
 from queuer.domain.document import LEAST_REASON
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
 from queuer.domain.queue import ManagedBy

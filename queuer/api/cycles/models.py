@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail

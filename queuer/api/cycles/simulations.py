@@ -8,13 +8,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.controller import controller
 from queuer.api.cycles import models
 from queuer.api.cycles.asked import Asked, asked_of
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
-from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail

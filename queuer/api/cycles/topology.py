@@ -6,9 +6,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
+from queuer.api.controller import controller
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Engine, Latest, Settings, one_view
-from queuer.api.live.controller import controller
 from queuer.api.words import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity

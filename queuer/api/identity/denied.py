@@ -14,9 +14,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.deps import source
 from queuer.api.http.problems import known
-from queuer.api.identity.rights import Forbidden
+from queuer.api.identity.rights import Forbidden, source
 from queuer.store import denials
 from queuer.store.engine import DatabaseUnavailable, begin
 

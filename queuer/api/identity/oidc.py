@@ -25,6 +25,7 @@ from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
 
 from queuer.api.identity.rights import Caller, Unauthenticated
+from queuer.api.settings import OidcSettings
 from queuer.domain.errors import Unavailable
 
 log = structlog.get_logger(part="api")
@@ -35,25 +36,6 @@ TIMEOUT_SECONDS = 10.0
 LEEWAY_SECONDS = 30
 AUTHENTICATED = "system:authenticated"
 RESERVED = "system:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OidcSettings:
-    """A client of one provider. `redirect`: where the provider sends the browser back to.
-
-    `secret_file` None = a public client. `username_prefix` "" = none. `ca_file`: whom to trust beside the system's.
-    """
-
-    issuer: str
-    client_id: str
-    redirect: str
-    secret_file: Path | None = None
-    scopes: str = "openid email profile"
-    username_claim: str = "sub"
-    username_prefix: str = ""
-    groups_claim: str = "groups"
-    groups_prefix: str = ""
-    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

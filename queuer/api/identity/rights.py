@@ -188,3 +188,8 @@ async def _those(names: Iterable[str], holds: Callable[[str], Awaitable[bool]]) 
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return frozenset(found)
+
+
+def source(request: Request) -> str:
+    """The audit's name for the way that a request came: `cli` or `api`."""
+    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"

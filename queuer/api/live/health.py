@@ -10,8 +10,8 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 
+from queuer.api.controller import controller
 from queuer.api.deps import Engine, Metrics, Settings
-from queuer.api.live.controller import controller
 from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
 

@@ -16,9 +16,9 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.controller import Controller, ControllerState, controller
 from queuer.api.deps import PREFIX, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
-from queuer.api.live.controller import Controller, ControllerState, controller
 from queuer.api.models import Amounts, Model
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree

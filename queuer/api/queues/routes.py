@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from queuer.api.controller import controller
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, Visible, one_view
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
@@ -20,7 +21,7 @@ from queuer.api.http.lists import (
 from queuer.api.http.times import Instant
 from queuer.api.identity.names import told
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
-from queuer.api.live.controller import controller
+from queuer.api.known_queues import check_queue, no_queue
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
 from queuer.api.queues.queue_ranks import RankCache
@@ -53,7 +54,7 @@ async def list_queues(
     there = await tree()
     config = there.view.config
     if below is not None and below not in there.queues:
-        raise views.no_queue(config.tree, below)
+        raise no_queue(config.tree, below)
     meant = [
         found
         for path, found in there.queues.items()
@@ -78,7 +79,7 @@ async def get_queue(tree: Tree, asker: Asking, path: str) -> models.QueueDetail:
     """One queue by its path, e.g. `root.research.team-a`."""
     there = await tree()
     if path not in there.queues:
-        raise views.no_queue(there.view.config.tree, path)
+        raise no_queue(there.view.config.tree, path)
     (told,) = await _told(asker, [there.queues[path]])
     may = [*models.QueueVerb] if await asker.administers(path) else []
     return models.QueueDetail(**told.model_dump(), may=may)
@@ -114,7 +115,7 @@ async def get_headroom(
         await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
         who = headroom.Who(user=user or "", groups=None)
     async with one_view(engine) as connection:
-        await views.check_queue(connection, path)
+        await check_queue(connection, path)
         leader = await controller(connection, stale_after=settings.stale_after)
     table = await latest.ask(ask.QueueHeadroom(queue=path, shape=shape, user=who.user))
     found = None if table is None else headroom.headroom_of(table, path, who)
@@ -142,7 +143,7 @@ async def get_pending(
     known = await ranks()
     placed = None if known is None else known.value
     async with one_view(engine) as connection:
-        await views.check_queue(connection, path)
+        await check_queue(connection, path)
         items, end = await pending.page(connection, path, placed, readable=readable, limit=limit, after=after)
         return models.Pending(
             items=items,
@@ -163,7 +164,7 @@ async def get_history(
     until: Instant | None = None,
 ) -> models.History:
     """The use and demand of a queue with all below it, and the waits of jobs that started."""
-    await views.check_queue(snapshot, path)
+    await check_queue(snapshot, path)
     asked = past.window(step, since, until, now=await lookup.now(snapshot))
     return await past.history(snapshot, path, asked)
 
@@ -182,7 +183,7 @@ async def get_fair_share(
 ) -> models.FairShare:
     """The factors by which the order compares queues, and who has what starved queues lack."""
     async with one_view(engine) as connection:
-        await views.check_queue(connection, root)
+        await check_queue(connection, root)
         leader = await controller(connection, stale_after=settings.stale_after)
     table = await latest.ask(ask.FairShare(root=root))
     if table is None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
-
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.queues import models
 from queuer.api.words import instant_or_none, quantity_or_none
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
-from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
-from queuer.domain.queue import QueueState, QueueTree
+from queuer.domain.queue import QueueState
 from queuer.domain.quota import Account
 from queuer.domain.routing import export_routing
-from queuer.store import lookup
-from queuer.store.config import Kind, load_config
+from queuer.store.config import Kind
 from queuer.store.usage import Amounts, QueueView, TreeView
 
 
@@ -30,19 +25,6 @@ def queues(view: TreeView) -> dict[str, models.Queue]:
 def place(path: str) -> tuple[str, ...]:
     """Its place among all paths: parents before children, siblings by name, a queue with all below it together."""
     return tuple(path.split("."))
-
-
-async def check_queue(connection: AsyncConnection, path: str) -> None:
-    """Raise NotFound, with the nearest paths, unless there is such a queue."""
-    if not await lookup.has_queue(connection, path):
-        raise no_queue((await load_config(connection)).tree, path)
-
-
-def no_queue(tree: QueueTree, path: str) -> NotFound:
-    """There is no such queue; names the nearest leaves, else the nearest queues."""
-    close = tree.nearest(path) or get_close_matches(path, tree.queues, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
-    return NotFound(f"there is no queue {path}", hint=hint)
 
 
 def _queue(view: TreeView, found: QueueView) -> models.Queue:

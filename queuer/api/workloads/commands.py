@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view, source
+from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.problems import code_of
-from queuer.api.http.requests import RequestKey, check_same, once
 from queuer.api.identity import denied
-from queuer.api.identity.rights import Forbidden
+from queuer.api.identity.rights import Forbidden, source
+from queuer.api.request_keys import RequestKey, check_same, once
 from queuer.api.workloads import ordered
 from queuer.api.workloads.ordered import command
 from queuer.api.workloads.rights import Rights

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.controller import controller
 from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
@@ -21,8 +22,7 @@ from queuer.api.http.lists import (
     words,
 )
 from queuer.api.http.times import Instant
-from queuer.api.live.controller import controller
-from queuer.api.queues.views import check_queue
+from queuer.api.known_queues import check_queue
 from queuer.api.words import instant
 from queuer.api.workloads import models, views
 from queuer.domain.errors import FieldProblem, InvalidInput

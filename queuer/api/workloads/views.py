@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.live.controller import Controller, controller, stale
+from queuer.api.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail

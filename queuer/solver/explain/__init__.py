@@ -1,1 +1,1 @@
-"""Why a gang waits: `reasons` in the cycle, `detail` and `advice` when somebody asks."""
+"""Why a gang waits, as the cycle tells it; `solver.job_detail` and `solver.advice` tell the rest when somebody asks."""

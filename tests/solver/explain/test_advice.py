@@ -13,7 +13,7 @@ from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaR
 from queuer.domain.reasons import JobChange
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.explain.detail import explain
+from queuer.solver.job_detail import explain
 from queuer.solver.records import Pending, Plan, Snapshot
 from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
 from tests.solver.worlds import NOW

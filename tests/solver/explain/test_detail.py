@@ -13,7 +13,7 @@ from queuer.domain.queue import Policy
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.explain.detail import explain
+from queuer.solver.job_detail import explain
 from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store.codec import explanation_json, explanation_of

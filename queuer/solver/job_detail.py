@@ -16,8 +16,8 @@ from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.reasons import Explanation, JobChange, Reason, Token, Verdict
 from queuer.domain.workload import Workload
+from queuer.solver.advice import Advisor
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
