@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api import latest_cycle
 from queuer.api.app import create_app
 from queuer.domain.document import parse
 from queuer.domain.nodes import Node
@@ -154,6 +155,17 @@ async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Au
     made = await plan(api, tree(a=9))
     assert made["impact"] is None
     assert "no cycle" in made["impactMissing"]
+
+
+async def test_a_change_can_be_made_while_nothing_answers_about_the_cycle(
+    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An overloaded or broken child costs a plan its impact, and nobody the way to cut a quota."""
+    await decided(author, tree(a=8), job("a1", A, 9))
+    monkeypatch.setattr(latest_cycle, "LINE", 0)
+    made = await plan(api, tree(a=9))
+    assert made["impact"] is None
+    assert "wait already" in made["impactMissing"]
 
 
 async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) -> None:

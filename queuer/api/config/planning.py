@@ -15,7 +15,7 @@ from queuer.api.http.pointers import place
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.models import FieldError
 from queuer.api.words import instant
-from queuer.domain.errors import FieldProblem
+from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.rules import Rules
@@ -86,10 +86,14 @@ class Seen:
 
 
 async def report(seen: Seen, newest: LatestCycle) -> models.Report:
-    """The whole report."""
-    answer = await newest.ask(Consequences(cautions=seen.cautions))
+    """The whole report. Without an answer about the newest cycle a change can still be planned: the report says so."""
+    answer, missing = None, _NO_CYCLE
+    try:
+        answer = await newest.ask(Consequences(cautions=seen.cautions))
+    except Unavailable as silent:
+        missing = silent.message
     found = [] if answer is None else answer.value[0]
-    impact = _NO_CYCLE if answer is None else _impact(answer.cycle, answer.at, answer.value[1])
+    impact = missing if answer is None else _impact(answer.cycle, answer.at, answer.value[1])
     return models.Report(
         warnings=seen.warnings(found),
         reductions=_errors(seen.cuts.reductions, seen.document),
