@@ -21,7 +21,7 @@ from queuer.solver.decide import decide
 from queuer.solver.faults import problems_of
 from queuer.solver.records import Budget, Plan, Snapshot
 
-VERSION = 5
+VERSION = 6
 """Written and read; the records of versions 1 to 4 were others."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""

@@ -118,8 +118,8 @@ def test_the_first_difference_is_named() -> None:
     [
         (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
         (
-            lambda data: data.replace(b" 5\n", b" 4\n", 1),
-            "has version 4 .*reads version 5; use the version of",
+            lambda data: data.replace(b" 6\n", b" 4\n", 1),
+            "has version 4 .*reads version 6; use the version of",
         ),
         (lambda data: data[:-20], "c.cycle: has no end"),
         (lambda data: data + b"more", "c.cycle: has bytes after its end"),
