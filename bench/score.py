@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.assignments import Admission, Assignment, Bond, EvictionRule
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
+from queuer.domain.rules import allowed_flavors
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.packed import Worth, packed_subtrees

@@ -18,10 +18,9 @@ from queuer.api.cycles import simulations, topology
 from queuer.api.deps import PREFIX, asking
 from queuer.api.document import DocumentedApi
 from queuer.api.http import problems
-from queuer.api.http.actions import not_an_action
 from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
-from queuer.api.http.parameters import known_parameters
+from queuer.api.http.parameters import known_parameters, not_an_action
 from queuer.api.identity import denied
 from queuer.api.identity.rights import Identity
 from queuer.api.latest_cycle import LatestCycle

@@ -11,8 +11,7 @@ from enum import StrEnum
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.models import Model
-from queuer.api.words import instant
+from queuer.api.models import Model, instant
 from queuer.domain.reasons import Reason, Token
 from queuer.store import heartbeat, lookup
 from queuer.store.heartbeat import Heartbeat

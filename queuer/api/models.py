@@ -1,13 +1,17 @@
-"""Shared by the shapes of all REST answers. Amounts are Kubernetes quantities, times RFC 3339, names
-camelCase.
+"""Shared by the shapes of all REST answers, with the spelling of times and amounts.
 
-Additive only within `/api/v1`: fields may be added, never removed or given another meaning.
+Amounts are Kubernetes quantities, times RFC 3339, names camelCase. Within `/api/v1` fields may be added, never removed
+or given another meaning.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+
+from queuer.domain.quantity import format_quantity
 
 Amounts = dict[str, str]
 """Kubernetes quantities by resource name."""
@@ -39,3 +43,18 @@ class Problem(Model):
     instance: str
     request_id: str
     errors: list[FieldError] = []
+
+
+def instant(seconds: float) -> datetime:
+    """A time as REST says it."""
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def instant_or_none(seconds: float | None) -> datetime | None:
+    """The same of a time that may be missing."""
+    return None if seconds is None else instant(seconds)
+
+
+def quantity_or_none(amount: int | None, resource: str) -> str | None:
+    """An amount in base units as a Kubernetes quantity."""
+    return None if amount is None else format_quantity(amount, resource=resource)

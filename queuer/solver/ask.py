@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from queuer.domain.asked import parse_amounts, parse_shape
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.intake import check, over_max_pending, refused
 from queuer.domain.keys import PRIORITY_CLASS
 from queuer.domain.per_user import too_large
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import Access, QueueState
 from queuer.domain.reasons import Explanation
-from queuer.domain.rules import Rules
+from queuer.domain.rules import Rules, allowed_flavors
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow

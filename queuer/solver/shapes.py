@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, product
 
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.rules import allowed_flavors
 from queuer.domain.usage import Usage
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.faults import faults_of_workload

@@ -1,4 +1,7 @@
-"""Who did what and why: pages of the audit, newest first. Whoever writes there has an insert of its own."""
+"""The audit: pages of deeds with actor and reason, newest first, and refusals.
+
+Writers of other deeds have inserts of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.changeset import Change, changes_of
+from queuer.store.codec import to_json
 
 SCAN = 10_000
 """Rows that one page looks at, at most."""
@@ -120,3 +124,17 @@ async def page(
         return AuditPage(rows=tuple(rows[:count]), next=rows[count - 1].id)
     exhausted = found[0].rows < values["scan"]
     return AuditPage(rows=tuple(rows), next=None if exhausted else found[0].last)
+
+
+_DENY = text("""
+    INSERT INTO audit (actor, source, action, reason, detail)
+    VALUES (:actor, :source, 'denied', '', CAST(:detail AS jsonb))
+""")
+
+
+async def deny(connection: AsyncConnection, *, actor: str, source: str, detail: Mapping[str, Any]) -> None:
+    """Record one refusal: an attacker who looks for a way in should be seen.
+
+    `detail`: the right that is missing, and the request.
+    """
+    await connection.execute(_DENY, {"actor": actor, "source": source, "detail": to_json(detail)})

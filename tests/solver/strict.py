@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.queue import Order
+from queuer.domain.rules import allowed_flavors
 from queuer.domain.workload import Workload
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.records import Pending, Plan, Snapshot

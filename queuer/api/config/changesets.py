@@ -17,8 +17,8 @@ from queuer.api.config import models
 from queuer.api.config.views import applied, masked, planned, readable, root_of
 from queuer.api.config.writing import Desk, Wish, Writes
 from queuer.api.deps import PREFIX, Asking, Snapshot, one_view
-from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.documents import DOCUMENT_BODY, RawBody, read_document
+from queuer.api.http.lists import make_cursor, read_cursor
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere
 from queuer.api.identity.rights import Asker, Resource, Right, Verb

@@ -13,8 +13,7 @@ from queuer.api.config import models
 from queuer.api.config.cautions import Cautions, Consequences
 from queuer.api.http.pointers import place
 from queuer.api.latest_cycle import LatestCycle
-from queuer.api.models import FieldError
-from queuer.api.words import instant
+from queuer.api.models import FieldError, instant
 from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import QueueTree

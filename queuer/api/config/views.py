@@ -9,7 +9,7 @@ from typing import Literal
 from queuer.api.config import models
 from queuer.api.config.changes import describe
 from queuer.api.identity.rights import Asker
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.domain.fields import format_duration
 from queuer.domain.queue import ROOT
 from queuer.store.changeset import Change

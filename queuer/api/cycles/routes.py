@@ -8,11 +8,10 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
-from queuer.api.http.cursor import make_cursor, read_cursor
-from queuer.api.http.lists import Cursor, Limit, standing
-from queuer.api.http.times import Instant
+from queuer.api.http.lists import Cursor, Limit, make_cursor, read_cursor, standing
+from queuer.api.http.parameters import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.events import event_text
 from queuer.domain.quantity import add, format_resources

@@ -15,7 +15,7 @@ from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_v
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.assignments import Assignment

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from queuer.api.controller import controller
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Engine, Latest, Settings, one_view
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
 from queuer.solver.ask import ClusterDomains, ClusterSlots

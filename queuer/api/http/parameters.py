@@ -1,12 +1,20 @@
-"""Unknown query parameters are refused on every route: `dryrun` must not pass for a `dryRun` that nobody reads."""
+"""Parameters of routes: unknown ones are refused, times are RFC 3339, and an action is no object.
+
+`dryrun` must not pass for a `dryRun` that nobody reads.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
+from starlette.exceptions import HTTPException
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
@@ -41,3 +49,26 @@ def _declared(dependant: Dependant) -> Iterator[str]:
     yield from (field.alias for field in dependant.query_params)
     for below in dependant.dependencies:
         yield from _declared(below)
+
+
+def not_an_action(request: Request) -> None:
+    """Raise 405 where the object's route got what is an action's address."""
+    _, colon, verb = request.url.path.rpartition("/")[2].rpartition(":")
+    route = getattr(request.scope.get("route"), "path", "")
+    if not colon or route.endswith(f":{verb}"):
+        return
+    if f"{route}:{verb}" in request.app.openapi()["paths"]:
+        raise HTTPException(405, "Method Not Allowed")
+
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("no RFC 3339 time; write e.g. 2026-01-31T09:00:00Z")
+    return value
+
+
+Instant = Annotated[datetime, BeforeValidator(_checked)]
+"""A point in time as a parameter."""

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.http.problems import known
 from queuer.api.identity.rights import Forbidden, source
-from queuer.store import denials
+from queuer.store import audit
 from queuer.store.engine import DatabaseUnavailable, begin
 
 log = structlog.get_logger(part="api")
@@ -74,6 +74,6 @@ async def _record(engine: AsyncEngine, request: Request, error: Forbidden) -> No
     }
     try:
         async with begin(engine) as connection:
-            await denials.add(connection, actor=actor, source=source(request), detail=detail)
+            await audit.deny(connection, actor=actor, source=source(request), detail=detail)
     except (DatabaseUnavailable, SQLAlchemyError) as failure:
         log.error("a refusal is not in the audit", actor=actor, right=right, exc_info=failure)

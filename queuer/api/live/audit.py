@@ -14,10 +14,9 @@ from pydantic import Field
 from queuer.api.config.changes import describe
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
-from queuer.api.http.times import Instant
+from queuer.api.http.parameters import Instant
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
-from queuer.api.models import Model
-from queuer.api.words import instant
+from queuer.api.models import Model, instant
 from queuer.domain.events import figures
 from queuer.domain.queue import ROOT
 from queuer.store import audit

@@ -13,10 +13,9 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
-from queuer.api.http.times import Instant
+from queuer.api.http.parameters import Instant
 from queuer.api.known_queues import check_queue
-from queuer.api.models import Model
-from queuer.api.words import instant
+from queuer.api.models import Model, instant
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.events import event_text
 from queuer.domain.workload import State

@@ -25,8 +25,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.api.deps import one_view
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.problems import TooMany
+from queuer.api.models import instant
 from queuer.api.queues.tree_cache import TreeCache
-from queuer.api.words import instant
 from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
 from queuer.store import lookup, news, summary

@@ -19,11 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.controller import Controller, ControllerState, controller
 from queuer.api.deps import PREFIX, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
-from queuer.api.models import Amounts, Model
+from queuer.api.models import Amounts, Model, instant, instant_or_none
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
 from queuer.api.queues.views import is_starved
-from queuer.api.words import instant, instant_or_none
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from queuer.api.latest_cycle import CycleAnswer
+from queuer.api.models import instant
 from queuer.api.queues import models
-from queuer.api.words import instant
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.solver import shares
 from queuer.solver.ask import FairShareTable

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from queuer.api.latest_cycle import CycleAnswer
+from queuer.api.models import instant
 from queuer.api.queues import models
-from queuer.api.words import instant
 from queuer.domain.fields import format_duration
 from queuer.domain.per_user import Share
 from queuer.domain.quantity import format_quantity, format_resources

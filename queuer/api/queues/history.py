@@ -9,8 +9,8 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.models import instant
 from queuer.api.queues import models
-from queuer.api.words import instant
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import format_quantity

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.http.cursor import make_cursor
+from queuer.api.http.lists import make_cursor
 from queuer.api.queues import models
 from queuer.api.queues.queue_ranks import Ranks
 from queuer.api.workloads import views

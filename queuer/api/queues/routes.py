@@ -9,24 +9,25 @@ from fastapi import APIRouter, Query
 
 from queuer.api.controller import controller
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, Visible, one_view
-from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
     MOST,
     Cursor,
     Limit,
     QueueAndBelow,
+    make_cursor,
     queue_of,
+    read_cursor,
     words,
 )
-from queuer.api.http.times import Instant
+from queuer.api.http.parameters import Instant
 from queuer.api.identity.names import told
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.known_queues import check_queue, no_queue
+from queuer.api.models import instant
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
 from queuer.api.queues.queue_ranks import RankCache
 from queuer.api.queues.tree_cache import Tree
-from queuer.api.words import instant
 from queuer.domain.queue import ROOT, QueueState
 from queuer.solver import ask
 from queuer.store import lookup

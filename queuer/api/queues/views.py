@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from queuer.api.models import instant_or_none, quantity_or_none
 from queuer.api.queues import models
-from queuer.api.words import instant_or_none, quantity_or_none
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
 from queuer.domain.quantity import format_quantity

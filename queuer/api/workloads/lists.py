@@ -11,19 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import controller
 from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
-from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.lists import (
     Cursor,
     Limit,
     QueueAndBelow,
+    make_cursor,
     queue_of,
+    read_cursor,
     standing,
     word,
     words,
 )
-from queuer.api.http.times import Instant
+from queuer.api.http.parameters import Instant
 from queuer.api.known_queues import check_queue
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.api.workloads import models, views
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.quantity import format_resources

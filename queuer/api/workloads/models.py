@@ -9,8 +9,7 @@ from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Model
-from queuer.api.words import instant, instant_or_none
+from queuer.api.models import Amounts, Model, instant, instant_or_none
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.domain import reasons
 from queuer.domain.reasons import Token, Verdict

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from queuer.api.models import Model
-from queuer.api.words import instant, instant_or_none
+from queuer.api.models import Model, instant, instant_or_none
 from queuer.store.commands import Command as Stored
 from queuer.store.tables import CommandOutcome, CommandVerb
 

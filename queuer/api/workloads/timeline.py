@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from queuer.api.words import instant
+from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.spans import Held, Span, held_of, spans_of, waited
 from queuer.domain.events import event_text

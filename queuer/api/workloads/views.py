@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import Controller, controller, stale
-from queuer.api.words import instant, instant_or_none
+from queuer.api.models import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
 from queuer.api.workloads.spans import Held, held_of, spans_of

@@ -14,11 +14,11 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
 from queuer.store.outbox import Entry, Result
@@ -219,3 +219,33 @@ class Applier:
             except (ApiError, Unavailable) as error:
                 log.warning("job not read, tried again", workload=uid, said=str(error))
                 await asyncio.sleep(next(pauses))
+
+
+BACK_OFF = BackOff(first=0.1, longest=10.0)
+"""Seconds, where the server does not say how long."""
+
+
+class Pause:
+    """Doubles while the server goes on to refuse; one answer ends that."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._pauses = iter(BACK_OFF)
+
+    async def over(self) -> None:
+        """Wait for the end of the pause that is on, if any."""
+        await asyncio.sleep(max(0.0, self._until - asyncio.get_running_loop().time()))
+
+    def begin(self, *, asked: float | None = None) -> None:
+        """A request was refused; `asked`: the seconds that the server wants.
+
+        Those that were under way with it are the same refusal.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self._until:
+            self._until = now + next(self._pauses)
+        self._until = max(self._until, now + (asked or 0.0))
+
+    def answered(self) -> None:
+        """The server takes requests again."""
+        self._pauses = iter(BACK_OFF)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.flavors import allowed_flavors
 from queuer.domain.nodes import SchedulingTerms, TaintEffect, Toleration
 from queuer.domain.reasons import Exclusion, Reason, Token
+from queuer.domain.rules import allowed_flavors
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.explain.quota import marked
 from queuer.solver.nodes import Mask, Matrix, Numbers, well

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.apply.applier import Answer, Applier, judge
+from queuer.controller.apply.applier import BACK_OFF, Answer, Applier, Pause, judge
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.apply.pause import BACK_OFF, Pause
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live
