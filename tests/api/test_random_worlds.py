@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from queuer.api.cycles import simulator
+from queuer.api import simulator
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.document import TreeDocument
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow

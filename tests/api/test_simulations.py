@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api import simulator
 from queuer.api.app import create_app
-from queuer.api.cycles import simulator
 from queuer.api.simulator import AT_ONCE
 from queuer.domain.workload import Workload
 from queuer.solver.stored import encode

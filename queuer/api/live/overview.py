@@ -27,7 +27,7 @@ from queuer.domain.quantity import add, devices, format_quantity, format_resourc
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
-from queuer.store import commands, lookup, rollup, summary, waits
+from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView
@@ -225,7 +225,7 @@ def _queues(view: TreeView) -> list[AttentionItem]:
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
     """Jobs that wait longer than 95 % of those did that started in the last day, and those that do not land."""
-    usual = (await waits.waits(connection, ROOT, since=now - DAY, until=now)).p95
+    usual = (await rollup.waits(connection, ROOT, since=now - DAY, until=now)).p95
     long = max(LONG_WAIT, usual or 0.0)
     late = await summary.waiting_since(connection, now - long)
     placing = await summary.placing_since(connection, now - LONG_LANDING)

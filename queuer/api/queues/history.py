@@ -14,7 +14,7 @@ from queuer.api.queues import models
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import format_quantity
-from queuer.store import rollup, waits
+from queuer.store import rollup
 from queuer.store.rollup import Period, UsagePoint
 
 DAY = 86_400.0
@@ -68,7 +68,7 @@ def _wrong(field: str, message: str, hint: str) -> InvalidInput:
 async def history(connection: AsyncConnection, queue: str, asked: Window) -> models.History:
     """Averages over each step that has rows; who was not written down while nobody led is missing."""
     rows = await rollup.history(connection, queue, period=asked.period, since=asked.since, until=asked.until)
-    started = await waits.waits(connection, queue, since=asked.since, until=asked.until)
+    started = await rollup.waits(connection, queue, since=asked.since, until=asked.until)
     return models.History(
         queue=queue,
         since=instant(asked.since),
