@@ -48,14 +48,7 @@ class Seen:
     namespaces: frozenset[str]
 
     @classmethod
-    async def of(
-        cls,
-        connection: AsyncConnection,
-        changeset: Changeset,
-        newest: LatestCycle,
-        *,
-        document: object = None,
-    ) -> Seen:
+    async def of(cls, connection: AsyncConnection, changeset: Changeset, *, document: object = None) -> Seen:
         """Everything from one view of the tables."""
         return cls(
             at=await lookup.now(connection),

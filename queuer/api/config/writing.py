@@ -80,7 +80,7 @@ class Desk:
             await self.asker.require_administers(whose)
             with placed(document):
                 check(changeset)
-                seen = await Seen.of(connection, changeset, self.latest, document=document)
+                seen = await Seen.of(connection, changeset, document=document)
                 _require_room(effect, seen.cuts)
         draft = await drafted(
             seen, self.latest, actor=self.asker.caller.name, source=source(self.request), root=whose, effect=effect,
