@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import httpx2
+import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api import latest_cycle
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Order, Policy, Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -117,6 +119,22 @@ async def test_what_the_cycle_did_not_see_is_told_as_recorded(
     await author.keep(b"queuer-cycle 0\n")
     found = await why(api)
     assert (found["primary"]["text"], found["wouldAdmit"]) == (plan.explanations["u1"].primary.text, [])
+
+
+async def test_the_reason_is_told_while_nothing_answers_about_the_cycle(
+    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An overloaded or broken child costs a job its details, never its reason; that more is unknown is told."""
+    await author.tree()
+    made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
+    await author.submit(made)
+    await commit(author, decided(made))
+    monkeypatch.setattr(latest_cycle, "LINE", 0)
+    found = await why(api)
+    assert found["primary"]["text"]
+    assert found["wouldAdmit"] == []
+    assert found["detail"]["noEstimate"].startswith("not known just now: ")
+    assert any("not known just now" in row["text"] for row in found["paragraphs"])
 
 
 async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author) -> None:

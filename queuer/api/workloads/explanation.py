@@ -26,11 +26,13 @@ from queuer.domain.workload import State
 _ON_NODES = frozenset({State.ADMITTED, State.PLACING, State.RUNNING, State.EVICTING})
 
 
-async def explained(found: Recorded, told: Explanation | None, asker: Asker) -> models.WorkloadDetail:
+async def explained(
+    found: Recorded, told: Explanation | None, asker: Asker, *, silent: str = ""
+) -> models.WorkloadDetail:
     """The workload with what the newest stored cycle tells of it, in words, as this caller may have it.
 
     An edit or another cycle may have come since that cycle; then it tells nothing. Tables name no job of another
-    namespace anyhow, but a cycle knows all of them.
+    namespace anyhow, but a cycle knows all of them. `silent`: why no answer came about the cycle.
     """
     job, recorded = found.detail, found.detail.explanation
     primary = recorded.primary
@@ -50,7 +52,8 @@ async def explained(found: Recorded, told: Explanation | None, asker: Asker) -> 
         detail = {**told.detail, **detail}
     explanation = recorded.model_copy(update={**more, "detail": Detail.model_validate(detail)})
     more = {"next": _next_step(job, primary, told.would_admit if told else ())}
-    more["detail"] = explanation.detail.model_copy(update={"no_estimate": _no_estimate(explanation)})
+    unknown = f"not known just now: {silent}" if silent else _no_estimate(explanation)
+    more["detail"] = explanation.detail.model_copy(update={"no_estimate": unknown})
     explanation = explanation.model_copy(update=more)
     more = {"paragraphs": paragraphs(job.model_copy(update={"explanation": explanation}), found.past)}
     return job.model_copy(update={"explanation": explanation.model_copy(update=more)})

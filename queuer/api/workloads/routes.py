@@ -14,6 +14,7 @@ from queuer.api.workloads import views
 from queuer.api.workloads.explanation import explained
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.api.workloads.rights import Rights
+from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
 from queuer.store.commands import Target
@@ -75,11 +76,18 @@ async def get_explanation(
 
 
 async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -> WorkloadDetail:
-    """With all that the newest cycle has to say, asked when no connection is held any more."""
-    job = found.detail
-    waits = job.state is State.QUEUED and job.explanation.primary is not None
-    known = await latest.ask(ExplainJob(uid=job.uid)) if waits else None
-    answer = await explained(found, None if known is None else known.value, asker)
+    """With all that the newest cycle has to say, asked when no connection is held any more.
+
+    Without an answer about the cycle the stored reason is told, and that more is not known just now.
+    """
+    job, told, silent = found.detail, None, ""
+    if job.state is State.QUEUED and job.explanation.primary is not None:
+        try:
+            known = await latest.ask(ExplainJob(uid=job.uid))
+            told = None if known is None else known.value
+        except Unavailable as error:
+            silent = error.message
+    answer = await explained(found, told, asker, silent=silent)
     return answer.model_copy(update={"may": await _may(job, asker)})
 
 
