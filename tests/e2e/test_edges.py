@@ -38,7 +38,7 @@ def test_what_its_owner_must_change_stays_suspended_and_says_so(
     scene.job("wrong", **wanted)
     scene.wait_reason("wrong", token, timeout=15)
     explanation = scene.database.workload("wrong", scene.namespace)["explanation"]
-    assert explanation["verdict"] == "CHANGE", explanation
+    assert explanation["unstartable"], explanation
     assert answer in explanation["primary"]["text"]
     wait_until(
         lambda: "queuer.dev/status" in scene.read("wrong")["metadata"]["annotations"], timeout=15,
