@@ -29,7 +29,7 @@ WITHIN = 20.0
 LINE = 64
 """Questions that may wait."""
 SLOW, KEPT = 0.1, 4.0
-"""What took the child more than SLOW seconds to read or work out for all is kept for KEPT times as long."""
+"""What took the child more than SLOW seconds of CPU to read or work out for all is kept for KEPT times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

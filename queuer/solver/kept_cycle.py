@@ -30,9 +30,9 @@ class DecidedCycle:
         self.stored, self.plan, self.seconds = cycle, plan, 0.0
 
     def _made(self, make: Callable[[], T]) -> T:
-        began = time.perf_counter()
+        began = time.process_time()
         found = make()
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.process_time() - began
         return found
 
     @cached_property
@@ -72,25 +72,25 @@ class KeptCycle:
         self.cycle: DecidedCycle | None = None
 
     def take(self, body: bytes) -> float:
-        """Put this cycle in the place of the last one; the seconds that it took. A cycle of another version of the
+        """Put this cycle in the place of the last one; the CPU seconds that it took. A cycle of another version of the
         program, or without a plan, cannot be read.
         """
         self.cycle = None
         gc.collect()
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             cycle = decode(body, name="stored cycle")
         except InvalidInput:
             return 0.0
         if cycle.plan is not None:
             self.cycle = DecidedCycle(cycle, cycle.plan)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReply(Generic[T]):
-    """`readable`: whether there is a cycle that this program reads, so that `value` is an answer. `seconds`: spent on
-    reading the cycle and on what all questions share.
+    """`readable`: whether there is a cycle that this program reads, so that `value` is an answer. `seconds`: of CPU spent
+    on reading the cycle and on what all questions share.
     """
 
     value: T | None

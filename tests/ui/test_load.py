@@ -102,10 +102,10 @@ def test_a_host_that_was_deleted_leaves_the_map(large: Page, load: Site) -> None
     expect(large.get_by_role("status").first).to_contain_text("live", timeout=20_000)
     load.run(deleted())
     try:
-        expect(large.get_by_role("img", name=f"Map of {LOAD.nodes - 1} hosts")).to_be_visible(timeout=5_000)
+        expect(large.get_by_role("img", name=f"Map of {LOAD.nodes - 1} hosts")).to_be_visible(timeout=20_000)
     finally:
         load.run(back())
-    expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible(timeout=15_000)
+    expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible(timeout=20_000)
 
 
 def test_a_starved_queue_is_marked_and_a_full_one_is_not(large: Page, load: Site) -> None:
