@@ -49,7 +49,7 @@ CREATE TABLE queue (
     policy jsonb NOT NULL,
     access jsonb NOT NULL DEFAULT '{}',
     namespaces text[] NOT NULL,
-    placement jsonb NOT NULL DEFAULT '[]',
+    routing jsonb NOT NULL DEFAULT '[]',
     managed_by text CONSTRAINT ck_queue_managed_by CHECK (managed_by IN ('api', 'crd', 'file')),
     revision bigint NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -174,7 +174,8 @@ CREATE TABLE workload (
     first boolean NOT NULL DEFAULT false,
     failures integer NOT NULL DEFAULT 0,
     rest timestamptz,
-    barred text CONSTRAINT ck_workload_barred CHECK (barred IN ('misconfigured', 'draining', 'beyond')),
+    not_asked text CONSTRAINT ck_workload_not_asked
+        CHECK (not_asked IN ('misconfigured', 'draining', 'over_max_pending')),
     override jsonb,
     CONSTRAINT ck_workload_waiting_is_not_admitted
         CHECK ((admission_id IS NULL) OR state NOT IN ('Queued', 'Held')),

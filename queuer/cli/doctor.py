@@ -209,11 +209,11 @@ _STYLES = {Health.WRONG: "bold red", Health.WARNING: "yellow", Health.UNKNOWN: "
 
 def _print(found: Sequence[tuple[str, Finding]], out: Printer) -> None:
     """A line a finding, and one at the end for all checks that the caller may not make."""
-    barred = Counter(name for name, finding in found if finding.fix == RIGHTS)
+    lacking = Counter(name for name, finding in found if finding.fix == RIGHTS)
     shown = [(name, finding) for name, finding in found if finding.fix != RIGHTS]
-    if barred:
-        names = ", ".join(f"{check} ({count})" if count > 1 else check for check, count in barred.items())
-        text = f"{barred.total()} checks need rights that you do not have: {names}"
+    if lacking:
+        names = ", ".join(f"{check} ({count})" if count > 1 else check for check, count in lacking.items())
+        text = f"{lacking.total()} checks need rights that you do not have: {names}"
         shown.append(("rights", unknown(text, RIGHTS)))
     for name, finding in shown:
         line = styled(f"{finding.health:<8} {name:<12} {finding.text}")

@@ -40,7 +40,7 @@ from queuer.store.config import load_config
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Effect, Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 log = logger("leadership")
 
@@ -200,15 +200,15 @@ async def inherit(
     for entry in undone:
         live, job = term.state.live.get(entry.uid), term.state.jobs.get(entry.uid)
         if live is None or live.placement is None or live.placement.id != entry.admission_id:
-            _end(changes, entry, Outcome.WITHDRAWN)
+            _end(changes, entry, EntryOutcome.WITHDRAWN)
         elif job is None:
-            _end(changes, entry, Outcome.GONE)
+            _end(changes, entry, EntryOutcome.GONE)
         elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
-            _end(changes, entry, Outcome.APPLIED, resource_version=job.resource_version)
+            _end(changes, entry, EntryOutcome.APPLIED, resource_version=job.resource_version)
             if live.state is State.ADMITTED:
                 changes.put(live.uid, after=patched(live, now=changes.now))
         elif entry.kind is EntryKind.ADMIT and not _stands(live, job, term):
-            _end(changes, entry, Outcome.WITHDRAWN)
+            _end(changes, entry, EntryOutcome.WITHDRAWN)
             patch = term.jobs.withdraw(live)
             effect = Effect(
                 kind=EntryKind.WITHDRAW, uid=live.uid, admission_id=entry.admission_id, patch=patch
@@ -221,7 +221,7 @@ async def inherit(
     return (*send, *entries)
 
 
-def _end(changes: Round, entry: Entry, outcome: Outcome, *, resource_version: str | None = None) -> None:
+def _end(changes: Round, entry: Entry, outcome: EntryOutcome, *, resource_version: str | None = None) -> None:
     result = Result(entry=entry, outcome=outcome, resource_version=resource_version)
     changes.put(entry.uid, results=[result])
 

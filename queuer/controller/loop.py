@@ -37,7 +37,7 @@ from queuer.domain.backoff import BackOff
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import Outcome
+from queuer.store.tables import EntryOutcome
 
 _LONGEST_WINDOW = 0.5
 _IDLE = 5.0
@@ -126,7 +126,7 @@ class Loop:
 
     def _heard(self, result: Result) -> None:
         self.term.results.append(result)
-        if result.outcome is Outcome.APPLIED:
+        if result.outcome is EntryOutcome.APPLIED:
             self.term.notes.budget.earn()
         self._wake.set()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from queuer.kube.kinds import Kind
+from queuer.kube.kinds import JobKind
 from queuer.kube.objects import Meta
 
 COMPONENT = "queuer-controller"
@@ -41,7 +41,7 @@ def events_path(namespace: str) -> str:
 
 
 def event_about(
-    kind: Kind, job: Meta, *, reason: str, message: str, warning: bool, at: float, id: str
+    kind: JobKind, job: Meta, *, reason: str, message: str, warning: bool, at: float, id: str
 ) -> dict[str, Any]:
     """A core/v1 Event about a job, at `at` seconds since the epoch. `id` makes its name unique."""
     moment = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

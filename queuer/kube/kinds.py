@@ -57,7 +57,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """One row. The functions take the decoded object.
 
     `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
@@ -160,7 +160,7 @@ def _pytorch_outcome(job: PyTorchJob) -> State | None:
     return State.FAILED if holds(job.status.conditions, "Failed") else None
 
 
-JOB = Kind(
+JOB = JobKind(
     name="Job",
     api_version="batch/v1",
     resource=JOBS,
@@ -175,7 +175,7 @@ JOB = Kind(
     deadline_path=("spec", "activeDeadlineSeconds"),
     pods=lambda uid, name: f"batch.kubernetes.io/controller-uid={uid}",
 )
-PYTORCHJOB = Kind(
+PYTORCHJOB = JobKind(
     name="PyTorchJob",
     api_version="kubeflow.org/v1",
     resource=PYTORCHJOBS,
@@ -191,8 +191,8 @@ PYTORCHJOB = Kind(
     pods=lambda uid, name: f"training.kubeflow.org/job-name={name}",
     pod_label="training.kubeflow.org/replica-type",
 )
-KINDS: tuple[Kind, ...] = (JOB, PYTORCHJOB)
-BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
+KINDS: tuple[JobKind, ...] = (JOB, PYTORCHJOB)
+BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}
 _BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
@@ -222,11 +222,11 @@ def member_of(pod: Pod) -> Member | None:
     return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
 
 
-def _pod_set(kind: Kind, meta: Meta) -> str:
+def _pod_set(kind: JobKind, meta: Meta) -> str:
     return MAIN if kind.pod_label is None else meta.labels.get(kind.pod_label, "").lower()
 
 
-def pod_selectors(kind: Kind, *, uid: str, name: str) -> tuple[str, ...]:
+def pod_selectors(kind: JobKind, *, uid: str, name: str) -> tuple[str, ...]:
     """Label selectors that find every pod of a job: by our label, and as its controller does where it was started
     beside the queue.
     """
@@ -235,6 +235,6 @@ def pod_selectors(kind: Kind, *, uid: str, name: str) -> tuple[str, ...]:
     return (f"{WORKLOAD}={uid}", *by_controller)
 
 
-def object_path(kind: Kind, meta: Meta) -> str:
+def object_path(kind: JobKind, meta: Meta) -> str:
     """API path of a job object."""
     return kind.resource.path(meta.name, namespace=meta.namespace)

@@ -17,14 +17,14 @@ import msgspec
 
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
-from queuer.kube.kinds import JobObject, Kind, Role
+from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 _LONGEST_STATUS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class AdmissionMark:
     """The part of the annotation that describes an admission."""
 
     id: str
@@ -59,13 +59,13 @@ def admission_of(job: JobObject) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def own_roles(kind: Kind, job: JobObject) -> tuple[Own, ...]:
+def own_roles(kind: JobKind, job: JobObject) -> tuple[Own, ...]:
     """The pod sets of a job with everything that an admission put on taken off again."""
     notes = _notes(job)
     return tuple(_own(role, notes.get(role.name, {})) for role in kind.roles(job))
 
 
-def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) -> dict[str, Any]:
+def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: AdmissionMark) -> dict[str, Any]:
     """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
     written after `job` was seen."""
     by_name = {pin.pod_set: pin for pin in pins}
@@ -92,7 +92,7 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
     return {"metadata": _metadata(job, annotations), **patch}
 
 
-def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]:
+def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, Any]:
     """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet.
 
     The annotation names the admission that ends, so that the resourceVersion moves even if the job never started. A
@@ -104,7 +104,7 @@ def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]
     return patch
 
 
-def mark_patch(job: JobObject, *, mark: Mark) -> dict[str, Any]:
+def mark_patch(job: JobObject, *, mark: AdmissionMark) -> dict[str, Any]:
     """Mark a job that runs already with the admission that charges it. Nothing else of it changes, but that it waits no
     longer for what its status says."""
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}

@@ -34,7 +34,7 @@ from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Tolerati
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.kube.kinds import JobObject, Kind, Role
+from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec, PodTemplate
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
@@ -81,7 +81,7 @@ def groups_of(meta: Meta) -> tuple[str, ...]:
     return tuple(filter(None, meta.annotations.get(GROUPS, "").split("\n")))
 
 
-def bare_workload(kind: Kind, job: JobObject) -> Workload:
+def bare_workload(kind: JobKind, job: JobObject) -> Workload:
     """The identity of a job that cannot be read: for lists and explanations, never for a decision."""
     meta = job.metadata
     return Workload(
@@ -97,7 +97,7 @@ def bare_workload(kind: Kind, job: JobObject) -> Workload:
     )
 
 
-def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workload:
+def workload_of(kind: JobKind, job: JobObject, *, facts: NamespaceFacts) -> Workload:
     """The workload of a job object. Raises InvalidInput with every problem found."""
     workload, problems = read_workload(kind, job, facts=facts)
     if problems:
@@ -106,7 +106,7 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
 
 
 def read_workload(
-    kind: Kind, job: JobObject, *, facts: NamespaceFacts
+    kind: JobKind, job: JobObject, *, facts: NamespaceFacts
 ) -> tuple[Workload, tuple[FieldProblem, ...]]:
     """As much of the workload of a job object as can be read, and every problem found.
 
@@ -136,12 +136,12 @@ def read_workload(
     return workload, tuple(problems.found)
 
 
-def priority_class(kind: Kind, job: JobObject) -> str | None:
+def priority_class(kind: JobKind, job: JobObject) -> str | None:
     """Name of the PriorityClass that orders the job; None = the default."""
     return _priority_class(job.metadata, kind.roles(job))
 
 
-def runtime_classes(kind: Kind, job: JobObject) -> frozenset[str]:
+def runtime_classes(kind: JobKind, job: JobObject) -> frozenset[str]:
     """Names of the RuntimeClasses whose overhead its pods have."""
     return frozenset(name for role in kind.roles(job) if (name := role.template.spec.runtime_class_name))
 
@@ -290,7 +290,7 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
     return seconds
 
 
-def _deadline(kind: Kind, job: JobObject) -> float | None:
+def _deadline(kind: JobKind, job: JobObject) -> float | None:
     """Seconds for which Kubernetes lets the job run, at most the longest run."""
     seconds = kind.deadline(job)
     if seconds is not None and seconds <= 0:

@@ -17,13 +17,13 @@ from queuer.domain.assignments import Admission
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
-from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
+from queuer.domain.past_use import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import demand_of
 from queuer.sim.consistent import matches
-from queuer.sim.jobs import HOUR, Job, Stage, initial_run, interval_of, job_of, run_end
-from queuer.sim.scenario import Event, Scenario
+from queuer.sim.jobs import HOUR, SimulatedJob, Stage, initial_run, interval_of, job_of, run_end
+from queuer.sim.scenario import Scenario, ScenarioEvent
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
@@ -58,7 +58,7 @@ class Simulation:
         run begins then.
         """
         self.scenario = scenario
-        self.jobs: dict[str, Job] = {
+        self.jobs: dict[str, SimulatedJob] = {
             s.workload.uid: job_of(s, number=i) for i, s in enumerate(scenario.stories)
         }
         self.plan: Plan | None = None
@@ -171,7 +171,7 @@ class Simulation:
         runtime = self.jobs[run.workload.uid].story.runtime
         return inf if runtime is None else run_end(bound, runtime)
 
-    def _learn(self, job: Job) -> None:
+    def _learn(self, job: SimulatedJob) -> None:
         """Remember how long it ran. The first run of a queue gives an estimate to those that had none."""
         world, queue = self.world, job.workload.queue
         if self.estimates.learn(job.workload, self.time - job.began):
@@ -179,7 +179,7 @@ class Simulation:
                 if self.jobs[uid].workload.queue == queue:
                     self._estimate(self.jobs[uid])
 
-    def _estimate(self, job: Job) -> None:
+    def _estimate(self, job: SimulatedJob) -> None:
         job.workload = replace(job.workload, estimate=self.estimates.of(job.workload))
         self.world.update(job.workload)
 
@@ -193,7 +193,7 @@ class Simulation:
 
     # Events
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: ScenarioEvent) -> None:
         match event.kind:
             case "cordon" | "uncordon":
                 for name in event.body:
@@ -216,7 +216,7 @@ class Simulation:
                 self._queues[path] = {**self._queues.get(path, {}), **body}
                 self.world.tree = self._build_tree()
 
-    def _named(self, patterns: Iterable[str]) -> list[Job]:
+    def _named(self, patterns: Iterable[str]) -> list[SimulatedJob]:
         return [j for uid, j in self.jobs.items() if any(matches(uid, p) for p in patterns)]
 
     def _build_tree(self) -> QueueTree:

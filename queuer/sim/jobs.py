@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import inf, nextafter
 
 from queuer.domain.nodes import flavor_of
-from queuer.domain.past import Interval
+from queuer.domain.past_use import Interval
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Scenario, Story
 from queuer.solver.ends import end_of
@@ -30,7 +30,7 @@ class Stage(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class SimulatedJob:
     """A workload of the story; the world knows where it stands now.
 
     `number`: its place in the story. `arrived`: it was submitted, or deleted before that. Times in seconds: `began`,
@@ -57,11 +57,11 @@ def run_end(began: float, runtime: float) -> float:
     return max(began + runtime, nextafter(began, inf))
 
 
-def job_of(story: Story, *, number: int) -> Job:
+def job_of(story: Story, *, number: int) -> SimulatedJob:
     """A job at the start of its story."""
     runs, submitted = bool(story.nodes), story.workload.submitted
     started = submitted if runs else None
-    return Job(
+    return SimulatedJob(
         number=number, story=story, workload=story.workload, arrived=runs, began=submitted, started=started
     )
 

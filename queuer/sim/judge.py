@@ -9,7 +9,7 @@ from typing import Any
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.sim.consistent import matches
 from queuer.sim.engine import Record, Simulation
-from queuer.sim.jobs import Job, Stage
+from queuer.sim.jobs import SimulatedJob, Stage
 from queuer.sim.scenario import Scenario
 from queuer.solver.records import Budget
 
@@ -46,7 +46,7 @@ def run(
     return [judgement for i, _ in rows for judgement in found[i]]
 
 
-def _named(simulation: Simulation, pattern: str) -> list[tuple[str, Job]]:
+def _named(simulation: Simulation, pattern: str) -> list[tuple[str, SimulatedJob]]:
     return [(uid, job) for uid, job in simulation.jobs.items() if matches(uid, pattern)]
 
 

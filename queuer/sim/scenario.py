@@ -40,7 +40,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ScenarioEvent:
     """Something that happens at a time; `body` is the value of `kind` in the file."""
 
     at: float
@@ -62,7 +62,7 @@ class Scenario:
     foreign: tuple[tuple[str, Resources], ...]
     queues: Mapping[str, Mapping[str, Any]]
     stories: tuple[Story, ...]
-    events: tuple[Event, ...]
+    events: tuple[ScenarioEvent, ...]
     expect: tuple[Mapping[str, Any], ...]
 
 
@@ -156,7 +156,7 @@ def _ends(text: str) -> tuple[str, int, int]:
     return prefix, int(low), int(high)
 
 
-def _until(shape: Shape, events: tuple[Event, ...], stories: tuple[Story, ...]) -> float:
+def _until(shape: Shape, events: tuple[ScenarioEvent, ...], stories: tuple[Story, ...]) -> float:
     if shape.until is not None:
         return float(shape.until)
     times = [e.at for e in events] + [s.workload.submitted for s in stories] + [0.0]
@@ -166,9 +166,9 @@ def _until(shape: Shape, events: tuple[Event, ...], stories: tuple[Story, ...]) 
     return max(times) + HOUR
 
 
-def _event(row: EventRow, body: Mapping[str, Any]) -> Event:
+def _event(row: EventRow, body: Mapping[str, Any]) -> ScenarioEvent:
     kind = next(key for key in body if key != "at")
-    return Event(at=float(row.at), kind=kind, body=body[kind])
+    return ScenarioEvent(at=float(row.at), kind=kind, body=body[kind])
 
 
 def _without_path(body: Mapping[str, Any]) -> dict[str, Any]:

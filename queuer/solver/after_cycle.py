@@ -158,20 +158,20 @@ def within_user_limits(snapshot: Snapshot, plan: Plan) -> tuple[Snapshot, dict[s
     The users of the others have what they may have. `plan`: the last one, for its explanations.
     """
     tree = snapshot.tree
-    if not tree.per_user and not snapshot.barred:
+    if not tree.per_user and not snapshot.over_limit:
         return snapshot, {}
-    rows = {row.workload.uid: row for row in (*snapshot.pending, *snapshot.barred)}
+    rows = {row.workload.uid: row for row in (*snapshot.pending, *snapshot.over_limit)}
     waiting = {each.workload.uid: each for each in waiting_in(snapshot, plan)}
     told = over_user_limit(waiting.values(), shares_of(snapshot), tree)
     pending = tuple(replace(row, unstartable=False) for uid, row in rows.items() if uid not in told)
-    barred = tuple(replace(rows[uid], unstartable=waiting[uid].unstartable) for uid in told)
-    return replace(snapshot, pending=pending, barred=barred), told
+    over_limit = tuple(replace(rows[uid], unstartable=waiting[uid].unstartable) for uid in told)
+    return replace(snapshot, pending=pending, over_limit=over_limit), told
 
 
 def waiting_in(snapshot: Snapshot, plan: Plan) -> Iterator[Waiting]:
     """All that wait, with their explanations in the last plan."""
     bound = {bond.uid for bond in snapshot.bonds}
-    for row in (*snapshot.pending, *snapshot.barred):
+    for row in (*snapshot.pending, *snapshot.over_limit):
         own = row.workload
         why = plan.explanations.get(own.uid)
         yield Waiting(

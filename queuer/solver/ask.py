@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.domain.asked import parse_amounts, parse_shape
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.intake import check, over_max_pending, refused
@@ -19,6 +18,7 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import Access, QueueState
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules, allowed_flavors
+from queuer.domain.shape_text import parse_amounts, parse_shape
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.clustermap import DomainRow, SlotRow

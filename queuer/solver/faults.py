@@ -19,7 +19,7 @@ import msgspec
 
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.errors import FieldProblem, InvalidInput, located
-from queuer.domain.past import Past
+from queuer.domain.past_use import Past
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Budget, NodeState, Snapshot
@@ -41,7 +41,7 @@ def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[F
     wrong = [
         *_numbers(now, float, at="now"),
         *_numbers(budget, Budget, at="budget"),
-        *_numbers(replace(snapshot, pending=(), barred=()), Snapshot, at="snapshot"),
+        *_numbers(replace(snapshot, pending=(), over_limit=()), Snapshot, at="snapshot"),
     ]
     yield from wrong or _contradictions(snapshot)
 

@@ -77,7 +77,7 @@ def headroom(after: AfterCycle, queue: str, requests: Resources, *, flavor: str,
     """Of a job of this user. `requests`: of one pod, of resources that some node has. Of an inner queue, which takes no
     job: what its limits and the nodes leave to all below it together.
     """
-    return _Probe(after, queue, requests, flavor, user).told()
+    return _Probe(after, queue, requests, flavor, user).figures()
 
 
 class _Probe:
@@ -88,7 +88,7 @@ class _Probe:
         self._ahead, self._keeping = _ahead(after, queue), _keeping(after)
         self._state = after.state_with(*self._ahead, *self._keeping, self._probe(1))
 
-    def told(self) -> Headroom:
+    def figures(self) -> Headroom:
         """All of it."""
         tree = self._state.book.tree
         bounds, shares, slots = self._bounds(), self._shares(), self._slots()

@@ -50,7 +50,7 @@ def explain(after: AfterCycle, uid: str) -> Explanation | None:
             detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
     if uid in state.settled or not gang.shape.least:
         return replace(told, detail=detail)
-    return _GangDetail(state, gang, told.primary, after).told(detail)
+    return _GangDetail(state, gang, told.primary, after).explanation(detail)
 
 
 class _GangDetail:
@@ -66,7 +66,7 @@ class _GangDetail:
         self._closest = self._places.closest(gang, self._variant)
         self._respected = state.respected(gang, self._charge)
 
-    def told(self, detail: dict[str, Any]) -> Explanation:
+    def explanation(self, detail: dict[str, Any]) -> Explanation:
         """The whole explanation."""
         behind = self._primary.token is Token.BEHIND_IN_QUEUE
         holders = self._who()

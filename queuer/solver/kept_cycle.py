@@ -89,8 +89,8 @@ class KeptCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReply(Generic[T]):
-    """`readable`: whether there is a cycle that this program reads, so that `value` is an answer. `seconds`: of CPU spent
-    on reading the cycle and on what all questions share.
+    """`readable`: whether there is a cycle that this program reads, so that `value` is an answer. `seconds`: of CPU,
+    for reading the cycle and for what all questions share.
     """
 
     value: T | None

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from queuer.domain.assignments import Admission, Bond, Eviction, Reservation, SolveStatus
 from queuer.domain.nodes import Flavor, Node, Topology
-from queuer.domain.past import Past
+from queuer.domain.past_use import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
@@ -87,8 +87,8 @@ class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
     pending. `past`: of queues chosen by a policy with `halfLife`.
 
-    `barred`: others that wait, of whom nothing is decided, as their users have what they may (`access.perUser`). They
-    are told for questions about other rules.
+    `over_limit`: others that wait, of whom nothing is decided, as their users have what they may (`access.perUser`).
+    They are told for questions about other rules.
     """
 
     nodes: tuple[NodeState, ...]
@@ -97,7 +97,7 @@ class Snapshot:
     flavors: tuple[Flavor, ...] = ()
     admitted: tuple[Admitted, ...] = ()
     pending: tuple[Pending, ...] = ()
-    barred: tuple[Pending, ...] = ()
+    over_limit: tuple[Pending, ...] = ()
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))

@@ -60,9 +60,9 @@ def simulate(after: AfterCycle, workload: Workload, rules: Rules | None = None) 
         snapshot = under(snapshot, rules)
     asked = replace(workload, uid=UID, submitted=after.now)
     snapshot = replace(snapshot, pending=(*snapshot.pending, Pending(workload=asked)))
-    snapshot, beyond = within_user_limits(snapshot, after.plan)
-    if UID in beyond:
-        return Simulated(explanation=beyond[UID])
+    snapshot, over_limit = within_user_limits(snapshot, after.plan)
+    if UID in over_limit:
+        return Simulated(explanation=over_limit[UID])
     plan = after.decide(after.arrays.follow(snapshot))
     admitted = next((a for a in plan.admissions if a.uid == UID), None)
     if admitted is not None:
@@ -116,15 +116,17 @@ def difference(
 
     def decided(rules: Rules, *, made: Plan | None = None) -> Plan:
         """Workloads that are not asked about keep their last explanation. `made`: the plan, where it is known."""
-        asked, beyond = within_user_limits(under(left, rules), plan)
+        asked, over_limit = within_user_limits(under(left, rules), plan)
         made = made or after.decide(after.arrays.follow(asked))
-        return replace(made, explanations={**made.explanations, **beyond}, order=(*made.order, *beyond))
+        return replace(
+            made, explanations={**made.explanations, **over_limit}, order=(*made.order, *over_limit)
+        )
 
     # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
     settled = before.same_as(left.rules) and not plan.stats.more
     as_is = decided(before, made=replace(plan, admissions=()) if settled else None)
     would_be = decided(then)
-    known = {p.workload.uid: p.workload for p in (*left.pending, *left.barred)}
+    known = {p.workload.uid: p.workload for p in (*left.pending, *left.over_limit)}
     leave = _evicted(would_be) - _evicted(as_is)
 
     def unstartable(rules: Rules, made: Plan) -> frozenset[str]:
@@ -181,7 +183,7 @@ def under(snapshot: Snapshot, rules: Rules) -> Snapshot:
         flavors=rules.flavors,
         topology=rules.topology,
         pending=pending,
-        barred=served(snapshot.barred),
+        over_limit=served(snapshot.over_limit),
         admitted=tuple(admitted),
         bonds=tuple(bond for bond in snapshot.bonds if bond.uid in there),
         reservations=tuple(row for row in snapshot.reservations if row.uid in there),

@@ -17,7 +17,7 @@ from queuer.domain.document import (
 from queuer.domain.errors import FieldProblem
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import ManagedBy, Queue
-from queuer.store.config import Config, Kind, Name
+from queuer.store.config import Config, Name, ObjectKind
 
 Form = Mapping[str, Any]
 """An object as a QueueTree document spells it (a flavor with its `position` in the list)."""
@@ -27,7 +27,7 @@ Form = Mapping[str, Any]
 class Change:
     """One object before and after; None = not there."""
 
-    kind: Kind
+    kind: ObjectKind
     name: str
     before: Form | None
     after: Form | None
@@ -66,16 +66,16 @@ class Changeset:
 
 def changes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
     """Changes as they were stored."""
-    return tuple(Change(**{**row, "kind": Kind(row["kind"])}) for row in rows)
+    return tuple(Change(**{**row, "kind": ObjectKind(row["kind"])}) for row in rows)
 
 
 def forms(config: Config) -> dict[Name, Form]:
     """The present configuration in document form."""
-    found: dict[Name, Form] = {(Kind.QUEUE, queue.path): export_queue(queue) for queue in config.tree}
+    found: dict[Name, Form] = {(ObjectKind.QUEUE, queue.path): export_queue(queue) for queue in config.tree}
     for position, flavor in enumerate(config.flavors):
-        found[Kind.FLAVOR, flavor.name] = export_flavor(flavor) | {"position": position}
-    if (Kind.TOPOLOGY, Kind.TOPOLOGY) in config.writers:
-        found[Kind.TOPOLOGY, Kind.TOPOLOGY] = export_topology(config.topology)
+        found[ObjectKind.FLAVOR, flavor.name] = export_flavor(flavor) | {"position": position}
+    if (ObjectKind.TOPOLOGY, ObjectKind.TOPOLOGY) in config.writers:
+        found[ObjectKind.TOPOLOGY, ObjectKind.TOPOLOGY] = export_topology(config.topology)
     return found
 
 
@@ -83,9 +83,9 @@ def queues_after(config: Config, changes: Iterable[Change]) -> dict[str, Queue]:
     """The queues that a changeset leaves, by path; not judged."""
     queues = {queue.path: queue for queue in config.tree}
     for change in changes:
-        if change.kind is Kind.QUEUE and change.after is None:
+        if change.kind is ObjectKind.QUEUE and change.after is None:
             queues.pop(change.name, None)
-        elif change.kind is Kind.QUEUE:
+        elif change.kind is ObjectKind.QUEUE:
             queues[change.name] = parse_queue(change.name, change.after)
     return queues
 
@@ -94,9 +94,9 @@ def flavors_after(config: Config, changes: Iterable[Change]) -> tuple[Flavor, ..
     """The flavors that a changeset leaves, in their order."""
     placed = {flavor.name: (position, flavor) for position, flavor in enumerate(config.flavors)}
     for change in changes:
-        if change.kind is Kind.FLAVOR and change.after is None:
+        if change.kind is ObjectKind.FLAVOR and change.after is None:
             placed.pop(change.name, None)
-        elif change.kind is Kind.FLAVOR and change.after is not None:
+        elif change.kind is ObjectKind.FLAVOR and change.after is not None:
             placed[change.name] = (change.after["position"], flavor_of(change.after))
     return tuple(flavor for _, flavor in sorted(placed.values(), key=lambda pair: (pair[0], pair[1].name)))
 
@@ -108,7 +108,7 @@ def flavor_of(form: Form) -> Flavor:
 
 def topology_after(config: Config, changes: Iterable[Change]) -> Topology:
     """The topology that a changeset leaves."""
-    said = [change.after for change in changes if change.kind is Kind.TOPOLOGY]
+    said = [change.after for change in changes if change.kind is ObjectKind.TOPOLOGY]
     if not said:
         return config.topology
     return Topology() if said[0] is None else parse_topology(said[0])

@@ -121,7 +121,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """How a command ended, in a sentence."""
 
     id: int
@@ -211,7 +211,9 @@ async def undone(connection: AsyncConnection, *, count: int) -> list[Command]:
     return [_command(row) for row in found]
 
 
-async def answer(connection: AsyncConnection, epoch: int, answers: Sequence[Answer], *, at: float) -> None:
+async def answer(
+    connection: AsyncConnection, epoch: int, answers: Sequence[CommandAnswer], *, at: float
+) -> None:
     """Say how these ended; one that was answered keeps its answer. Raises LeadershipLost."""
     if not answers:
         return

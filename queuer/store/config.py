@@ -28,7 +28,7 @@ from queuer.store.codec import rows_json
 
 _REVISION = text("SELECT revision FROM configuration WHERE id = 1")
 _QUEUES = text("""
-    SELECT id, path, weight, state, policy, access, namespaces, placement, managed_by, revision FROM queue
+    SELECT id, path, weight, state, policy, access, namespaces, routing, managed_by, revision FROM queue
     ORDER BY path
 """)
 _QUOTA = text("""
@@ -42,14 +42,14 @@ _DELETE = {
     "topology": text("DELETE FROM topology"),
 }
 _PUT_QUEUES = text("""
-    INSERT INTO queue (path, parent_id, weight, state, policy, access, placement, namespaces, managed_by, revision)
-    SELECT r.path, p.id, r.weight, r.state, r.policy, r.access, r.placement,
+    INSERT INTO queue (path, parent_id, weight, state, policy, access, routing, namespaces, managed_by, revision)
+    SELECT r.path, p.id, r.weight, r.state, r.policy, r.access, r.routing,
         ARRAY(SELECT jsonb_array_elements_text(r.namespaces)), :writer, :revision
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(path text, parent text, weight double precision,
-        state text, policy jsonb, access jsonb, placement jsonb, namespaces jsonb)
+        state text, policy jsonb, access jsonb, routing jsonb, namespaces jsonb)
     LEFT JOIN queue p ON p.path = r.parent
     ON CONFLICT (path) DO UPDATE SET weight = excluded.weight, state = excluded.state, policy = excluded.policy,
-        access = excluded.access, placement = excluded.placement, namespaces = excluded.namespaces,
+        access = excluded.access, routing = excluded.routing, namespaces = excluded.namespaces,
         managed_by = excluded.managed_by, revision = excluded.revision
 """)
 _CLEAR_QUOTA = text("""
@@ -77,7 +77,7 @@ _PUT_TOPOLOGY = text("""
 """)
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """What can be configured."""
 
     QUEUE = "queue"
@@ -85,7 +85,7 @@ class Kind(StrEnum):
     TOPOLOGY = "topology"
 
 
-Name = tuple[Kind, str]
+Name = tuple[ObjectKind, str]
 """What a configured object is called; the one topology is called `topology`."""
 
 
@@ -110,10 +110,10 @@ async def load_config(connection: AsyncConnection) -> Config:
     queues = (await connection.execute(_QUEUES)).all()
     flavors = (await connection.execute(_FLAVORS)).all()
     topology = (await connection.execute(_TOPOLOGY)).one_or_none()
-    writers = {(Kind.QUEUE, row.path): ManagedBy(row.managed_by) for row in queues if row.managed_by}
-    writers |= {(Kind.FLAVOR, row.name): ManagedBy(row.managed_by) for row in flavors}
+    writers = {(ObjectKind.QUEUE, row.path): ManagedBy(row.managed_by) for row in queues if row.managed_by}
+    writers |= {(ObjectKind.FLAVOR, row.name): ManagedBy(row.managed_by) for row in flavors}
     if topology is not None:
-        writers[Kind.TOPOLOGY, Kind.TOPOLOGY] = ManagedBy(topology.managed_by)
+        writers[ObjectKind.TOPOLOGY, ObjectKind.TOPOLOGY] = ManagedBy(topology.managed_by)
     return Config(
         tree=QueueTree.of(_queue(row, quota.get(row.id, ())) for row in queues),
         flavors=tuple(_flavor(row) for row in flavors),
@@ -131,19 +131,21 @@ async def write(
     revision: int,
 ) -> None:
     """Bring rows to these document forms; None deletes. Parents may come with their children."""
-    for kind in Kind:
+    for kind in ObjectKind:
         gone = [name for (of, name), form in forms.items() if of is kind and form is None]
         if gone:
-            await connection.execute(_DELETE[kind], {"names": gone} if kind is not Kind.TOPOLOGY else {})
+            await connection.execute(
+                _DELETE[kind], {"names": gone} if kind is not ObjectKind.TOPOLOGY else {}
+            )
     wanted = {name: form for name, form in forms.items() if form is not None}
     values = {"writer": writer, "revision": revision}
-    queues = [parse_queue(path, form) for (kind, path), form in wanted.items() if kind is Kind.QUEUE]
+    queues = [parse_queue(path, form) for (kind, path), form in wanted.items() if kind is ObjectKind.QUEUE]
     await _write_queues(connection, queues, values)
-    flavors = [_flavor_row(form) for (kind, _), form in wanted.items() if kind is Kind.FLAVOR]
+    flavors = [_flavor_row(form) for (kind, _), form in wanted.items() if kind is ObjectKind.FLAVOR]
     if flavors:
         await connection.execute(_PUT_FLAVORS, {"rows": rows_json(flavors), **values})
     for (kind, _), form in wanted.items():
-        if kind is Kind.TOPOLOGY:
+        if kind is ObjectKind.TOPOLOGY:
             levels = list(parse_topology(form).keys)
             await connection.execute(_PUT_TOPOLOGY, {"levels": levels, **values})
 
@@ -175,7 +177,7 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
         "policy": POLICY.show(queue.policy),
         "access": ACCESS.show(queue.access),
         "namespaces": queue.namespaces,
-        "placement": export_routing(queue.placement),
+        "routing": export_routing(queue.placement),
     }
 
 
@@ -197,7 +199,7 @@ def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
         policy=POLICY.parse(row.policy, at=f"queues.{row.path}.policy"),
         access=ACCESS.parse(row.access, at=f"queues.{row.path}.access"),
         namespaces=tuple(row.namespaces),
-        placement=read_routing(row.placement, at=f"queues.{row.path}"),
+        placement=read_routing(row.routing, at=f"queues.{row.path}"),
         state=QueueState(row.state),
         managed_by=ManagedBy(row.managed_by or ManagedBy.API),
         revision=row.revision,

@@ -13,7 +13,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
 from queuer.store.changeset import Changeset, queues_after
-from queuer.store.config import Kind
+from queuer.store.config import ObjectKind
 from queuer.store.holdings import Holding, holdings
 from queuer.store.usage import TreeView, tree_view
 
@@ -65,14 +65,14 @@ class Cuts:
 
 async def cuts(connection: AsyncConnection, changeset: Changeset) -> Cuts:
     """The cuts of a sound changeset, by what is held now."""
-    if not any(change.kind is Kind.QUEUE and change.before is not None for change in changeset.changes):
+    if not any(change.kind is ObjectKind.QUEUE and change.before is not None for change in changeset.changes):
         return Cuts(reductions=tuple(_deletions(changeset)))
     view = await tree_view(connection)
     after = QueueTree.of(queues_after(view.config, changeset.changes).values())
     touched = [
         c.name
         for c in changeset.changes
-        if c.kind is Kind.QUEUE and c.before is not None and c.after is not None
+        if c.kind is ObjectKind.QUEUE and c.before is not None and c.after is not None
     ]
     held = await holdings(connection)
     over = tuple(_over(view, after, touched))

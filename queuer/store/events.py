@@ -123,7 +123,7 @@ async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class EventJob:
     """The name of a job."""
 
     kind: str
@@ -138,7 +138,7 @@ class EventPage:
     """
 
     rows: tuple[tuple[int, Event], ...]
-    jobs: Mapping[str, Job]
+    jobs: Mapping[str, EventJob]
     next: int | None
 
 
@@ -179,7 +179,9 @@ async def page(
     }
     found = (await connection.execute(_PAGES[after is not None, uid is not None], values)).all()
     rows = [(row.id, _event(row)) for row in found if row.id is not None]
-    jobs = {row.uid: Job(kind=row.kind, namespace=row.namespace, name=row.name) for row in found if row.name}
+    jobs = {
+        row.uid: EventJob(kind=row.kind, namespace=row.namespace, name=row.name) for row in found if row.name
+    }
     if len(rows) > count:
         return EventPage(rows=tuple(rows[:count]), jobs=jobs, next=rows[count - 1][0])
     exhausted = found[0].rows < values["scan"]

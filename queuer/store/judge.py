@@ -13,7 +13,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.queue import ManagedBy, QueueState, QueueTree
 from queuer.store.changeset import Change, Changeset, Form, forms, queues_after
-from queuer.store.config import Config, Kind, Name
+from queuer.store.config import Config, Name, ObjectKind
 
 _HOLDERS = text("""
     SELECT queue, count(DISTINCT uid) AS workloads FROM ledger
@@ -36,7 +36,7 @@ async def judged(
 ) -> Changeset:
     """The changeset that brings objects to these forms; None deletes."""
     present = forms(config)
-    deleted = [path for (kind, path), form in wanted.items() if kind is Kind.QUEUE and form is None]
+    deleted = [path for (kind, path), form in wanted.items() if kind is ObjectKind.QUEUE and form is None]
     busy = await holders(connection, deleted)
     problems: list[FieldProblem] = []
     warnings = [
@@ -79,7 +79,7 @@ def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> 
     """Queues that cannot go yet, with the ancestors that they need: kept as they are, letting nothing new in."""
     kept = {above for path in holders for above in config.tree.lineage(path)}.intersection(deleted)
     return {
-        (Kind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)}
+        (ObjectKind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)}
         for path in kept
     }
 
@@ -92,7 +92,9 @@ async def _leaves_with_work(
     connection: AsyncConnection, config: Config, changes: tuple[Change, ...]
 ) -> list[FieldProblem]:
     """Leaves that would get children although they have work, which an inner queue cannot have."""
-    new = {c.name.rpartition(".")[0]: c.name for c in changes if c.kind is Kind.QUEUE and c.before is None}
+    new = {
+        c.name.rpartition(".")[0]: c.name for c in changes if c.kind is ObjectKind.QUEUE and c.before is None
+    }
     leaves = [path for path in sorted(new) if path in config.tree and config.tree.is_leaf(path)]
     admitted, waiting = await holders(connection, leaves), await _count(connection, _WAITING, leaves)
     return [
@@ -128,13 +130,13 @@ def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy
 
 def _unknown_flavors(present: Mapping[Name, Form], changes: tuple[Change, ...]) -> Iterator[FieldProblem]:
     """Quota rows that name a flavor nobody declared count nothing until it is declared."""
-    flavors = {name for kind, name in present if kind is Kind.FLAVOR}
+    flavors = {name for kind, name in present if kind is ObjectKind.FLAVOR}
     for change in changes:
-        if change.kind is Kind.FLAVOR:
+        if change.kind is ObjectKind.FLAVOR:
             (flavors.discard if change.after is None else flavors.add)(change.name)
     known = flavors or {"default"}
     for change in changes:
-        rows = (change.after or {}).get("quota", ()) if change.kind is Kind.QUEUE else ()
+        rows = (change.after or {}).get("quota", ()) if change.kind is ObjectKind.QUEUE else ()
         for index, row in enumerate(rows):
             if row.get("flavor") is not None and row["flavor"] not in known:
                 yield FieldProblem(

@@ -12,7 +12,7 @@ from math import inf
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.past import HORIZON
+from queuer.domain.past_use import HORIZON
 from queuer.domain.quantity import Resources
 from queuer.store.codec import execute_rows, instant, seconds
 from queuer.store.leader import check_epoch
@@ -131,7 +131,7 @@ async def past_use(
     after: float = 0.0,
     until: float = inf,
 ) -> dict[float, dict[str, dict[str, float]]]:
-    """Decayed average use by half-life, queue and resource, see `queuer.domain.past`; exact at `now`.
+    """Decayed average use by half-life, queue and resource, see `queuer.domain.past_use`; exact at `now`.
 
     One sum over the rows that were closed after `after` up to `until`, and, where that is for ever, those still open.
     Rows from before `HORIZON` half-lives ago, or that retention has deleted, count nothing.

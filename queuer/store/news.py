@@ -35,15 +35,15 @@ _LAG = text("""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class TableMark:
     """How far the tables have come: the newest event and cycle; 0 = none."""
 
     event: int
     cycle: int
 
-    def back(self, steps: int) -> Mark:
+    def back(self, steps: int) -> TableMark:
         """So many events before."""
-        return Mark(event=max(0, self.event - steps), cycle=0)
+        return TableMark(event=max(0, self.event - steps), cycle=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,13 @@ class Moved:
     gone: bool
 
 
-async def mark(connection: AsyncConnection) -> Mark:
+async def mark(connection: AsyncConnection) -> TableMark:
     """How far it is now."""
     row = (await connection.execute(_MARK)).one()
-    return Mark(event=row.event, cycle=row.cycle)
+    return TableMark(event=row.event, cycle=row.cycle)
 
 
-async def moved(connection: AsyncConnection, since: Mark, *, count: int) -> list[Moved]:
+async def moved(connection: AsyncConnection, since: TableMark, *, count: int) -> list[Moved]:
     """Up to `count` jobs that took a step or got another reason."""
     found = await connection.execute(_MOVED, {"event": since.event, "changed": REASONS, "count": count})
     return [
@@ -78,7 +78,7 @@ async def moved(connection: AsyncConnection, since: Mark, *, count: int) -> list
     ]
 
 
-async def lag(connection: AsyncConnection, since: Mark) -> float:
+async def lag(connection: AsyncConnection, since: TableMark) -> float:
     """The age in seconds of the first event after a mark, 0 = there is none."""
     return max(0.0, float((await connection.execute(_LAG, {"event": since.event})).scalar_one()))
 

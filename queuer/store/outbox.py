@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import execute_rows, instant
 from queuer.store.leader import check_epoch
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 _COLUMNS = "seq, kind, uid, admission_id, epoch, cycle, patch, at"
 _PUT = text("""
@@ -73,7 +73,7 @@ class Result:
     """How an entry ended. `resource_version`: the job's new one after a PATCH; `message`: what the API server said."""
 
     entry: Entry
-    outcome: Outcome
+    outcome: EntryOutcome
     resource_version: str | None = None
     message: str | None = None
 

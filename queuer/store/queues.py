@@ -16,7 +16,7 @@ from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.queue import ROOT, ManagedBy, QueueState
 from queuer.store.changeset import Change, Changeset, Form, changes_of, forms
 from queuer.store.codec import rows_json, to_json
-from queuer.store.config import Config, Kind, Name, load_config, write
+from queuer.store.config import Config, Name, ObjectKind, load_config, write
 from queuer.store.events import Event, append
 from queuer.store.judge import holders, judged
 
@@ -80,7 +80,7 @@ async def apply(
             f"the configuration moved from revision {changeset.base} to {present.revision} since this was planned",
             hint="plan again and look at the difference",
         )
-    gone = [c.name for c in changeset.changes if c.kind is Kind.QUEUE and c.after is None]
+    gone = [c.name for c in changeset.changes if c.kind is ObjectKind.QUEUE and c.after is None]
     for path, count in (await holders(connection, gone)).items():
         raise Conflict(f"{path} got {count} admitted workloads since this was planned", hint="plan again")
     number = changeset.base + 1
@@ -111,7 +111,7 @@ async def plan_state(
     config = await load_config(connection)
     if path not in config.tree:
         raise NotFound(f"there is no queue {path}")
-    wanted = {(Kind.QUEUE, path): export_queue(replace(config.tree[path], state=state))}
+    wanted = {(ObjectKind.QUEUE, path): export_queue(replace(config.tree[path], state=state))}
     return await judged(connection, config, wanted, writer=writer)
 
 
@@ -160,24 +160,24 @@ def _wanted(
     desired: TreeDocument, config: Config, *, writer: ManagedBy, prune: bool
 ) -> dict[Name, Form | None]:
     """Document forms of all that the wish speaks of; None = to be deleted."""
-    wanted: dict[Name, Form | None] = {(Kind.QUEUE, q.path): export_queue(q) for q in desired.queues}
+    wanted: dict[Name, Form | None] = {(ObjectKind.QUEUE, q.path): export_queue(q) for q in desired.queues}
     own = [name for name, owner in config.writers.items() if owner is writer]
     if prune:
         for kind, path in own:
-            inside = desired.root in config.tree.lineage(path) if kind is Kind.QUEUE else False
+            inside = desired.root in config.tree.lineage(path) if kind is ObjectKind.QUEUE else False
             if inside and (kind, path) not in wanted:
                 # The root is always there; one that nobody describes any more says nothing.
                 wanted[kind, path] = {} if path == ROOT else None
-            elif kind is Kind.TOPOLOGY and writer is ManagedBy.CRD:
+            elif kind is ObjectKind.TOPOLOGY and writer is ManagedBy.CRD:
                 wanted[kind, path] = (
                     None  # a cluster's objects are a whole: what none of them says is not said
                 )
     if desired.flavors is not None:
-        wanted |= {name: None for name in own if name[0] is Kind.FLAVOR}
+        wanted |= {name: None for name in own if name[0] is ObjectKind.FLAVOR}
         for position, flavor in enumerate(desired.flavors):
-            wanted[Kind.FLAVOR, flavor.name] = export_flavor(flavor) | {"position": position}
+            wanted[ObjectKind.FLAVOR, flavor.name] = export_flavor(flavor) | {"position": position}
     if desired.topology is not None:
-        wanted[Kind.TOPOLOGY, Kind.TOPOLOGY] = export_topology(desired.topology)
+        wanted[ObjectKind.TOPOLOGY, ObjectKind.TOPOLOGY] = export_topology(desired.topology)
     return wanted
 
 
@@ -185,6 +185,6 @@ def _event(change: Change, revision: int, *, at: float) -> Event:
     return Event(
         at=at,
         type=f"{change.kind}.{change.action}d",
-        queue=change.name if change.kind is Kind.QUEUE else None,
+        queue=change.name if change.kind is ObjectKind.QUEUE else None,
         data={"name": change.name, "revision": revision},
     )

@@ -62,7 +62,7 @@ _ADMIT = text("""
         WHERE w.state = r.before AND w.attempt = r.attempt AND w.deleted_at IS NULL
     ), admitted AS (
         UPDATE workload w SET state = old.after, admission_id = old.id, admitted_at = to_timestamp(:at),
-            token = NULL, explanation = NULL, reason_since = NULL, barred = NULL
+            token = NULL, explanation = NULL, reason_since = NULL, not_asked = NULL
         FROM old WHERE w.uid = old.uid
         RETURNING w.queue, old.*
     ), written AS (

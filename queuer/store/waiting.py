@@ -33,7 +33,7 @@ _GROUPS = text(f"""
 _LINE = text("""
     SELECT count(*) FROM workload
     WHERE queue = :queue AND namespace = :namespace AND state = 'Queued' AND deleted_at IS NULL
-        AND coalesce(barred, 'beyond') = 'beyond'
+        AND coalesce(not_asked, 'over_max_pending') = 'over_max_pending'
 """)
 
 

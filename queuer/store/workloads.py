@@ -21,22 +21,22 @@ from queuer.store import reasons
 from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 
 _INTAKE = text("""
     INSERT INTO workload AS w (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted,
-        required, preferred, max_runtime, estimate, hold, pod_sets, state, barred)
+        required, preferred, max_runtime, estimate, hold, pod_sets, state, not_asked)
     SELECT r.uid, r.kind, r.namespace, r.name, r.queue, r.user_name, r.priority, r.preemptible,
         to_timestamp(r.submitted), r.required, r.preferred, r.max_runtime, r.estimate, r.hold, r.pod_sets,
-        r.state, r.barred
+        r.state, r.not_asked
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, kind text, namespace text, name text,
         queue text, user_name text, priority int, preemptible boolean, submitted double precision,
         required text, preferred text, max_runtime double precision, estimate double precision, hold boolean,
-        pod_sets jsonb, state text, barred text)
+        pod_sets jsonb, state text, not_asked text)
     ON CONFLICT (uid) DO UPDATE SET queue = excluded.queue, user_name = excluded.user_name,
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
-        hold = excluded.hold, pod_sets = excluded.pod_sets, state = excluded.state, barred = excluded.barred,
+        hold = excluded.hold, pod_sets = excluded.pod_sets, state = excluded.state, not_asked = excluded.not_asked,
         override = CASE WHEN w.deleted_at IS NULL THEN w.override END,
         deleted_at = NULL, finished_at = NULL, admission_id = NULL, admitted_at = NULL, landed_at = NULL,
         attempt = w.attempt + (w.admission_id IS NOT NULL)::int
@@ -82,12 +82,12 @@ _AT_ONCE = 500
 class Intake:
     """A job as it is now.
 
-    `state`: Queued or Held. `barred`: None = it is decided on.
+    `state`: Queued or Held. `not_asked`: None = it is decided on.
     """
 
     workload: Workload
     state: State = State.QUEUED
-    barred: Barred | None = None
+    not_asked: NotAsked | None = None
     explanation: Explanation | None = None
 
 
@@ -120,7 +120,7 @@ class StoredWorkload:
     finished_at: float | None = None
     deleted_at: float | None = None
     setback: Setback
-    barred: Barred | None = None
+    not_asked: NotAsked | None = None
     override: Override | None = None
 
     @property
@@ -224,10 +224,10 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
         setback=Setback(
             uid=row.uid, avoid=row.avoid, first=row.first, failures=row.failures, rest=seconds(row.rest)
         ),
-        barred=None if row.barred is None else Barred(row.barred),
+        not_asked=None if row.not_asked is None else NotAsked(row.not_asked),
         override=None if row.override is None else Override(**row.override),
     )
 
 
 def _intake_row(row: Intake) -> dict[str, Any]:
-    return workload_row(row.workload) | {"state": row.state, "barred": row.barred}
+    return workload_row(row.workload) | {"state": row.state, "not_asked": row.not_asked}

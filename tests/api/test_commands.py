@@ -17,7 +17,7 @@ from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store import commands
-from queuer.store.commands import Answer
+from queuer.store.commands import CommandAnswer
 from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
@@ -165,7 +165,7 @@ async def _answer_next(author: Author, outcome: CommandOutcome, message: str) ->
         while True:
             async with begin(author.engine) as connection:
                 for found in await commands.undone(connection, count=1):
-                    told = Answer(id=found.id, uid=found.uid, outcome=outcome, message=message)
+                    told = CommandAnswer(id=found.id, uid=found.uid, outcome=outcome, message=message)
                     return await commands.answer(connection, author.epoch, [told], at=NOW + 500)
             await asyncio.sleep(0.02)
 

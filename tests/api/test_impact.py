@@ -54,10 +54,10 @@ async def decided(
     document: dict[str, Any],
     *waiting: Workload,
     runs: tuple[Workload, ...] = (),
-    barred: tuple[Workload, ...] = (),
+    over_limit: tuple[Workload, ...] = (),
 ) -> None:
     """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored. `runs`: one
-    a node, since a minute; `barred`: not offered, as their users have what they may.
+    a node, since a minute; `over_limit`: not offered, as their users have what they may.
     """
     await author.tree(document)
     await author.submit(*waiting, *runs)
@@ -69,7 +69,7 @@ async def decided(
         nodes=tuple(NodeState(node=node) for node in nodes),
         tree=QueueTree.of(parse(document).queues),
         pending=tuple(Pending(workload=made) for made in waiting),
-        barred=tuple(Pending(workload=made) for made in barred),
+        over_limit=tuple(Pending(workload=made) for made in over_limit),
         admitted=tuple(running(made, {f"n{i}": 1}, since=NOW - 60) for i, made in enumerate(runs)),
     )
     made = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
@@ -114,7 +114,7 @@ async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient,
     beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1)
     waiting = (job("a1", A, 8), job("a2", A, 8))
     owned = tuple(replace(made, user="eve") for made in waiting)
-    await decided(author, each(tree(a=32), 16), *owned, barred=(beside,))
+    await decided(author, each(tree(a=32), 16), *owned, over_limit=(beside,))
     raised = await plan(api, each(tree(a=32), 24))
     assert [row["uid"] for row in raised["impact"]["starts"]["jobs"]] == ["a3"]
     cut = await plan(api, each(tree(a=32), 4))
@@ -127,7 +127,7 @@ async def test_whom_a_queue_takes_no_more_could_never_start(api: httpx2.AsyncCli
     beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1, max_runtime=3600.0)
     owned = tuple(replace(job(uid, A, 8), user="eve", max_runtime=3600.0) for uid in ("a1", "a2"))
     document = each(tree(a=32), 16)
-    await decided(author, document, *owned, barred=(beside,))
+    await decided(author, document, *owned, over_limit=(beside,))
     own = document["queues"][A]
     for change in (
         {"access": {**own["access"], "maxRuntime": "30m"}},

@@ -175,7 +175,7 @@ def test_a_flood_of_jobs_holds_up_nobody_else(field: Field) -> None:
         field.cluster, job_manifest("secret-soon", namespace=field.theirs, queue=CUT, gpus=1), identity="bob"
     )
     field.wait_state("secret-soon", field.theirs, "Running", timeout=30)
-    beyond = "count(*) FILTER (WHERE barred = 'beyond') AS beyond"
+    beyond = "count(*) FILTER (WHERE not_asked = 'over_max_pending') AS beyond"
     query = f"SELECT count(*) AS n, {beyond} FROM workload WHERE name LIKE 'flood-%%'"
     wait_until(
         lambda: field.database.rows(query) == [{"n": FLOOD, "beyond": FLOOD - MOST_PENDING}],

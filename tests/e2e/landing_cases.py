@@ -22,8 +22,8 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topol
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
-from queuer.kube.patches import Mark, admit_patch
+from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
+from queuer.kube.patches import AdmissionMark, admit_patch
 from queuer.kube.template import Pin
 from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.decide import decide
@@ -109,7 +109,7 @@ def landing_case(seed: int, *, scheduler: str) -> LandingCase:
     )
 
 
-def _workload(kind: Kind, job: Manifest) -> Workload:
+def _workload(kind: JobKind, job: Manifest) -> Workload:
     return workload_of(
         kind,
         msgspec.convert(job, kind.type),
@@ -152,7 +152,7 @@ class _World:
     def __init__(self, seed: int, scheduler: str) -> None:
         self.name = f"{scheduler}-{seed}"
         self.random = Random(seed)
-        self.jobs: dict[str, tuple[Kind, Manifest]] = {}
+        self.jobs: dict[str, tuple[JobKind, Manifest]] = {}
         self.pods: dict[str, Pods] = {}
         self.foreign: list[Manifest] = []
         self._scheduler = scheduler
@@ -231,7 +231,7 @@ class _World:
 
     # Jobs
 
-    def job(self, uid: str) -> tuple[Kind, Manifest]:
+    def job(self, uid: str) -> tuple[JobKind, Manifest]:
         """A Job of one pod set, or a PyTorchJob of a master and workers, half of these with one template for both."""
         draw = self.random
         count, notes = draw.randint(1, 6), {}
@@ -293,7 +293,7 @@ class _World:
             )
             for row, _ in rows
         ]
-        mark = Mark(id="1", epoch=1, cycle=cycle)
+        mark = AdmissionMark(id="1", epoch=1, cycle=cycle)
         patched = merged(job, admit_patch(kind, msgspec.convert(job, kind.type), pins=pins, mark=mark))
         topology = Topology(keys=(BLOCK, RACK))
         level = topology.find(workload.required) if workload.required else None

@@ -12,8 +12,8 @@ import pytest
 
 from queuer.kube.client import Client, ConflictError
 from queuer.kube.config import load_access
-from queuer.kube.kinds import JOB, PYTORCHJOB, Kind, object_path
-from queuer.kube.patches import Mark, admit_patch, evict_patch, own_roles
+from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind, object_path
+from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.local.cluster import Cluster
 from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
@@ -22,7 +22,7 @@ HOST = "kubernetes.io/hostname"
 PLURALS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
 
 
-def _manifest(kind: Kind, namespace: str) -> dict[str, Any]:
+def _manifest(kind: JobKind, namespace: str) -> dict[str, Any]:
     if kind is JOB:
         return job_manifest("gang", namespace=namespace, queue="root.a", pods=2)
     return pytorchjob_manifest("gang", namespace=namespace, queue="root.a", workers=1)
@@ -42,7 +42,7 @@ def _places(cluster: Cluster, namespace: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [JOB, PYTORCHJOB], ids=lambda kind: kind.name)
-async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, namespace: str) -> None:
+async def test_admit_evict_and_admit_elsewhere(kind: JobKind, cluster: Cluster, namespace: str) -> None:
     """Pods only on the pinned hosts each time; a PATCH for an older version of the job is refused."""
     created = await asyncio.to_thread(create, cluster, _manifest(kind, namespace))
     hosts = sorted(node["metadata"]["labels"][HOST] for node in get(cluster, "nodes")["items"])
@@ -79,7 +79,7 @@ async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, nam
                 Pin(pod_set=role.name, count=role.count, selector={}, hosts=tuple(chosen))
                 for role in kind.roles(view)
             ]
-            mark = Mark(id=f"a{round}", epoch=1, cycle=round)
+            mark = AdmissionMark(id=f"a{round}", epoch=1, cycle=round)
             await patched(partial(admit_patch, kind, pins=pins, mark=mark), resource="admit")
             with pytest.raises(ConflictError):
                 await client.merge_patch(path, evict_patch(kind, view, admission="first"), resource="stale")

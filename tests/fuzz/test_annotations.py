@@ -34,7 +34,7 @@ from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
-from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
+from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
 from queuer.kube.objects import Meta, PriorityClass
 from queuer.kube.reflector import _without_nul
 from queuer.solver.decide import decide
@@ -90,7 +90,7 @@ class World:
     facts: Facts
     numbers: count[int] = field(default_factory=lambda: count(1))
 
-    async def hear(self, kind: Kind, manifest: dict[str, Any]) -> Live:
+    async def hear(self, kind: JobKind, manifest: dict[str, Any]) -> Live:
         """A job as the API server would send it, until it is in memory and in the database."""
         raw = msgspec.Raw(msgspec.json.encode(manifest))
         found = job_view(kind, msgspec.json.decode(_without_nul(raw), type=kind.type))
@@ -151,7 +151,7 @@ def test_every_documented_key_is_fuzzed() -> None:
     annotations=st.dictionaries(keys, values, max_size=6),
 )
 async def test_what_is_wrong_is_told_by_its_key_and_harms_nobody(
-    world: World, kind: Kind, labels: Notes, annotations: Notes
+    world: World, kind: JobKind, labels: Notes, annotations: Notes
 ) -> None:
     await (
         world.author.beat()

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from queuer.domain.keys import ADMISSION, STATUS
 from queuer.domain.nodes import Toleration
-from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
+from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
 from queuer.kube.patches import (
-    Mark,
+    AdmissionMark,
     admission_of,
     admit_patch,
     evict_patch,
@@ -43,17 +43,17 @@ def without_empty(value: Any) -> Any:
     return [without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def decoded(kind: Kind, manifest: Manifest) -> Any:
+def decoded(kind: JobKind, manifest: Manifest) -> Any:
     return msgspec.convert(manifest, kind.type)
 
 
-def admitted(kind: Kind, manifest: Manifest, pins: list[Pin], *, id: str = "a1") -> Manifest:
-    mark = Mark(id=id, epoch=3, cycle=9, domains=("r07",))
+def admitted(kind: JobKind, manifest: Manifest, pins: list[Pin], *, id: str = "a1") -> Manifest:
+    mark = AdmissionMark(id=id, epoch=3, cycle=9, domains=("r07",))
     found: Manifest = merged(manifest, admit_patch(kind, decoded(kind, manifest), pins=pins, mark=mark))
     return found
 
 
-def evicted(kind: Kind, manifest: Manifest) -> Manifest:
+def evicted(kind: JobKind, manifest: Manifest) -> Manifest:
     found: Manifest = merged(manifest, evict_patch(kind, decoded(kind, manifest), admission="a"))
     return found
 
@@ -121,7 +121,7 @@ _pytorch_case = st.tuples(
 
 
 @given(_job_case | _pytorch_case)
-def test_the_last_admission_alone_shows(case: tuple[Kind, Manifest, list[list[Pin]]]) -> None:
+def test_the_last_admission_alone_shows(case: tuple[JobKind, Manifest, list[list[Pin]]]) -> None:
     """No key, toleration, term or size of an earlier place is left in the template, and none of the user's is lost."""
     kind, fresh, places = case
     before = [
@@ -139,7 +139,7 @@ def test_the_last_admission_alone_shows(case: tuple[Kind, Manifest, list[list[Pi
 
 
 @given(_job_case | _pytorch_case)
-def test_a_pin_reaches_every_way_of_matching(case: tuple[Kind, Manifest, list[list[Pin]]]) -> None:
+def test_a_pin_reaches_every_way_of_matching(case: tuple[JobKind, Manifest, list[list[Pin]]]) -> None:
     """Node affinity terms are alternatives: a host pinned in one of two would not be pinned at all."""
     kind, fresh, places = case
     found = admitted(kind, fresh, places[0])
@@ -157,12 +157,12 @@ def test_a_pin_reaches_every_way_of_matching(case: tuple[Kind, Manifest, list[li
 @pytest.mark.parametrize(
     ("kind", "fresh"), [(JOB, job()), (PYTORCHJOB, pytorchjob())], ids=["Job", "PyTorchJob"]
 )
-def test_a_patch_is_a_compare_and_set(kind: Kind, fresh: Manifest) -> None:
+def test_a_patch_is_a_compare_and_set(kind: JobKind, fresh: Manifest) -> None:
     """A stale leader's PATCH must meet 409, and one for a deleted job must not hit its namesake."""
     pins = [Pin(pod_set=role.name, count=1, selector={}) for role in kind.roles(decoded(kind, fresh))]
     view = decoded(kind, fresh)
     bodies = [
-        admit_patch(kind, view, pins=pins, mark=Mark(id="a", epoch=1, cycle=1)),
+        admit_patch(kind, view, pins=pins, mark=AdmissionMark(id="a", epoch=1, cycle=1)),
         evict_patch(kind, view, admission="a"),
         withdraw_patch(view, admission="a"),
     ]
@@ -215,7 +215,7 @@ def test_admission_takes_the_old_reason_off() -> None:
         JOB,
         decoded(JOB, job()),
         pins=[Pin(pod_set="main", count=4, selector={})],
-        mark=Mark(id="a", epoch=1, cycle=1),
+        mark=AdmissionMark(id="a", epoch=1, cycle=1),
     )
     assert patch["metadata"]["annotations"][STATUS] is None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
-from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
+from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
 from queuer.kube.workloads import NamespaceFacts, workload_of
 from tests.kube.manifests import job, pytorchjob
 
@@ -21,7 +21,7 @@ FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5, **CRITICAL}, defaul
 KEYS = ("topology-required", "topology-preferred", "max-runtime", "preemptible", "hold", "min-count.main")
 
 
-def read(manifest: dict[str, Any], *, kind: Kind = JOB, label: str = "root.a", **labels: str) -> Workload:
+def read(manifest: dict[str, Any], *, kind: JobKind = JOB, label: str = "root.a", **labels: str) -> Workload:
     labels = {f"queuer.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
     manifest["metadata"]["labels"] = {"queuer.dev/queue": label, **labels}
     manifest["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -242,7 +242,9 @@ def test_a_size_range_of_no_pods_is_refused_with_a_fix() -> None:
 
 @pytest.mark.parametrize("kind", [JOB, PYTORCHJOB])
 @pytest.mark.parametrize(("seconds", "lasts"), [(None, None), (60, 60.0), (2**63 - 1, 10 * 365 * 86400.0)])
-def test_the_deadline_of_a_job_bounds_its_run(kind: Kind, seconds: int | None, lasts: float | None) -> None:
+def test_the_deadline_of_a_job_bounds_its_run(
+    kind: JobKind, seconds: int | None, lasts: float | None
+) -> None:
     """No end is expected at a time that is none."""
     assert read(timed(kind, seconds), kind=kind).max_runtime == lasts
 
@@ -252,7 +254,7 @@ def test_the_deadline_of_a_job_bounds_its_run(kind: Kind, seconds: int | None, l
     [(JOB, "spec.activeDeadlineSeconds"), (PYTORCHJOB, "spec.runPolicy.activeDeadlineSeconds")],
 )
 @pytest.mark.parametrize("seconds", [0, -1])
-def test_a_deadline_that_no_run_can_keep_is_refused(kind: Kind, field: str, seconds: int) -> None:
+def test_a_deadline_that_no_run_can_keep_is_refused(kind: JobKind, field: str, seconds: int) -> None:
     """Even where an annotation says how long it lasts."""
     found = timed(kind, seconds)
     found["metadata"]["annotations"] = {"queuer.dev/max-runtime": "1h"}
@@ -261,7 +263,7 @@ def test_a_deadline_that_no_run_can_keep_is_refused(kind: Kind, field: str, seco
     assert [p.field for p in caught.value.problems] == [field]
 
 
-def timed(kind: Kind, seconds: int | None) -> dict[str, Any]:
+def timed(kind: JobKind, seconds: int | None) -> dict[str, Any]:
     found = job() if kind is JOB else pytorchjob()
     (found["spec"] if kind is JOB else found["spec"]["runPolicy"])["activeDeadlineSeconds"] = seconds
     return found

@@ -17,7 +17,7 @@ from queuer.store import cycles, outbox, transitions, workloads
 from queuer.store.cycles import CycleRecord
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 from queuer.store.transitions import NewAdmission, Transition
 from queuer.store.workloads import Intake
 
@@ -139,7 +139,9 @@ async def applied(
     connection: AsyncConnection, epoch: int, entries: Sequence[Entry], *, at: float = NOW
 ) -> None:
     """The PATCHes of these admissions went through."""
-    await outbox.done(connection, epoch, [Result(entry=e, outcome=Outcome.APPLIED) for e in entries], at=at)
+    await outbox.done(
+        connection, epoch, [Result(entry=e, outcome=EntryOutcome.APPLIED) for e in entries], at=at
+    )
     await take_steps(connection, epoch, [Step(uid=e.uid, state=State.PLACING, at=at) for e in entries])
 
 

@@ -25,7 +25,7 @@ from queuer.kube.workloads import NamespaceFacts
 from queuer.store import ledger, workloads
 from queuer.store.engine import begin
 from queuer.store.outbox import Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
 
 SPOILT = {
@@ -104,7 +104,7 @@ async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, ho
     sent = {entry.uid: entry for entry in entries}
     assert {uid: entry.kind for uid, entry in sent.items()} == {"a": EntryKind.WITHDRAW, "b": EntryKind.ADMIT}
     for entry in entries:
-        scene.loop.term.results.append(Result(entry=entry, outcome=Outcome.APPLIED))
+        scene.loop.term.results.append(Result(entry=entry, outcome=EntryOutcome.APPLIED))
     scene.now += 10.0
     scene.state.take_unread(99)
     await scene.round()

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.domain.errors import NotFound
 from queuer.domain.override import Override
 from queuer.store import commands, events, reads, workloads
-from queuer.store.commands import Answer, Command, NewCommand
+from queuer.store.commands import Command, CommandAnswer, NewCommand
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -43,10 +43,10 @@ async def test_a_command_is_read_until_it_is_answered_and_told_as_an_event(
         first, second = await commands.undone(connection, count=9)
         assert (first.verb, first.uid, first.arguments) == (CommandVerb.EVICT, "b", {"hold": True})
         assert (first.administers, second.administers) == ("root.a", None)
-        told = Answer(id=second.id, uid="a", outcome=CommandOutcome.DONE, message="held")
+        told = CommandAnswer(id=second.id, uid="a", outcome=CommandOutcome.DONE, message="held")
         await commands.answer(connection, epoch, [told], at=NOW)
     async with begin(jobs) as connection:
-        again = Answer(id=second.id, uid="a", outcome=CommandOutcome.REFUSED, message="too late")
+        again = CommandAnswer(id=second.id, uid="a", outcome=CommandOutcome.REFUSED, message="too late")
         await commands.answer(connection, epoch, [again], at=NOW)
         assert [found.id for found in await commands.undone(connection, count=9)] == [first.id]
         kept = await commands.one(connection, second.id)
@@ -81,7 +81,7 @@ async def test_what_is_due_later_waits_and_what_nobody_took_up_expires(jobs: Asy
 async def test_only_the_leader_answers(jobs: AsyncEngine, epoch: int) -> None:
     async with begin(jobs) as connection:
         [put] = await _put(connection, NewCommand(verb=CommandVerb.HOLD, uid="a"))
-    told = Answer(id=put.id, uid="a", outcome=CommandOutcome.DONE, message="held")
+    told = CommandAnswer(id=put.id, uid="a", outcome=CommandOutcome.DONE, message="held")
     with pytest.raises(LeadershipLost):
         async with begin(jobs) as connection:
             await commands.answer(connection, epoch - 1, [told], at=NOW)

@@ -19,7 +19,7 @@ from queuer.store.codec import MOST_BYTES
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.outbox import Result
-from queuer.store.tables import Outcome
+from queuer.store.tables import EntryOutcome
 from queuer.store.transitions import Transition
 from queuer.store.workloads import Setback
 from tests.store.support import (
@@ -304,11 +304,11 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         committed = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
         (entry,) = committed
-        applied = Result(entry=entry, outcome=Outcome.APPLIED, resource_version="77")
+        applied = Result(entry=entry, outcome=EntryOutcome.APPLIED, resource_version="77")
         assert await outbox.done(connection, epoch, [applied], at=NOW + 1) == {entry.seq}
     async with begin(engine) as connection:
         seen = await read(connection, after=0)
-        late = Result(entry=entry, outcome=Outcome.CONFLICT, message="stale")
+        late = Result(entry=entry, outcome=EntryOutcome.CONFLICT, message="stale")
         assert await outbox.done(connection, epoch, [applied, late], at=NOW + 2) == frozenset()
     async with begin(engine) as connection:
         assert await read(connection, after=0) == seen

@@ -21,7 +21,7 @@ from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 from tests.store.support import (
     NOW,
     Eviction,
@@ -65,7 +65,7 @@ _ENTRY = Entry(
     patch={},
     at=NOW,
 )
-_RESULT = Result(entry=_ENTRY, outcome=Outcome.APPLIED)
+_RESULT = Result(entry=_ENTRY, outcome=EntryOutcome.APPLIED)
 WRITES: dict[str, Write] = {
     "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
     "transitions.take": lambda c, e: take_steps(c, e, [Step(uid="w1", state=State.HELD, at=NOW)]),

@@ -18,7 +18,7 @@ from queuer.store import ledger, outbox, workloads
 from queuer.store.engine import begin, make_engine
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Result
-from queuer.store.tables import Outcome
+from queuer.store.tables import EntryOutcome
 from tests.store.support import (
     GPU,
     NOW,
@@ -96,7 +96,7 @@ class Model:
     async def apply(self, uid: str, it: Known) -> None:
         async with begin(self.engine) as connection:
             mine = [entry for entry in await outbox.undone(connection) if entry.uid == uid]
-            results = [Result(entry=entry, outcome=Outcome.APPLIED) for entry in mine]
+            results = [Result(entry=entry, outcome=EntryOutcome.APPLIED) for entry in mine]
             await outbox.done(connection, self.epoch, results, at=self.clock)
             await outbox.done(connection, self.epoch, results, at=self.clock)
         if it.state is State.ADMITTED and mine:

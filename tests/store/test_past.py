@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.cycle.past_use import PastUse
-from queuer.domain.past import Interval, past_use, rolled_up
+from queuer.domain.past_use import Interval, past_use, rolled_up
 from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.store import ledger
 from queuer.store.engine import begin

@@ -18,7 +18,7 @@ from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Difference
 from queuer.store.changeset import Change
-from queuer.store.config import Kind
+from queuer.store.config import ObjectKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Cautions:
         yield from self._quota(capacity)
         yield from self._per_user({resource for amounts in capacity.values() for resource in amounts})
         yield from self._flavors(nodes, counts)
-        if any(change.kind is Kind.TOPOLOGY for change in self.changes):
+        if any(change.kind is ObjectKind.TOPOLOGY for change in self.changes):
             for index, key in enumerate(self.after.topology.keys[:-1]):
                 if not any(key in node.labels for node in nodes):
                     yield FieldProblem(
@@ -73,7 +73,7 @@ class Cautions:
     def _queues(self) -> Iterator[tuple[str, Queue]]:
         """Queues that change, with what they were."""
         for change in self.changes:
-            if change.kind is Kind.QUEUE and change.after is not None:
+            if change.kind is ObjectKind.QUEUE and change.after is not None:
                 path, tree = change.name, self.before.tree
                 yield path, tree[path] if path in tree else Queue(path=path)
 
@@ -108,7 +108,7 @@ class Cautions:
                     yield FieldProblem(field=at, message=f"no node has {resource}", hint=hint)
 
     def _flavors(self, nodes: Sequence[Node], counts: Counter[str | None]) -> Iterator[FieldProblem]:
-        changed = {change.name for change in self.changes if change.kind is Kind.FLAVOR}
+        changed = {change.name for change in self.changes if change.kind is ObjectKind.FLAVOR}
         if not changed:
             return
         for index, flavor in enumerate(self.after.flavors):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from queuer.store.changeset import Change
-from queuer.store.config import Kind
+from queuer.store.config import ObjectKind
 
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _NOTHING = "none"
@@ -16,7 +16,9 @@ _DEFAULTS = {"weight": 1, "state": "open"}
 def describe(change: Change) -> str:
     """`root.a: new, quota nvidia.com/gpu guaranteed none -> 8`."""
     named = (
-        change.name if change.kind is Kind.QUEUE else f"{change.kind} {change.name}".removesuffix(" topology")
+        change.name
+        if change.kind is ObjectKind.QUEUE
+        else f"{change.kind} {change.name}".removesuffix(" topology")
     )
     lead = {"create": "new", "delete": "deleted"}.get(change.action)
     parts = [lead] if lead else []
@@ -27,7 +29,7 @@ def describe(change: Change) -> str:
 
 def fields_of(change: Change) -> Iterator[tuple[str, str]]:
     """The differences by field: (`queues.root.a.weight`, `weight 1 -> 2`)."""
-    at = str(change.kind) if change.kind is Kind.TOPOLOGY else f"{change.kind}s.{change.name}"
+    at = str(change.kind) if change.kind is ObjectKind.TOPOLOGY else f"{change.kind}s.{change.name}"
     if change.action != "update":
         yield at, f"{change.action}d"
         return

@@ -21,13 +21,13 @@ from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
-from queuer.api.identity.names import told
+from queuer.api.identity.names import masked_for
 from queuer.api.known_queues import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store
 from queuer.store.changeset import Changeset
-from queuer.store.config import Kind, load_config
+from queuer.store.config import ObjectKind, load_config
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
 _ETAG = re.compile(r'"\d{1,18}"')
@@ -56,10 +56,10 @@ async def get_queue_tree(
     inside = [
         queue
         for queue in config.tree
-        if root in config.tree.lineage(queue.path) and (Kind.QUEUE, queue.path) in config.writers
+        if root in config.tree.lineage(queue.path) and (ObjectKind.QUEUE, queue.path) in config.writers
     ]
     whole = root == ROOT
-    spoken = (Kind.TOPOLOGY, str(Kind.TOPOLOGY)) in config.writers
+    spoken = (ObjectKind.TOPOLOGY, str(ObjectKind.TOPOLOGY)) in config.writers
     document = export(
         TreeDocument(
             root=root,
@@ -68,7 +68,7 @@ async def get_queue_tree(
             topology=config.topology if whole and spoken else None,
         )
     )
-    document["queues"] = await told(asker, document["queues"])
+    document["queues"] = await masked_for(asker, document["queues"])
     headers = {"ETag": etag(config.revision), "Vary": "Accept"}
     if "yaml" in accept:
         text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)

@@ -14,7 +14,7 @@ from queuer.domain.fields import format_duration
 from queuer.domain.queue import ROOT
 from queuer.store.changeset import Change
 from queuer.store.changesets import Applied
-from queuer.store.config import Kind
+from queuer.store.config import ObjectKind
 from queuer.store.drafts import Draft
 from queuer.store.tables import DraftState
 
@@ -116,7 +116,7 @@ def change(made: Change) -> models.Change:
 def root_of(changes: Iterable[Change]) -> str:
     """The nearest queue that has all that is changed below it; `root` where flavors or topology are."""
     made = list(changes)
-    if any(change.kind is not Kind.QUEUE for change in made):
+    if any(change.kind is not ObjectKind.QUEUE for change in made):
         return ROOT
     levels = zip(*(change.name.split(".") for change in made), strict=False)
     return ".".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels)) or ROOT

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import controller
 from queuer.api.cycles import models
-from queuer.api.cycles.asked import Asked, asked_of
+from queuer.api.cycles.simulation_request import SimulationRequest, asked_of
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
@@ -88,13 +88,13 @@ async def simulate(
     return answer.model_copy(update=told)
 
 
-def _whose(asked: Asked, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
+def _whose(asked: SimulationRequest, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
     """The workload as its user's, in the queue to which its routing leads, and their groups."""
     user, groups = (caller.name, caller.groups) if asked.user is None else (asked.user, asked.groups)
     return routed(replace(asked.workload, user=user), groups, tree), tuple(groups)
 
 
-async def _rules(connection: AsyncConnection, asked: Asked) -> Rules:
+async def _rules(connection: AsyncConnection, asked: SimulationRequest) -> Rules:
     """The rules in force, after the document's changes. Raises InvalidInput where they would be wrong."""
     config = await load_config(connection)
     if asked.tree is None:

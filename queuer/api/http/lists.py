@@ -50,7 +50,7 @@ class Page(Model):
     seq: int = Field(description="The newest event of all, shown or not.")
 
 
-class Standing(TypedDict):
+class ViewStamp(TypedDict):
     """From when a page is."""
 
     as_of: datetime
@@ -58,9 +58,9 @@ class Standing(TypedDict):
     seq: int
 
 
-async def standing(connection: AsyncConnection) -> Standing:
+async def standing(connection: AsyncConnection) -> ViewStamp:
     """The moment of this view."""
-    return Standing(
+    return ViewStamp(
         as_of=instant(await lookup.now(connection)),
         cycle=newest_cycle(await lookup.newest_cycle(connection)),
         seq=await events.newest(connection),

@@ -28,7 +28,7 @@ _ONE_WAY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class FailureKind:
     """A kind of problem: HTTP status, title, and what the caller should do about it."""
 
     status: int
@@ -36,76 +36,78 @@ class Kind:
     advice: str
 
 
-KINDS: Mapping[str, Kind] = {
-    "bad_request": Kind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
-    "idempotency_key_required": Kind(
+KINDS: Mapping[str, FailureKind] = {
+    "bad_request": FailureKind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
+    "idempotency_key_required": FailureKind(
         status=400,
         title="Idempotency-Key required",
         advice="Send a header `Idempotency-Key` of your own choice, a UUID for one: sent again, it acts once.",
     ),
-    "unauthenticated": Kind(
+    "unauthenticated": FailureKind(
         status=401,
         title="Not logged in",
         advice="Send `Authorization: Bearer TOKEN`: a Kubernetes token for an audience of this server.",
     ),
-    "forbidden": Kind(
+    "forbidden": FailureKind(
         status=403,
         title="Forbidden",
         advice="`detail` names the right that is missing; an admin can grant it.",
     ),
-    "foreign_origin": Kind(
+    "foreign_origin": FailureKind(
         status=403,
         title="Cross-site write refused",
         advice="Writes are accepted from this server's own pages and from programs.",
     ),
-    "not_found": Kind(
+    "not_found": FailureKind(
         status=404, title="Not found", advice="Check the name; `detail` holds the nearest existing ones."
     ),
-    "method_not_allowed": Kind(
+    "method_not_allowed": FailureKind(
         status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
     ),
-    "conflict": Kind(
+    "conflict": FailureKind(
         status=409,
         title="Conflict",
         advice="Another writer owns the queue, it has admitted work, or the plan was applied, discarded or is too old.",
     ),
-    "stale_revision": Kind(
+    "stale_revision": FailureKind(
         status=412,
         title="Stale revision",
         advice="Read the tree again, plan again, and send its ETag as If-Match.",
     ),
-    "too_large": Kind(
+    "too_large": FailureKind(
         status=413,
         title="Request body too large",
         advice="A body has 1 MiB at most: split the document by subtree (`root:`).",
     ),
-    "unsupported_media_type": Kind(
+    "unsupported_media_type": FailureKind(
         status=415, title="Unsupported media type", advice="Send application/json or application/yaml."
     ),
-    "misdirected": Kind(
+    "misdirected": FailureKind(
         status=421,
         title="Unknown host",
         advice="Use the address the server prints, or name the host in QUEUER_ALLOWED_HOSTS.",
     ),
-    "invalid_input": Kind(
+    "invalid_input": FailureKind(
         status=422, title="Invalid input", advice="Each entry of `errors` names a field and its fix."
     ),
-    "revision_required": Kind(
+    "revision_required": FailureKind(
         status=428,
         title="If-Match required",
         advice="Send the ETag of the tree that you planned against as If-Match.",
     ),
-    "too_many": Kind(
+    "too_many": FailureKind(
         status=429,
         title="Too many requests",
         advice="More simulations, or streams, than a caller may have: ask again after `Retry-After` seconds.",
     ),
-    "internal": Kind(
+    "internal": FailureKind(
         status=500,
         title="Internal error",
         advice="Report it with `requestId`; the server's log has the rest.",
     ),
-    "unavailable": Kind(status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."),
+    "unavailable": FailureKind(
+        status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."
+    ),
 }
 _KEY = ("header", "idempotency-key")
 _BY_STATUS = {KINDS[code].status: code for code in reversed([*KINDS])}

@@ -26,7 +26,7 @@ def nameless(said: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def told(asker: Asker, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+async def masked_for(asker: Asker, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Queues by path as this caller may have them. It asks for rights, so hold no connection."""
     naming = [
         path

@@ -138,7 +138,7 @@ async def list_events(
     return EventList(items=items, next=found.next, **await standing(snapshot))
 
 
-def _job(found: events.Job | None) -> EventJob | None:
+def _job(found: events.EventJob | None) -> EventJob | None:
     if found is None:
         return None
     return EventJob(kind=found.kind, namespace=found.namespace, name=found.name)

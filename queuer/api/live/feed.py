@@ -31,7 +31,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
 from queuer.store import lookup, news, summary
 from queuer.store.engine import DatabaseUnavailable
-from queuer.store.news import Mark, Moved
+from queuer.store.news import Moved, TableMark
 from queuer.store.usage import Amounts, TreeView
 
 log = structlog.get_logger(part="api")
@@ -164,7 +164,7 @@ class Feed:
     # The reader
 
     def _forget(self) -> None:
-        self._mark = Mark(event=0, cycle=0)
+        self._mark = TableMark(event=0, cycle=0)
         self._oldest = 0
         self._past: deque[Batch] = deque()
         self._amounts: Mapping[str, Any] = {}
@@ -227,7 +227,7 @@ class Feed:
         for follower in self._followers.values():
             follower.put(batch)
 
-    async def _batch(self, connection: AsyncConnection, since: Mark, now: Mark) -> Batch:
+    async def _batch(self, connection: AsyncConnection, since: TableMark, now: TableMark) -> Batch:
         """All is encoded here, once for all who follow."""
         told, anew = dict[Topic, Any](), set[Topic]()
         jobs = defaultdict[str, list[Moved]](list)

@@ -20,7 +20,7 @@ from queuer.api.http.lists import (
     words,
 )
 from queuer.api.http.parameters import Instant
-from queuer.api.identity.names import told
+from queuer.api.identity.names import masked_for
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.known_queues import check_queue, no_queue
 from queuer.api.models import instant
@@ -81,15 +81,15 @@ async def get_queue(tree: Tree, asker: Asking, path: str) -> models.QueueDetail:
     there = await tree()
     if path not in there.queues:
         raise no_queue(there.view.config.tree, path)
-    (told,) = await _told(asker, [there.queues[path]])
+    (masked_for,) = await _told(asker, [there.queues[path]])
     may = [*models.QueueVerb] if await asker.administers(path) else []
-    return models.QueueDetail(**told.model_dump(), may=may)
+    return models.QueueDetail(**masked_for.model_dump(), may=may)
 
 
 async def _told(asker: Asker, queues: Sequence[models.Queue]) -> list[models.Queue]:
     """Without the people that they name, but for who administers them."""
     said = {each.path: {"access": each.access, "placement": each.placement} for each in queues}
-    found = await told(asker, said)
+    found = await masked_for(asker, said)
     return [
         each if found[each.path] == said[each.path] else each.model_copy(update=found[each.path])
         for each in queues

@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.deps import one_view
-from queuer.api.http.lists import Standing, standing
+from queuer.api.http.lists import ViewStamp, standing
 from queuer.api.queues import models, views
 from queuer.api.single_flight import SingleFlight
 from queuer.store.usage import Marks, TreeView, marks, tree_view
@@ -34,7 +34,7 @@ class Present:
 
     marks: Marks
     view: TreeView
-    standing: Standing
+    standing: ViewStamp
     began: float
 
     @cached_property

@@ -13,7 +13,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState
 from queuer.domain.quota import Account
 from queuer.domain.routing import export_routing
-from queuer.store.config import Kind
+from queuer.store.config import ObjectKind
 from queuer.store.usage import Amounts, QueueView, TreeView
 
 
@@ -37,7 +37,7 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         weight=queue.weight,
         state=queue.state,
         effective_state=tree.effective_state(queue.path),
-        managed_by=view.config.writers.get((Kind.QUEUE, queue.path)),
+        managed_by=view.config.writers.get((ObjectKind.QUEUE, queue.path)),
         revision=queue.revision,
         namespaces=list(tree.namespaces(queue.path)),
         policy=POLICY.show(tree.policy(queue.path)),

@@ -22,7 +22,7 @@ from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 log = logger("applier")
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Jobs(Protocol):
         """The entry's PATCH for the job as it is now."""
 
 
-class Answer(StrEnum):
+class ConflictVerdict(StrEnum):
     """The verdict of a job that was read again, on an entry that met a conflict."""
 
     DONE = "done"
@@ -62,7 +62,7 @@ class Answer(StrEnum):
     STALE = "stale"
 
 
-def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
+def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
     """Whether an entry is already done, may be sent again for the job's new resourceVersion, or has lost its
     point.
     """
@@ -70,17 +70,17 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
     match entry.kind:
         case EntryKind.ADMIT:
             if carries:
-                return Answer.DONE
+                return ConflictVerdict.DONE
             # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
             # nothing else, and as an admission the API server refuses it, for the pods are there already.
             free = (job.suspended or job.admission is None) and job.outcome is None
-            return Answer.AGAIN if free and as_decided else Answer.STALE
+            return ConflictVerdict.AGAIN if free and as_decided else ConflictVerdict.STALE
         case EntryKind.EVICT:
             if job.suspended or job.outcome is not None:
-                return Answer.DONE
-            return Answer.AGAIN if carries or job.admission is None else Answer.STALE
+                return ConflictVerdict.DONE
+            return ConflictVerdict.AGAIN if carries or job.admission is None else ConflictVerdict.STALE
         case EntryKind.WITHDRAW:
-            return Answer.STALE if carries else Answer.AGAIN
+            return ConflictVerdict.STALE if carries else ConflictVerdict.AGAIN
 
 
 class Applier:
@@ -129,7 +129,7 @@ class Applier:
         self._finish(entry, await self.apply(entry))
 
     def _finish(self, entry: Entry, result: Result) -> None:
-        if result.outcome not in (Outcome.APPLIED, Outcome.WITHDRAWN):
+        if result.outcome not in (EntryOutcome.APPLIED, EntryOutcome.WITHDRAWN):
             self._metrics.api_errors.labels(result.outcome.value).inc()
             log.warning(
                 "not applied",
@@ -150,11 +150,11 @@ class Applier:
             try:
                 version = await self._ask(partial(self._patch_wanted, entry, body))
                 if version is None:
-                    return Result(entry=entry, outcome=Outcome.WITHDRAWN)
+                    return Result(entry=entry, outcome=EntryOutcome.WITHDRAWN)
                 await self._failpoints.at(_POINTS[entry.kind])
-                return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=version)
+                return Result(entry=entry, outcome=EntryOutcome.APPLIED, resource_version=version)
             except NotFoundError:
-                return Result(entry=entry, outcome=Outcome.GONE)
+                return Result(entry=entry, outcome=EntryOutcome.GONE)
             except ConflictError as error:
                 conflicts += 1
                 # Only an admission has an alternative: what suspends or withdraws goes on until it is through.
@@ -173,7 +173,7 @@ class Applier:
                     log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message)
                     await asyncio.sleep(next(pauses))
                     continue
-                return Result(entry=entry, outcome=Outcome.INVALID, message=error.message)
+                return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
 
     async def _patch_wanted(self, entry: Entry, body: Mapping[str, Any]) -> str | None:
         """The job's new resourceVersion; None where an admission was taken back before its turn came."""
@@ -202,12 +202,12 @@ class Applier:
         """The PATCH to try again with, or how it ended."""
         job = await self._read(entry.uid)
         if job is None:
-            return Result(entry=entry, outcome=Outcome.GONE)
+            return Result(entry=entry, outcome=EntryOutcome.GONE)
         answer = judge(entry, job, as_decided=self._jobs.as_decided(job))
-        if answer is Answer.DONE:
-            return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=job.resource_version)
-        if answer is Answer.STALE or last:
-            return Result(entry=entry, outcome=Outcome.CONFLICT, message=error.message)
+        if answer is ConflictVerdict.DONE:
+            return Result(entry=entry, outcome=EntryOutcome.APPLIED, resource_version=job.resource_version)
+        if answer is ConflictVerdict.STALE or last:
+            return Result(entry=entry, outcome=EntryOutcome.CONFLICT, message=error.message)
         await self._confirm_epoch()
         return self._jobs.rebuilt(entry, job)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from queuer.controller.apply.notes import Event
+from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.facts import Facts
@@ -23,10 +23,10 @@ from queuer.domain.usable import routed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
-from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path, pod_selectors
+from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_selectors
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
-    Mark,
+    AdmissionMark,
     admit_patch,
     evict_patch,
     mark_patch,
@@ -97,7 +97,7 @@ class ClusterJobs:
     def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> dict[str, Any]:
         """The PATCH that starts the job inside its pins."""
         job = self._state.jobs[live.uid]
-        mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle, domains=domains)
+        mark = AdmissionMark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle, domains=domains)
         by_name = {flavor.name: flavor for flavor in self._state.rules.flavors}
         pins = [
             Pin(
@@ -118,7 +118,7 @@ class ClusterJobs:
         Nothing else changes.
         """
         job = self._state.jobs[live.uid]
-        mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle)
+        mark = AdmissionMark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle)
         return mark_patch(job.object, mark=mark)
 
     def evict(self, live: Live) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class ClusterJobs:
         kind, path = where
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
 
-    async def report(self, event: Event) -> None:
+    async def report(self, event: JobEvent) -> None:
         """Create the Event, if the job is still known. Raises ApiError or Unavailable."""
         job = self._state.jobs.get(event.uid)
         if job is None:
@@ -209,7 +209,7 @@ class ClusterJobs:
             return None
         return job_view(kind, found) if found.metadata.uid == uid else None
 
-    def _path(self, uid: str) -> tuple[Kind, str] | None:
+    def _path(self, uid: str) -> tuple[JobKind, str] | None:
         """Kind and API path of a job, whose object may be gone already; None once nothing is known of it."""
         job = self._state.jobs.get(uid)
         if job is not None:

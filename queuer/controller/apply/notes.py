@@ -48,7 +48,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class JobEvent:
     """Something to be told on a job. `reason`: a `What`, or the token of why it waits."""
 
     uid: str
@@ -66,7 +66,7 @@ class Jobs(Protocol):
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         """Merge-patch the job. Raises ApiError or Unavailable."""
 
-    async def report(self, event: Event) -> None:
+    async def report(self, event: JobEvent) -> None:
         """Create the Event, if the job is still known. Raises ApiError or Unavailable."""
 
 
@@ -116,7 +116,7 @@ class Notes:
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _urgent: Turns = field(default_factory=Turns)
     _due: Turns = field(default_factory=Turns)
-    _events: deque[Event] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
+    _events: deque[JobEvent] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     _later: list[tuple[float, str]] = field(default_factory=list)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -148,7 +148,7 @@ class Notes:
         """Gangs that are taken back, each with a sentence that says for whom or why."""
         for eviction in evictions:
             what = What.ROLLED_BACK if eviction.cause == Cause.LANDING_TIMEOUT else What.EVICTED
-            self._events.append(Event(uid=eviction.uid, reason=what, message=eviction.note, warning=True))
+            self._events.append(JobEvent(uid=eviction.uid, reason=what, message=eviction.note, warning=True))
             self._rung.set()
 
     async def run(self) -> None:
@@ -170,7 +170,7 @@ class Notes:
         note = self._next() if self.budget.has(now) else None
         if note is None:
             return False
-        if isinstance(note, Event):
+        if isinstance(note, JobEvent):
             await self._try(self.jobs.report(note), note.uid)
         else:
             await self._tell(note)
@@ -188,7 +188,7 @@ class Notes:
             if heard is not None and heard.due <= now:
                 self._due.add(uid, heard.namespace)
 
-    def _next(self) -> Event | str | None:
+    def _next(self) -> JobEvent | str | None:
         """An Event, or the uid of a job whose reason is due."""
         if self._events and not self._urgent:
             return self._events.popleft()
@@ -210,7 +210,7 @@ class Notes:
             self._again(uid, after=MOVED if isinstance(refused, ConflictError) else AGAIN)
         elif before != reason.token:
             warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
-            self._events.append(Event(uid=uid, reason=reason.token, message=reason.text, warning=warning))
+            self._events.append(JobEvent(uid=uid, reason=reason.token, message=reason.text, warning=warning))
 
     def _again(self, uid: str, *, after: float) -> None:
         heard = self._heard.get(uid)

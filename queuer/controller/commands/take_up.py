@@ -24,7 +24,7 @@ from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Cause
 from queuer.store import commands
-from queuer.store.commands import Answer, Command
+from queuer.store.commands import Command, CommandAnswer
 from queuer.store.engine import begin
 
 log = logger("commands")
@@ -99,7 +99,7 @@ def _write_down(changes: Round, before: Live | None, done: Done) -> list[str]:
 
 
 def _answer(changes: Round, command: Command, done: Done) -> None:
-    answer = Answer(id=command.id, uid=command.uid, outcome=done.outcome, message=done.message)
+    answer = CommandAnswer(id=command.id, uid=command.uid, outcome=done.outcome, message=done.message)
     changes.put(command.uid, answers=[answer])
     log.info(
         "command", id=command.id, verb=command.verb, workload=command.uid, by=command.actor,

@@ -105,7 +105,7 @@ class Builder:
         state, now, owners = self.state, changes.now, Owners()
         told = {
             uid: with_estimate(
-                owners.told(reason, state.live[uid].workload.namespace), self.ranges.get(uid), now=now
+                owners.readable(reason, state.live[uid].workload.namespace), self.ranges.get(uid), now=now
             )
             for uid, reason in judged.reasons.items()
         }

@@ -114,14 +114,16 @@ class Decisions:
             cycle = self._term.next_cycle()
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
-                    barred = Reckoning(state, self._term.jobs.resource_quotas()).barred(waiting)
-                    limited = over_user_limit((live for live in waiting if live.uid not in barred), state)
-                    snapshot = take(state, now=now, barred=barred, beyond=limited)
+                    over_quota = Reckoning(state, self._term.jobs.resource_quotas()).over_quota(waiting)
+                    over_limit = over_user_limit(
+                        (live for live in waiting if live.uid not in over_quota), state
+                    )
+                    snapshot = take(state, now=now, over_quota=over_quota, over_limit=over_limit)
             except Isolated as error:
                 self._term.quarantine(error.found)
             else:
                 return DecisionRequest(
-                    snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, not_asked=barred | limited
+                    snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, not_asked=over_quota | over_limit
                 )
 
     async def _decide(self, request: DecisionRequest) -> Plan | None:

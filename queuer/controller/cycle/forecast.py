@@ -67,7 +67,7 @@ class Forecaster:
             assert self._latest is not None
             began = time.monotonic()
             snapshot, now = self._latest
-            snapshot = told_of(snapshot, self._sound)
+            snapshot = without_unsure_ends(snapshot, self._sound)
             basis = basis_of(snapshot)
             found = await self._ask(snapshot, now)
             if found is not None:
@@ -88,7 +88,7 @@ class Forecaster:
         return found
 
 
-def told_of(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
+def without_unsure_ends(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
     """The snapshot without the ends that rest on too little to be told: a range must not be made of one short run."""
     admitted = [a if sound(a.workload) else replace(a, expected_end=None) for a in snapshot.admitted]
     pending = [

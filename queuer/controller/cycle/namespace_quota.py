@@ -128,7 +128,7 @@ class Reckoning:
             self._expect(workload, {r: max(0, n - left.get(r, 0)) for r, n in asks.items()})
             self._replaced.update(bond.victims)
 
-    def barred(self, waiting: Iterable[Live]) -> dict[str, Explanation]:
+    def over_quota(self, waiting: Iterable[Live]) -> dict[str, Explanation]:
         """Those of the waiting workloads that cannot start, and why. Never who is bound: work was lost for its place,
         which is held until it starts or its bond ends. Raises Isolated.
         """

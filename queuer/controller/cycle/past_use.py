@@ -14,7 +14,7 @@ from math import exp2
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.past import HORIZON, Past, half_lives, rolled_up
+from queuer.domain.past_use import HORIZON, Past, half_lives, rolled_up
 from queuer.domain.queue import QueueTree
 from queuer.store import ledger
 from queuer.store.engine import begin

@@ -58,7 +58,7 @@ class Owners:
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], tuple[Explanation, Explanation]] = {}
 
-    def told(self, explanation: Explanation, namespace: str) -> Explanation:
+    def readable(self, explanation: Explanation, namespace: str) -> Explanation:
         """For the owner of a job in this namespace."""
         key = (id(explanation), namespace)
         if key not in self._known:  # kept with what it was made of, whose id then is no other's

@@ -29,11 +29,12 @@ still runs, unmounts and reports before the object goes.
 
 
 def take(
-    state: ClusterState, *, now: float, barred: Container[str] = (), beyond: Collection[str] = ()
+    state: ClusterState, *, now: float, over_quota: Container[str] = (), over_limit: Collection[str] = ()
 ) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
-    `barred`, `beyond`: uids of waiting workloads that are not offered, the latter as their users have what they may.
+    `over_quota`, `over_limit`: uids of waiting workloads that are not offered, the latter as their users have
+    what they may.
     Raises Isolated naming a workload of which no entry can be made; a quarantined one counts in full.
     """
     rules = state.rules
@@ -42,7 +43,7 @@ def take(
     waiting = sorted(
         uid
         for uid, live in state.live.items()
-        if uid not in barred and uid not in beyond and is_candidate(live, state, now=now)
+        if uid not in over_quota and uid not in over_limit and is_candidate(live, state, now=now)
     )
     admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
     pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
@@ -57,9 +58,9 @@ def take(
         flavors=rules.flavors,
         admitted=admitted,
         pending=pending,
-        barred=tuple(
+        over_limit=tuple(
             replace(_pending(live, now=now), unstartable=live.unstartable)
-            for live in (state.live[uid] for uid in sorted(beyond))
+            for live in (state.live[uid] for uid in sorted(over_limit))
         ),
         bonds=tuple(b for b in state.bonds if b.uid in known),
         reservations=tuple(r for r in state.reservations if r.uid in known),
@@ -102,7 +103,7 @@ def is_candidate(live: Live, state: ClusterState, *, now: float) -> bool:
     return (
         live.in_line
         and not resting
-        and live.uid not in state.lines.beyond
+        and live.uid not in state.lines.over_max_pending
         and live.uid not in state.quarantine
     )
 

@@ -22,7 +22,7 @@ from queuer.domain.override import Override, overridden
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 
 
 def take_in(
@@ -58,7 +58,7 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     unstartable = unstartable or too_large(own, state.rules.tree)
     return replace(
         live,
-        barred=Barred.BEYOND,
+        not_asked=NotAsked.OVER_MAX_PENDING,
         explanation=unstartable or _over_max_pending(own.queue, own.namespace, most),
     )
 
@@ -77,9 +77,9 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload, rules.tree, rules.topology, state.nodes.values(), priorities=jobs.facts(job).values,
         groups=job.groups, waits=waits, problems=problems,
     )  # fmt: skip
-    barred, explanation = None, None
+    not_asked, explanation = None, None
     if fault is not None:
-        barred = Barred.DRAINING if fault.draining else Barred.MISCONFIGURED
+        not_asked = NotAsked.DRAINING if fault.draining else NotAsked.MISCONFIGURED
         explanation = fault.explanation
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
@@ -91,22 +91,22 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
     if known is None:
-        return Live(workload=workload, state=waiting, barred=barred, explanation=explanation)
+        return Live(workload=workload, state=waiting, not_asked=not_asked, explanation=explanation)
     if _mended(known, workload):
         known = replace(known, avoid={}, failures=0, rest=None)
-    if explanation is None and workload == known.workload and known.barred is None:
+    if explanation is None and workload == known.workload and known.not_asked is None:
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
         explanation = resting(known)
     after = known.state if known.state is waiting else known.state.to(waiting)
     return replace(
-        known, workload=workload, state=after, barred=barred, explanation=explanation, deleted=False
+        known, workload=workload, state=after, not_asked=not_asked, explanation=explanation, deleted=False
     )
 
 
 def waits_in(queue: str, known: Live) -> bool:
     """Whether it has been let into this queue."""
-    return known.workload.queue == queue and known.barred is not Barred.DRAINING
+    return known.workload.queue == queue and known.not_asked is not NotAsked.DRAINING
 
 
 def _on_hold(override: Override | None) -> Explanation:
@@ -123,6 +123,6 @@ def _mended(known: Live, workload: Workload) -> bool:
 
 
 def _same(known: Live, found: Live) -> bool:
-    return (known.workload, known.state, known.barred, known.explanation) == (
-        found.workload, found.state, found.barred, found.explanation,
+    return (known.workload, known.state, known.not_asked, known.explanation) == (
+        found.workload, found.state, found.not_asked, found.explanation,
     )  # fmt: skip

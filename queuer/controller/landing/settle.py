@@ -121,7 +121,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
 def admitted(live: Live, placement: Placement) -> Live:
     """The workload once it is admitted there."""
     state = live.state.to(State.ADMITTED)
-    return replace(live, state=state, placement=placement, explanation=None, rest=None, barred=None)
+    return replace(live, state=state, placement=placement, explanation=None, rest=None, not_asked=None)
 
 
 def patched(live: Live, *, now: float) -> Live:

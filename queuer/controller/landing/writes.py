@@ -19,7 +19,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import Cause, State
 from queuer.store.outbox import Effect, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 log = logger("landing")
 
@@ -43,13 +43,13 @@ def _take_result(
     if live is None or live.placement is None or live.placement.id != entry.admission_id:
         return
     match entry.kind, result.outcome:
-        case EntryKind.ADMIT, Outcome.APPLIED if live.state is State.ADMITTED:
+        case EntryKind.ADMIT, EntryOutcome.APPLIED if live.state is State.ADMITTED:
             changes.put(live.uid, after=patched(live, now=changes.now))
-        case EntryKind.ADMIT, Outcome.CONFLICT | Outcome.INVALID if live.state is State.ADMITTED:
+        case EntryKind.ADMIT, EntryOutcome.CONFLICT | EntryOutcome.INVALID if live.state is State.ADMITTED:
             _withdraw(changes, live, result, state=state, jobs=jobs, limits=limits)
         case EntryKind.EVICT, _:
             changes.put(live.uid, after=replace(live, placement=replace(live.placement, unconfirmed=False)))
-        case EntryKind.WITHDRAW, Outcome.APPLIED:
+        case EntryKind.WITHDRAW, EntryOutcome.APPLIED:
             changes.put(live.uid, after=requeued(live), cause=Cause.WITHDRAWN)
 
 
@@ -63,7 +63,7 @@ def _withdraw(
     if live.uid not in state.jobs:
         return
     after = live
-    if result.outcome is Outcome.INVALID:
+    if result.outcome is EntryOutcome.INVALID:
         text = f"the API server refused to start the job: {result.message}"
         after = _explained(failed(live, now=changes.now, limits=limits), text)
     patch, admission = jobs.withdraw(live), result.entry.admission_id

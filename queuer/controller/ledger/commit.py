@@ -110,7 +110,9 @@ async def _read(connection: AsyncConnection, changes: Round, epoch: int) -> None
     """The rows of jobs that were read. Raises Conflict naming those that the database does not have waiting."""
     lives = [(c, c.after) for c in changes.values() if c.reread and c.after is not None]
     rows = [
-        Intake(workload=live.workload, state=live.state, barred=live.barred, explanation=live.explanation)
+        Intake(
+            workload=live.workload, state=live.state, not_asked=live.not_asked, explanation=live.explanation
+        )
         for _, live in lives
     ]
     taken = await workloads.intake(connection, epoch, rows, at=changes.now)

@@ -16,7 +16,7 @@ from queuer.controller.memory.live import Live
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, demand_of
-from queuer.store.commands import Answer
+from queuer.store.commands import CommandAnswer
 from queuer.store.cycles import CycleRecord
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Result
@@ -68,7 +68,7 @@ class Change:
     charges: tuple[LedgerRow, ...] = ()
     domains: tuple[str, ...] = ()
     hit: bool | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CommandAnswer, ...] = ()
     told: Explanation | None = None
     later: bool = False
     ran: float | None = None
@@ -214,7 +214,7 @@ class Round(dict[str, Change]):
         *,
         results: Sequence[Result] = (),
         effects: Sequence[Effect] = (),
-        answers: Sequence[Answer] = (),
+        answers: Sequence[CommandAnswer] = (),
         **fields: Any,
     ) -> None:
         """Gather more of a workload's change: fields of `Change` by name."""

@@ -23,7 +23,7 @@ class Lines:
         self._limit = limit
         self._lines: dict[tuple[str, str], list[Place]] = {}
         self._where: dict[str, tuple[tuple[str, str], Place]] = {}
-        self.beyond: set[str] = set()
+        self.over_max_pending: set[str] = set()
 
     def ahead(self, workload: Workload) -> int:
         """How many wait before it, or would if it had its place."""
@@ -42,7 +42,7 @@ class Lines:
         most = self._limit(workload.queue)
         if len(line) > most:
             last = max(place, line[most])[1]
-            self.beyond.add(last)
+            self.over_max_pending.add(last)
             others += [last] if last != workload.uid else []
         return others
 
@@ -55,13 +55,13 @@ class Lines:
         line.pop(bisect_left(line, place))
         if not line:
             del self._lines[key]
-        if uid in self.beyond:
-            self.beyond.discard(uid)
+        if uid in self.over_max_pending:
+            self.over_max_pending.discard(uid)
             return []
         most = self._limit(key[0])
-        if len(line) < most or (next_ := line[most - 1][1]) not in self.beyond:
+        if len(line) < most or (next_ := line[most - 1][1]) not in self.over_max_pending:
             return []
-        self.beyond.discard(next_)
+        self.over_max_pending.discard(next_)
         return [next_]
 
     def rebuild(self, workloads: Iterable[Workload] | None = None) -> None:
@@ -71,10 +71,10 @@ class Lines:
             self._lines = {}
             for key, place in self._where.values():
                 self._lines.setdefault(key, []).append(place)
-        self.beyond = set()
+        self.over_max_pending = set()
         for (queue, _), line in self._lines.items():
             line.sort()
-            self.beyond.update(uid for _, uid in line[self._limit(queue) :])
+            self.over_max_pending.update(uid for _, uid in line[self._limit(queue) :])
 
 
 class Turns:

@@ -16,7 +16,7 @@ from queuer.domain.override import Override
 from queuer.domain.per_user import is_unstartable
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 
 HOUR = 3600.0
@@ -44,8 +44,8 @@ class Live:
 
     `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `short`: what it misses; None = nothing, or nobody has looked since this process leads. `barred`: why no decision is
-    asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
+    `short`: what it misses; None = nothing, or nobody has looked since this process leads. `not_asked`: why no
+    decision is asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led. `override`: what counts
     instead of the job's own words.
@@ -56,7 +56,7 @@ class Live:
     attempt: int = 1
     placement: Placement | None = None
     explanation: Explanation | None = None
-    barred: Barred | None = None
+    not_asked: NotAsked | None = None
     told: float = 0.0
     landed: float | None = None
     running: float | None = None
@@ -86,7 +86,7 @@ class Live:
     @property
     def in_line(self) -> bool:
         """Whether it has a place in the line of its queue: it waits, and nothing is wrong with it."""
-        return self.state is State.QUEUED and self.barred in (None, Barred.BEYOND)
+        return self.state is State.QUEUED and self.not_asked in (None, NotAsked.OVER_MAX_PENDING)
 
     @property
     def unstartable(self) -> bool:
@@ -157,7 +157,7 @@ def live_of(
         attempt=stored.attempt,
         placement=placement,
         explanation=stored.explained,
-        barred=stored.barred,
+        not_asked=stored.not_asked,
         landed=stored.landed_at,
         running=stored.landed_at,
         avoid=setback.avoid,
@@ -177,8 +177,8 @@ def matters(before: Live | None, after: Live | None) -> bool:
         return True
     landed = before.landed is None and after.landed is not None
     whole = before.short is not None and after.short is None  # its hosts are others' again
-    waits = (before.workload, before.state, before.barred, before.rest) != (
-        after.workload, after.state, after.barred, after.rest,
+    waits = (before.workload, before.state, before.not_asked, before.rest) != (
+        after.workload, after.state, after.not_asked, after.rest,
     )  # fmt: skip
     return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
 

@@ -18,13 +18,13 @@ from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Node, flavor_of
-from queuer.domain.past import Past
+from queuer.domain.past_use import Past
 from queuer.domain.quantity import add
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State, Workload
 from queuer.solver.explain.unstartable import Outlook
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 
 
 class ClusterState:
@@ -171,7 +171,7 @@ class ClusterState:
     def _line_up(self, live: Live) -> None:
         """Give it its place in line, or take it away. Jobs whose reason changes by that are read again."""
         others = self.lines.put(live.workload) if live.in_line else self.lines.discard(live.uid)
-        if (live.uid in self.lines.beyond) != (live.barred is Barred.BEYOND):
+        if (live.uid in self.lines.over_max_pending) != (live.not_asked is NotAsked.OVER_MAX_PENDING):
             others.append(live.uid)
         self.read_again(others)
 

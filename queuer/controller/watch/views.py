@@ -12,7 +12,7 @@ from queuer.domain.keys import STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
 from queuer.domain.workload import GRACE
-from queuer.kube.kinds import Kind
+from queuer.kube.kinds import JobKind
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.patches import admission_of
 from queuer.kube.requests import effective_requests
@@ -82,7 +82,7 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
     )
 
 
-def job_view(kind: Kind, found: Any) -> JobView:
+def job_view(kind: JobKind, found: Any) -> JobView:
     """A job object as memory holds it."""
     meta = found.metadata
     return JobView(

@@ -20,7 +20,7 @@ from queuer.controller.watch.views import job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import QUEUE
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.kinds import BY_NAME, KINDS, JobObject, Kind, member_of
+from queuer.kube.kinds import BY_NAME, KINDS, JobKind, JobObject, member_of
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
@@ -49,7 +49,7 @@ _LOOK = 30.0
 Heard = Callable[[Change[Any]], None]
 
 
-async def served(client: Client) -> tuple[Kind, ...]:
+async def served(client: Client) -> tuple[JobKind, ...]:
     """The job kinds that this cluster has."""
     found = []
     for kind in KINDS:
@@ -60,7 +60,7 @@ async def served(client: Client) -> tuple[Kind, ...]:
     return tuple(found)
 
 
-async def _is_served(client: Client, kind: Kind) -> bool:
+async def _is_served(client: Client, kind: JobKind) -> bool:
     try:
         await client.get(kind.resource.collection, params={"limit": "1"})
     except NotFoundError:
@@ -97,14 +97,14 @@ class Watches:
         state: ClusterState,
         facts: Facts,
         *,
-        kinds: Iterable[Kind],
+        kinds: Iterable[JobKind],
         look: float = _LOOK,
         timing: Timing | None = None,
     ) -> None:
         self._client, self._state, self._facts, self._look, self._timing = client, state, facts, look, timing
         self._opted_in: frozenset[str] = frozenset()
         self._node_uids: dict[str, str] = {}  # of those in memory, by name
-        self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
+        self._jobs: dict[str, tuple[JobKind, Reflector[Any]]] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
             return Reflector(client, resource, kind, on_change=heard, timing=timing)
@@ -121,7 +121,7 @@ class Watches:
         for kind in kinds:
             self._follow(kind)
 
-    def _follow(self, kind: Kind) -> Reflector[Any]:
+    def _follow(self, kind: JobKind) -> Reflector[Any]:
         reflector = Reflector(
             self._client,
             kind.resource,
@@ -235,7 +235,7 @@ class Watches:
         everywhere = found.global_default or any(queue.access.max_priority == name for queue in tree)
         self._means_else(lambda kind, job: everywhere or priority_class(kind, job) == name)
 
-    def _means_else(self, may: Callable[[Kind, JobObject], bool]) -> None:
+    def _means_else(self, may: Callable[[JobKind, JobObject], bool]) -> None:
         """Have the jobs read again that may mean something else."""
         jobs = self._state.jobs.values()
         self._state.read_again([job.uid for job in jobs if may(BY_NAME[job.kind], job.object)])
@@ -264,7 +264,7 @@ class Watches:
         owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
         self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
 
-    def _job(self, kind: Kind) -> Heard:
+    def _job(self, kind: JobKind) -> Heard:
         def heard(change: Change[Any]) -> None:
             if change.kind is ChangeKind.DELETED:
                 self._state.job_gone(change.object.metadata.uid)
@@ -273,7 +273,7 @@ class Watches:
 
         return heard
 
-    def _hear_job(self, kind: Kind, found: Any) -> None:
+    def _hear_job(self, kind: JobKind, found: Any) -> None:
         job = job_view(kind, found)
         if job.namespace in self._opted_in:
             self._state.job_changed(job)

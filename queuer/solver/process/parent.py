@@ -34,7 +34,7 @@ REST = 30.0
 """Seconds without a child after two that were lost without a plan in between."""
 
 
-class Outcome(StrEnum):
+class SolverOutcome(StrEnum):
     """The end of a request to the child; all but the first two are failures of it."""
 
     SOLVED = "solved"
@@ -48,7 +48,7 @@ class Outcome(StrEnum):
 class _Failure(Exception):
     """The process gave no plan that may be used."""
 
-    def __init__(self, outcome: Outcome, text: str) -> None:
+    def __init__(self, outcome: SolverOutcome, text: str) -> None:
         super().__init__(text)
         self.outcome = outcome
 
@@ -63,7 +63,7 @@ class SolverProcess:
 
     def __init__(self, *, target: str = DECIDE, ready_within: float = READY_WITHIN) -> None:
         """`target`: what the child decides with."""
-        self.counts: Counter[Outcome] = Counter()
+        self.counts: Counter[SolverOutcome] = Counter()
         self.restarts = 0
         self._target, self._ready_within = target, ready_within
         self._child: Child | None = None
@@ -96,7 +96,7 @@ class SolverProcess:
             except _Failure as error:
                 failure = error
             lost = time.perf_counter() - begin
-            if failure.outcome is not Outcome.NOT_READY:
+            if failure.outcome is not SolverOutcome.NOT_READY:
                 with contextlib.suppress(_Failure):
                     plan = await self._ask(snapshot, now=now, seed=seed, budget=without)
                     return _instead(plan, failure, lost=lost)
@@ -111,20 +111,20 @@ class SolverProcess:
         try:
             plan = await self._plan(snapshot, now=now, seed=seed, budget=budget)
         except QueuerError:  # no fault of the child
-            self.counts[Outcome.INVALID] += 1
+            self.counts[SolverOutcome.INVALID] += 1
             raise
         except _Failure as error:
             failure = error
         except ChildFailure as error:
-            failure = _Failure(Outcome.LATE if error.late else Outcome.CRASHED, str(error))
+            failure = _Failure(SolverOutcome.LATE if error.late else SolverOutcome.CRASHED, str(error))
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs a plan, never the parent
-            failure = _Failure(Outcome.CRASHED, f"{type(error).__name__}: {error}")
+            failure = _Failure(SolverOutcome.CRASHED, f"{type(error).__name__}: {error}")
         else:
-            self.counts[Outcome.SOLVED] += 1
+            self.counts[SolverOutcome.SOLVED] += 1
             return plan
         self.counts[failure.outcome] += 1
         log.warning("no plan from the solver process", outcome=failure.outcome.value, said=str(failure))
-        if failure.outcome is not Outcome.NOT_READY:
+        if failure.outcome is not SolverOutcome.NOT_READY:
             await self._end()
         raise failure
 
@@ -147,7 +147,7 @@ class SolverProcess:
             return self._child
         await self._end()
         if self._lost > 1 and time.monotonic() < self._rests_until:
-            raise _Failure(Outcome.NOT_READY, f"{self._lost} were lost, the next starts after a rest")
+            raise _Failure(SolverOutcome.NOT_READY, f"{self._lost} were lost, the next starts after a rest")
         self.restarts += self._lost > 0
         self._child = Child(self._target)
         return self._child
@@ -158,7 +158,7 @@ class SolverProcess:
             self._taking = asyncio.create_task(_take_over(child, snapshot))
         await asyncio.wait({self._taking}, timeout=self._ready_within)
         if not self._taking.done():
-            raise _Failure(Outcome.NOT_READY, "it is still starting")
+            raise _Failure(SolverOutcome.NOT_READY, "it is still starting")
         self._taking.result()
 
     async def _end(self) -> None:
@@ -188,9 +188,9 @@ def _checked(reply: wire.Reply, snapshot: Snapshot, *, now: float) -> Plan:
     """The plan in a reply, if the verifier finds no fault."""
     plan = result_of(reply)
     if plan is None:
-        raise _Failure(Outcome.CRASHED, "an answer without a plan")
+        raise _Failure(SolverOutcome.CRASHED, "an answer without a plan")
     if broken := verify(snapshot, plan, now=now):
-        raise _Failure(Outcome.REFUSED, f"{len(broken)} rules broken, first {broken[0]}")
+        raise _Failure(SolverOutcome.REFUSED, f"{len(broken)} rules broken, first {broken[0]}")
     checked: Plan = plan
     return checked
 

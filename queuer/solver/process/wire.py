@@ -120,7 +120,7 @@ def _records(snapshot: Snapshot | None) -> tuple[Any, ...]:
     """The records that travel as numbers."""
     if snapshot is None:
         return ()
-    return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending, *snapshot.barred)
+    return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending, *snapshot.over_limit)
 
 
 def freeze(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:

@@ -14,7 +14,7 @@ from queuer.domain.queue import QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.records import Plan, Snapshot
-from queuer.solver.verify.case import Case, Rule, Violation, least, part_of
+from queuer.solver.verify.case import Rule, VerifierCase, Violation, least, part_of
 from queuer.solver.verify.evictions import check_bonds, check_victims
 from queuer.solver.verify.places import check_capacity, check_gangs, check_landing
 from queuer.solver.verify.quota import Use
@@ -28,7 +28,7 @@ MOST = 2**62
 
 def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
     """Every rule that the plan breaks; () = sound. Never raises on a wrong plan."""
-    case = Case(snapshot, plan, now)
+    case = VerifierCase(snapshot, plan, now)
     wrong = tuple(check_references(case))
     if wrong:  # nothing further can be looked up
         return wrong
@@ -37,7 +37,7 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
     return tuple(violation for check in (*places, *rights, check_explanations) for violation in check(case))
 
 
-def check_references(case: Case) -> Iterator[Violation]:
+def check_references(case: VerifierCase) -> Iterator[Violation]:
     """Every name stands for something, once, and what is asked can be summed."""
     plan, waiting, running = case.plan, case.pending.keys(), case.running.keys()
     for what, uids, known in (
@@ -71,7 +71,7 @@ def well_formed(workload: Workload) -> bool:
     )
 
 
-def check_closed(case: Case) -> Iterator[Violation]:
+def check_closed(case: VerifierCase) -> Iterator[Violation]:
     """Nothing starts or is held in held and draining queues, or on hold."""
     tree = case.snapshot.tree
     for uid in case.rows:
@@ -81,7 +81,7 @@ def check_closed(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.CLOSED, uid, f"it is on hold, or {gang.queue} is not open")
 
 
-def check_non_preemptible(case: Case) -> Iterator[Violation]:
+def check_non_preemptible(case: VerifierCase) -> Iterator[Violation]:
     """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
     for gang in map(case.workload, case.new):
         if not gang.preemptible and gang.queue not in case.entitled[gang.uid]:
@@ -89,7 +89,7 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.NON_PREEMPTIBLE, gang.uid, text)
 
 
-def check_quota(case: Case) -> Iterator[Violation]:
+def check_quota(case: VerifierCase) -> Iterator[Violation]:
     """Limits on every ancestor: now with all victims, and with them gone and all bonds counted."""
     starting = [uid for uid in case.rows if uid in case.started]
     now = Use(case.book, case.use).count(case.parts(starting))
@@ -101,14 +101,14 @@ def check_quota(case: Case) -> Iterator[Violation]:
         yield from _over(case, then, case.new, when="with the victims gone")
 
 
-def _over(case: Case, use: Use, coming: Sequence[str], *, when: str) -> Iterator[Violation]:
+def _over(case: VerifierCase, use: Use, coming: Sequence[str], *, when: str) -> Iterator[Violation]:
     for path, key, text in use.broken():
         under = [uid for uid in coming if path in case.book.path(case.workload(uid).queue)]
         last = [uid for uid in under if case.asks(uid).get(key)][-1]
         yield Violation(Rule.QUOTA, last, f"{text} {when}")
 
 
-def check_explanations(case: Case) -> Iterator[Violation]:
+def check_explanations(case: VerifierCase) -> Iterator[Violation]:
     """Exactly one explanation for every gang that waits, and bound gangs say so."""
     explained = case.plan.explanations
     if len(explained) + len(case.started) != len(case.pending) or not explained.keys().isdisjoint(

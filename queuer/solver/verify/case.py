@@ -108,7 +108,7 @@ def part_of(admitted: Admitted) -> Part:
     return admitted.workload, admitted.counts, admitted.flavors
 
 
-class Case:
+class VerifierCase:
     """By uid: `started`, what the plan starts; `bound`, what it holds for gangs that wait; `rows`, both, in turn. Of
     these `held` had the quota by a bond already, in that order, `new` are the others. `releasing`: who leaves already;
     `gone`: this plan's victims, too.

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Preempt
 from queuer.solver.records import Admitted
-from queuer.solver.verify.case import Case, Rule, Violation, part_of
+from queuer.solver.verify.case import Rule, VerifierCase, Violation, part_of
 from queuer.solver.verify.quota import Use, asks_of
 
 SPARED = 2
 """Evictions in the last hour after which nobody is preempted."""
 
 
-def check_bonds(case: Case) -> Iterator[Violation]:
+def check_bonds(case: VerifierCase) -> Iterator[Violation]:
     """Each eviction is for a bond that lists its victim. A new bond has a victim that leaves. A standing bond ends at
     its deadline, or when its victims are known to have gone.
     """
@@ -35,7 +35,7 @@ def check_bonds(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.BOND, uid, "it is bound, though nobody leaves")
 
 
-def check_victims(case: Case) -> Iterator[Violation]:
+def check_victims(case: VerifierCase) -> Iterator[Violation]:
     """Each victim may be evicted, by the rule that is named. They go in the plan's order, when all that leaves already
     has left.
     """
@@ -52,14 +52,14 @@ def check_victims(case: Case) -> Iterator[Violation]:
             use.count([part_of(victim)], times=-1)
 
 
-def _may_go(case: Case, uid: str, victim: Admitted) -> bool:
+def _may_go(case: VerifierCase, uid: str, victim: Admitted) -> bool:
     """Whether it is preemptible, not leaving, past its minRuntime, and did not displace this gang itself."""
     rest = case.snapshot.tree.policy(case.book.path(victim.workload.queue)[0]).min_runtime or 0.0
     there = victim.workload.preemptible and not victim.releasing and case.now - victim.since >= rest
     return there and victim.workload.uid not in case.pending[uid].displaced_by
 
 
-def _permits(case: Case, uid: str, victim: Admitted, rule: EvictionRule, use: Use) -> bool:
+def _permits(case: VerifierCase, uid: str, victim: Admitted, rule: EvictionRule, use: Use) -> bool:
     """Whether the rule holds. `use`: as the victim goes."""
     gang, asks, book, policy = case.workload(uid), case.asks(uid), case.book, case.snapshot.tree.policy
     path, above = book.path(victim.workload.queue), book.path(gang.queue)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from queuer.solver.verify.case import Case, Group, Rule, Violation, add, alike, least, slots
+from queuer.solver.verify.case import Group, Rule, VerifierCase, Violation, add, alike, least, slots
 
 
-def check_gangs(case: Case) -> Iterator[Violation]:
+def check_gangs(case: VerifierCase) -> Iterator[Violation]:
     """Each pod set once, in a permitted size, on allowed flavors and nodes; required levels kept."""
     for uid, groups in case.coming.items():
         workload, named = case.workload(uid), {group.pod_set.name for group in groups}
@@ -31,7 +31,7 @@ def _check_size(group: Group) -> Iterator[Violation]:
         yield Violation(Rule.GANG, group.uid, f"several pods of {pod_set.name} share a host, one is asked")
 
 
-def _check_nodes(case: Case, group: Group) -> Iterator[Violation]:
+def _check_nodes(case: VerifierCase, group: Group) -> Iterator[Violation]:
     """The planned nodes, and all that the pin leaves open, take these pods."""
     uid, what, queue = group.uid, group.pod_set.name, case.workload(group.uid).queue
     for resource, amount in group.pod_set.requests.items():
@@ -47,7 +47,9 @@ def _check_nodes(case: Case, group: Group) -> Iterator[Violation]:
             yield Violation(Rule.NODE, uid, text)
 
 
-def _check_level(case: Case, uid: str, level: str | None, groups: Sequence[Group]) -> Iterator[Violation]:
+def _check_level(
+    case: VerifierCase, uid: str, level: str | None, groups: Sequence[Group]
+) -> Iterator[Violation]:
     """All planned nodes, and all that the pins leave open, are in one domain."""
     if level is None:
         return
@@ -58,14 +60,16 @@ def _check_level(case: Case, uid: str, level: str | None, groups: Sequence[Group
         yield Violation(Rule.LEVEL, uid, f"in {len(found)} or no domains of level {level}, one is asked")
 
 
-def check_capacity(case: Case) -> Iterator[Violation]:
+def check_capacity(case: VerifierCase) -> Iterator[Violation]:
     """Node by node: what starts fits beside every pod; where something is held, all fits once the victims are gone."""
     yield from _over(case, case.started, set(), "now")
     if case.bound:
         yield from _over(case, case.rows, case.gone, "with the victims gone")
 
 
-def _over(case: Case, among: Collection[str], gone: Collection[str], when: str) -> Iterator[Violation]:
+def _over(
+    case: VerifierCase, among: Collection[str], gone: Collection[str], when: str
+) -> Iterator[Violation]:
     totals = case.sums(group for uid in among for group in case.coming[uid])
     for name, room in case.room(totals, gone).items():
         for resource, amount in totals[name].items():
@@ -77,7 +81,7 @@ def _over(case: Case, among: Collection[str], gone: Collection[str], when: str) 
 # Landing
 
 
-def check_landing(case: Case) -> Iterator[Violation]:
+def check_landing(case: VerifierCase) -> Iterator[Violation]:
     """A pod set with a choice shares its hosts with no other gang; sets of one gang find room beside each other."""
     for uid, groups in case.coming.items():
         for group in groups if len(groups) > 1 and uid in case.started else ():
@@ -100,7 +104,7 @@ def check_landing(case: Case) -> Iterator[Violation]:
                 before.append((uid, choice))
 
 
-def _beside(case: Case, group: Group, others: Sequence[Group]) -> int:
+def _beside(case: VerifierCase, group: Group, others: Sequence[Group]) -> int:
     """Slots of a pod set once as many pods of its gang's others as could come to its hosts are there."""
     found = 0
     for host in group.hosts:
@@ -112,7 +116,7 @@ def _beside(case: Case, group: Group, others: Sequence[Group]) -> int:
     return found
 
 
-def _by_host(case: Case) -> Mapping[str, Mapping[str, bool]]:
+def _by_host(case: VerifierCase) -> Mapping[str, Mapping[str, bool]]:
     """For each host where pods with a choice may land: by uid, whether a gang that is there or comes has a
     choice. Pods of earlier cycles come first, then the plan's in turn.
     """

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from queuer.domain.assignments import Reservation
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Workload
-from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.case import Rule, VerifierCase, Violation
 from queuer.solver.verify.quota import Use, asks_of
 
 
-def check_reservations(case: Case) -> Iterator[Violation]:
+def check_reservations(case: VerifierCase) -> Iterator[Violation]:
     """A reservation stays whole beside new starts that would still be there and do not displace its owner."""
     old = {r.uid: (r.assignments, r.start) for r in case.snapshot.reservations}
     kept = [r for r in case.plan.reservations if old.get(r.uid) == (r.assignments, r.start)]
@@ -38,7 +38,7 @@ def _outlives(gang: Workload, seconds: float) -> bool:
     return all(lasts is None or lasts > seconds for lasts in (gang.estimate, gang.max_runtime))
 
 
-def _displaces(case: Case, uid: str, reservation: Reservation, after: Use) -> bool:
+def _displaces(case: VerifierCase, uid: str, reservation: Reservation, after: Use) -> bool:
     """Whether it is entitled and the owner is not, or its priority is higher. In doubt about the moment it is entitled,
     as before all turns, and the owner is not, as after them.
     """
@@ -49,7 +49,7 @@ def _displaces(case: Case, uid: str, reservation: Reservation, after: Use) -> bo
 
 
 def _broken(
-    case: Case, reservation: Reservation, needs: Mapping[str, Resources], taking: Collection[str]
+    case: VerifierCase, reservation: Reservation, needs: Mapping[str, Resources], taking: Collection[str]
 ) -> Iterator[Violation]:
     """Where these gangs take what the reservation needs on a node; of a hold also what that still lacks."""
     start, hold = reservation.start, reservation.start <= case.now

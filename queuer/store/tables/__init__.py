@@ -8,23 +8,23 @@ are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
 from queuer.store.tables import configuration, history, workloads
 from queuer.store.tables.base import metadata
 from queuer.store.tables.words import (
-    Barred,
     CommandOutcome,
     CommandVerb,
     DraftState,
     Effect,
     EntryKind,
-    Outcome,
+    EntryOutcome,
+    NotAsked,
 )
 
 __all__ = [
-    "Barred",
     "CommandOutcome",
     "CommandVerb",
     "DraftState",
     "Effect",
     "EntryKind",
-    "Outcome",
+    "EntryOutcome",
+    "NotAsked",
     "configuration",
     "history",
     "metadata",

@@ -43,7 +43,7 @@ queue = Table(
     Column("policy", JSONB, nullable=False),
     document("access"),
     Column("namespaces", ARRAY(Text), nullable=False),
-    Column("placement", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("routing", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("managed_by", Text),
     Column("revision", BigInteger, nullable=False),
     stamped("created_at"),

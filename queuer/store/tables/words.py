@@ -13,15 +13,15 @@ class EntryKind(StrEnum):
     WITHDRAW = "withdraw"
 
 
-class Barred(StrEnum):
+class NotAsked(StrEnum):
     """Why a waiting workload is kept out of decisions: a wrong request, a queue that drains, `maxPending` reached."""
 
     MISCONFIGURED = "misconfigured"
     DRAINING = "draining"
-    BEYOND = "beyond"
+    OVER_MAX_PENDING = "over_max_pending"
 
 
-class Outcome(StrEnum):
+class EntryOutcome(StrEnum):
     """How an outbox entry ended: patched; object gone (404); stale (409); refused (422); no longer wanted."""
 
     APPLIED = "applied"

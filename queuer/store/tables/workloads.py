@@ -23,7 +23,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.tables.base import document, metadata, moment, one_of, stamped
-from queuer.store.tables.words import Barred, CommandOutcome, CommandVerb, EntryKind, Outcome
+from queuer.store.tables.words import CommandOutcome, CommandVerb, EntryKind, EntryOutcome, NotAsked
 
 workload = Table(
     "workload",
@@ -57,11 +57,11 @@ workload = Table(
     Column("first", Boolean, nullable=False, server_default=text("false")),
     Column("failures", Integer, nullable=False, server_default=text("0")),
     moment("rest", nullable=True),
-    Column("barred", Text),
+    Column("not_asked", Text),
     document("override", None),
     one_of("state", State),
     one_of("token", Token),
-    one_of("barred", Barred),
+    one_of("not_asked", NotAsked),
     CheckConstraint("attempt > 0", name="attempt"),
     CheckConstraint(
         "(admission_id IS NULL) OR state NOT IN ('Queued', 'Held')", name="waiting_is_not_admitted"
@@ -149,7 +149,7 @@ outbox = Table(
     Column("resource_version", Text),
     Column("message", Text),
     one_of("kind", EntryKind),
-    one_of("outcome", Outcome),
+    one_of("outcome", EntryOutcome),
     CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name="done"),
     Index("uq_outbox_effect", "admission_id", "kind", unique=True, postgresql_where=text("done_at IS NULL")),
     Index("ix_outbox_undone", "seq", postgresql_where=text("done_at IS NULL")),

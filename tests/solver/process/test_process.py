@@ -20,7 +20,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.solver.decide import decide
 from queuer.solver.process import parent as solving
 from queuer.solver.process import wire
-from queuer.solver.process.parent import Outcome, SolverProcess
+from queuer.solver.process.parent import SolverOutcome, SolverProcess
 from queuer.solver.records import Budget, Plan
 from queuer.solver.stored import difference
 from tests.solver.make import gang, node, pod_set, queue, snapshot
@@ -29,14 +29,14 @@ from tests.solver.process import targets
 PATIENT = Budget(deterministic=1.0, wall=30.0)
 HASTY = Budget(deterministic=1.0, wall=1.0)
 FAILURES = [
-    ("die", Outcome.CRASHED),
-    ("fail", Outcome.CRASHED),
-    ("noise", Outcome.CRASHED),
-    ("unreadable", Outcome.CRASHED),
-    ("no_plan", Outcome.CRASHED),
-    ("hollow", Outcome.CRASHED),
-    ("ghost", Outcome.REFUSED),
-    ("hang", Outcome.LATE),
+    ("die", SolverOutcome.CRASHED),
+    ("fail", SolverOutcome.CRASHED),
+    ("noise", SolverOutcome.CRASHED),
+    ("unreadable", SolverOutcome.CRASHED),
+    ("no_plan", SolverOutcome.CRASHED),
+    ("hollow", SolverOutcome.CRASHED),
+    ("ghost", SolverOutcome.REFUSED),
+    ("hang", SolverOutcome.LATE),
 ]
 SMALL = snapshot([node("n1")], [])
 IN_PROCESS = {"lost", "pack", "solve", "verify"}
@@ -81,7 +81,7 @@ async def test_the_plan_comes_from_the_process() -> None:
             assert (plan.stats.status, plan.stats.note) == (SolveStatus.OPTIMAL, f"process {pid}")
             assert plan.stats.fallback == ""
             assert plan.stats.phases.keys() == {"pack", "solve", "verify"}
-            assert solver.counts == {Outcome.SOLVED: times}
+            assert solver.counts == {SolverOutcome.SOLVED: times}
     assert state(pid) == ""
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -96,19 +96,19 @@ async def test_the_real_decision_is_the_same_in_the_process() -> None:
             assert difference(decide(given, now=9.0, seed=1, budget=PATIENT), plan) == ""
             assert plan.admissions
             assert plan.explanations
-        assert solver.counts == {Outcome.SOLVED: 2}
+        assert solver.counts == {SolverOutcome.SOLVED: 2}
 
 
 async def test_callers_wait_in_line_and_prints_of_libraries_are_no_answers() -> None:
     async with process("chatty") as solver:
         plans = await asyncio.gather(*(ask(solver) for _ in range(5)))
         assert {p.stats.note for p in plans} == {f"process {solver.pid}"}
-        assert solver.counts == {Outcome.SOLVED: 5}
+        assert solver.counts == {SolverOutcome.SOLVED: 5}
 
 
 @pytest.mark.parametrize(("target", "outcome"), FAILURES)
 async def test_after_a_failure_the_process_that_replaces_it_decides_without_cp_sat(
-    target: str, outcome: Outcome
+    target: str, outcome: SolverOutcome
 ) -> None:
     async with process(target) as solver:
         for times in (1, 2):  # each time it is asked with CP-SAT first
@@ -117,7 +117,7 @@ async def test_after_a_failure_the_process_that_replaces_it_decides_without_cp_s
             assert (plan.stats.status, plan.stats.fallback) == (SolveStatus.FAILED, outcome)
             assert plan.stats.note.startswith(f"{outcome}: ")
             assert plan.stats.phases.keys() == IN_PROCESS
-            assert solver.counts == {outcome: times, Outcome.SOLVED: times}
+            assert solver.counts == {outcome: times, SolverOutcome.SOLVED: times}
             assert solver.restarts == times
             assert solver.pid not in (None, pid)
             assert state(pid) == ""
@@ -140,17 +140,17 @@ async def test_a_contradictory_snapshot_is_refused_by_the_same_process(first: st
         assert [admission.uid for admission in plan.admissions] == ["g"]
         assert plan.stats.fallback == ""
         assert (solver.pid, solver.restarts) == (pid, 0)
-        assert solver.counts == {Outcome.SOLVED: 1 + (first == "sound"), Outcome.INVALID: 2}
+        assert solver.counts == {SolverOutcome.SOLVED: 1 + (first == "sound"), SolverOutcome.INVALID: 2}
 
 
 async def test_where_the_next_process_fails_too_a_thread_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solving, "decide", targets.sound)
     async with process("die_always") as solver:
         plan = await ask(solver)
-        assert (plan.stats.status, plan.stats.fallback) == (SolveStatus.FAILED, Outcome.CRASHED)
+        assert (plan.stats.status, plan.stats.fallback) == (SolveStatus.FAILED, SolverOutcome.CRASHED)
         assert plan.stats.phases.keys() == IN_THREAD
-        assert (solver.counts, solver.restarts) == ({Outcome.CRASHED: 2}, 1)
-        assert (await ask(solver)).stats.fallback == Outcome.NOT_READY  # none is started for a while
+        assert (solver.counts, solver.restarts) == ({SolverOutcome.CRASHED: 2}, 1)
+        assert (await ask(solver)).stats.fallback == SolverOutcome.NOT_READY  # none is started for a while
 
 
 @pytest.mark.parametrize("target", ["sound", "SlowToFollow"])
@@ -165,9 +165,9 @@ async def test_a_process_that_is_not_ready_is_left_alone_and_a_thread_decides(
             os.kill(pid, signal.SIGSTOP)
         for times in (1, 2):
             plan = await ask(solver, HASTY)
-            assert (plan.stats.status, plan.stats.fallback) == (SolveStatus.FAILED, Outcome.NOT_READY)
+            assert (plan.stats.status, plan.stats.fallback) == (SolveStatus.FAILED, SolverOutcome.NOT_READY)
             assert plan.stats.phases.keys() == IN_THREAD
-            assert solver.counts == {Outcome.NOT_READY: times}
+            assert solver.counts == {SolverOutcome.NOT_READY: times}
         await until(lambda: state(pid) == "T")
         os.kill(pid, signal.SIGCONT)
         solver._ready_within = 30.0
@@ -192,7 +192,7 @@ async def test_a_process_killed_between_two_cycles_is_replaced() -> None:
         os.kill(pid_of(solver), signal.SIGKILL)
         await until(lambda: solver.pid is None)
         assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
-        assert (solver.counts, solver.restarts) == ({Outcome.SOLVED: 2}, 1)
+        assert (solver.counts, solver.restarts) == ({SolverOutcome.SOLVED: 2}, 1)
 
 
 async def test_a_process_killed_while_it_takes_a_snapshot_over_costs_the_next_cycle_nothing(
@@ -201,7 +201,7 @@ async def test_a_process_killed_while_it_takes_a_snapshot_over_costs_the_next_cy
     monkeypatch.setattr(solving, "decide", targets.sound)
     async with process("sound", ready_within=0.1) as solver:
         os.kill(pid_of(solver), signal.SIGSTOP)
-        assert (await ask(solver)).stats.fallback == Outcome.NOT_READY
+        assert (await ask(solver)).stats.fallback == SolverOutcome.NOT_READY
         os.kill(pid_of(solver), signal.SIGKILL)
         await until(lambda: solver.pid is None)
         solver._ready_within = 30.0
@@ -219,7 +219,7 @@ async def test_a_fault_of_the_parent_costs_plans_and_no_more(monkeypatch: pytest
         with monkeypatch.context() as patched:
             patched.setattr(wire, "pack", broken)
             assert (await ask(solver)).stats.note == "crashed: RuntimeError: can't start new thread"
-        assert (await ask(solver)).stats.fallback == Outcome.NOT_READY
+        assert (await ask(solver)).stats.fallback == SolverOutcome.NOT_READY
         monkeypatch.setattr(time, "monotonic", lambda: solver._rests_until)
         assert (await ask(solver)).stats.fallback == ""
 

@@ -15,7 +15,7 @@ from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
 from queuer.solver.process import parent as solving
 from queuer.solver.process import wire
-from queuer.solver.process.parent import Outcome, SolverProcess
+from queuer.solver.process.parent import SolverOutcome, SolverProcess
 from queuer.solver.records import Budget, Pending, Plan, Snapshot
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.process.targets import sound, words
@@ -133,5 +133,5 @@ async def test_the_process_knows_each_snapshot_also_after_it_was_replaced(
             plan = await solver.decide(snap, now=0.0, seed=number, budget=budget)
             assert plan.stats.turns == len(snap.pending)
             assert (plan.stats.note == words(snap)) is (number != 3)
-        assert solver.counts == {Outcome.SOLVED: 8, Outcome.CRASHED: 1}
+        assert solver.counts == {SolverOutcome.SOLVED: 8, SolverOutcome.CRASHED: 1}
         assert solver.restarts == 1

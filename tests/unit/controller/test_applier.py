@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.apply.applier import BACK_OFF, Answer, Applier, Pause, judge
+from queuer.controller.apply.applier import BACK_OFF, Applier, ConflictVerdict, Pause, judge
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
@@ -22,7 +22,7 @@ from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="7", suspended=True)
 ENTRY = Entry(
@@ -80,13 +80,13 @@ def applier(
 
 async def test_applied() -> None:
     result = await applier(Cluster()).apply(ENTRY)
-    assert (result.outcome, result.resource_version) == (Outcome.APPLIED, "8")
+    assert (result.outcome, result.resource_version) == (EntryOutcome.APPLIED, "8")
 
 
 async def test_a_job_that_moved_on_gets_the_same_patch_for_its_new_version() -> None:
     cluster = Cluster(_refusal(ConflictError, 409))
     result = await applier(cluster).apply(ENTRY)
-    assert result.outcome is Outcome.APPLIED
+    assert result.outcome is EntryOutcome.APPLIED
     assert [body["metadata"]["resourceVersion"] for body in cluster.sent] == ["5", "7"]
 
 
@@ -97,7 +97,10 @@ async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: Entr
     cluster.in_force = False
     result = await applier(cluster).apply(replace(ENTRY, kind=kind))
     sent = kind is not EntryKind.ADMIT
-    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, int(sent))
+    assert (result.outcome, len(cluster.sent)) == (
+        EntryOutcome.APPLIED if sent else EntryOutcome.WITHDRAWN,
+        int(sent),
+    )
 
     class Cut(Cluster):
         async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
@@ -106,7 +109,10 @@ async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: Entr
 
     cluster = Cut(Unavailable("cut"))
     result = await applier(cluster).apply(replace(ENTRY, kind=kind))
-    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, 1 + sent)
+    assert (result.outcome, len(cluster.sent)) == (
+        EntryOutcome.APPLIED if sent else EntryOutcome.WITHDRAWN,
+        1 + sent,
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,19 +151,19 @@ async def test_a_conflict_with_our_own_lost_answer_is_success() -> None:
     mine = replace(JOB, suspended=False, admission="adm")
     cluster = Cluster(Unavailable("cut"), _refusal(ConflictError, 409), job=mine)
     result = await applier(cluster).apply(ENTRY)
-    assert (result.outcome, result.resource_version, len(cluster.sent)) == (Outcome.APPLIED, "7", 2)
+    assert (result.outcome, result.resource_version, len(cluster.sent)) == (EntryOutcome.APPLIED, "7", 2)
 
 
 async def test_a_job_that_asks_for_something_else_now_is_not_started() -> None:
     result = await applier(Cluster(_refusal(ConflictError, 409), as_decided=False)).apply(ENTRY)
-    assert result.outcome is Outcome.CONFLICT
+    assert result.outcome is EntryOutcome.CONFLICT
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(_refusal(NotFoundError, 404), Outcome.GONE), (_refusal(InvalidError, 422), Outcome.INVALID)],
+    [(_refusal(NotFoundError, 404), EntryOutcome.GONE), (_refusal(InvalidError, 422), EntryOutcome.INVALID)],
 )
-async def test_gone_and_refused_are_told_apart(error: ApiError, outcome: Outcome) -> None:
+async def test_gone_and_refused_are_told_apart(error: ApiError, outcome: EntryOutcome) -> None:
     assert (await applier(Cluster(error)).apply(ENTRY)).outcome is outcome
 
 
@@ -165,7 +171,7 @@ async def test_an_eviction_is_tried_until_it_is_through() -> None:
     """There is nothing else to be done: the capacity must not be given away before."""
     cluster = Cluster(_refusal(InvalidError, 422))
     result = await applier(cluster).apply(replace(ENTRY, kind=EntryKind.EVICT))
-    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED, 2)
+    assert (result.outcome, len(cluster.sent)) == (EntryOutcome.APPLIED, 2)
 
 
 async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
@@ -173,7 +179,7 @@ async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     result = await applier(cluster).apply(ENTRY)
-    assert result.outcome is Outcome.APPLIED
+    assert result.outcome is EntryOutcome.APPLIED
     assert loop.time() - began >= 0.2
 
 
@@ -218,19 +224,19 @@ async def test_refusals_of_requests_that_were_under_way_together_are_one() -> No
 @pytest.mark.parametrize(
     ("kind", "job", "answer"),
     [
-        (EntryKind.ADMIT, replace(JOB, admission="adm", suspended=False), Answer.DONE),
-        (EntryKind.ADMIT, JOB, Answer.AGAIN),
-        (EntryKind.ADMIT, replace(JOB, admission="left behind"), Answer.AGAIN),
-        (EntryKind.ADMIT, replace(JOB, admission="other", suspended=False), Answer.STALE),
-        (EntryKind.ADMIT, replace(JOB, outcome=State.FAILED), Answer.STALE),
-        (EntryKind.EVICT, JOB, Answer.DONE),
-        (EntryKind.EVICT, replace(JOB, suspended=False, admission="adm"), Answer.AGAIN),
-        (EntryKind.EVICT, replace(JOB, suspended=False, admission="other"), Answer.STALE),
-        (EntryKind.WITHDRAW, JOB, Answer.AGAIN),
-        (EntryKind.WITHDRAW, replace(JOB, suspended=False, admission="adm"), Answer.STALE),
+        (EntryKind.ADMIT, replace(JOB, admission="adm", suspended=False), ConflictVerdict.DONE),
+        (EntryKind.ADMIT, JOB, ConflictVerdict.AGAIN),
+        (EntryKind.ADMIT, replace(JOB, admission="left behind"), ConflictVerdict.AGAIN),
+        (EntryKind.ADMIT, replace(JOB, admission="other", suspended=False), ConflictVerdict.STALE),
+        (EntryKind.ADMIT, replace(JOB, outcome=State.FAILED), ConflictVerdict.STALE),
+        (EntryKind.EVICT, JOB, ConflictVerdict.DONE),
+        (EntryKind.EVICT, replace(JOB, suspended=False, admission="adm"), ConflictVerdict.AGAIN),
+        (EntryKind.EVICT, replace(JOB, suspended=False, admission="other"), ConflictVerdict.STALE),
+        (EntryKind.WITHDRAW, JOB, ConflictVerdict.AGAIN),
+        (EntryKind.WITHDRAW, replace(JOB, suspended=False, admission="adm"), ConflictVerdict.STALE),
     ],
 )
-def test_what_a_job_that_was_read_again_says(kind: EntryKind, job: JobView, answer: Answer) -> None:
+def test_what_a_job_that_was_read_again_says(kind: EntryKind, job: JobView, answer: ConflictVerdict) -> None:
     assert judge(replace(ENTRY, kind=kind), job, as_decided=True) is answer
 
 

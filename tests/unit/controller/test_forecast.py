@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuer.controller.cycle.forecast import Forecaster, basis_of, compare, told_of, with_estimate
+from queuer.controller.cycle.forecast import Forecaster, basis_of, compare, with_estimate, without_unsure_ends
 from queuer.controller.health.metrics import Metrics
 from queuer.domain.estimates import LEAST, Estimates, StartRange
 from queuer.domain.nodes import Node
@@ -114,7 +114,7 @@ def test_ends_that_rest_on_too_few_runs_are_not_told_on() -> None:
         Admitted(workload=w, counts={"main": 1}, flavors={"main": "default"}, since=NOW, expected_end=NOW + 1)
         for w in (few, many, said)
     ]
-    told = told_of(replace(snapshot(), admitted=tuple(running)), estimates.is_sound)
+    told = without_unsure_ends(replace(snapshot(), admitted=tuple(running)), estimates.is_sound)
     assert [a.expected_end for a in told.admitted] == [None, NOW + 1, NOW + 1]
     assert basis_of(told) == "declared and learned ends of running jobs"
     assert estimates.of(replace(few, estimate=None)) == 1.0

@@ -30,7 +30,7 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 
 PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
@@ -234,7 +234,7 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
     state, asked, plan = world()
     state.bonds = plan.bonds
     state.put(replace(state.live["v"], state=State.EVICTING))
-    assert list(Reckoning(state, pods(2, used=1)).barred(state.live.values())) == ["a", "v"]
+    assert list(Reckoning(state, pods(2, used=1)).over_quota(state.live.values())) == ["a", "v"]
     asked = replace(asked, snapshot=replace(asked.snapshot, bonds=plan.bonds))
     there = replace(plan, evictions=())
     assert uids(committed(state, asked, there, quotas=pods(2, used=1))) == ([], [], ["b"])
@@ -291,17 +291,17 @@ def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
     assert told(state, asked, plan, with_range, now=193.0) == FEW + 1, "a part that was not there"
 
 
-@pytest.mark.parametrize("barred", [False, True])
-def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(barred: bool) -> None:
+@pytest.mark.parametrize("not_asked", [False, True])
+def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(not_asked: bool) -> None:
     """Nor is a job started whose queue is not there any more."""
     state, asked, plan = world()
-    state.put(replace(state.live["a"], barred=Barred.MISCONFIGURED))
+    state.put(replace(state.live["a"], not_asked=NotAsked.MISCONFIGURED))
     late = {"a": full(1)}
-    if barred:
+    if not_asked:
         pending = tuple(p for p in asked.snapshot.pending if p.workload.uid != "a")
         asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending), not_asked=late)
         plan = replace(plan, admissions=())
-    found = committed(state, asked, replace(plan, explanations={} if barred else late))
+    found = committed(state, asked, replace(plan, explanations={} if not_asked else late))
     assert "a" not in found
 
 

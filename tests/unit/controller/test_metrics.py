@@ -10,7 +10,7 @@ from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.process.parent import Outcome, SolverProcess
+from queuer.solver.process.parent import SolverOutcome, SolverProcess
 from queuer.solver.records import CycleStats
 
 WORKLOAD = Workload(
@@ -53,7 +53,7 @@ def test_failures_and_restarts_of_the_solver_are_shown_as_they_are_at_each_scrap
     metrics, solver = Metrics(), SolverProcess()
     metrics.count_solver(solver)
     metrics.count_writes({("patch", "jobs"): 3})
-    solver.counts[Outcome.LATE] += 2
+    solver.counts[SolverOutcome.LATE] += 2
     solver.restarts += 1
     text = metrics.text([], TREE).decode()
     assert 'queuer_solver_answers_total{outcome="late"} 2.0' in text

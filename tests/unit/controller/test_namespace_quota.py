@@ -34,7 +34,7 @@ def quota(used: int, *, gpus: int, pods: int = 99) -> ResourceQuota:
     )
 
 
-def barred(waits: Workload, quota: ResourceQuota) -> dict[str, Explanation]:
+def over_quota(waits: Workload, quota: ResourceQuota) -> dict[str, Explanation]:
     """`low` runs with 4, `high` with 2, `new` is to start with 1."""
     state = ClusterState()
     for uid, pods, priority, at in (
@@ -48,12 +48,12 @@ def barred(waits: Workload, quota: ResourceQuota) -> dict[str, Explanation]:
             requests = {GPU: 1, "pods": 1}
             state.pod_changed(PodView(uid=name, namespace="ns", name=name, owner=uid, requests=requests))
     live = Live(workload=waits, state=State.QUEUED)
-    return Reckoning(state, [quota]).barred([live])
+    return Reckoning(state, [quota]).over_quota([live])
 
 
 def test_a_full_namespace_says_what_is_used_by_whom_and_what_would_help() -> None:
     """7 used, one of these by a pod that no job of ours owns, and 1 comes: 2 of 10 are left."""
-    found = barred(gang("g", 5, priority=5), quota(7, gpus=10))["g"]
+    found = over_quota(gang("g", 5, priority=5), quota(7, gpus=10))["g"]
     assert (found.primary.token, found.verdict, found.others) == (Token.WAITING_FOR_QUOTA, Verdict.WAIT, ())
     assert found.primary.text == (
         f"ResourceQuota rq of namespace ns allows 10 {GPU}; 7 are used, 1 more are kept for jobs that start, most by "
@@ -64,18 +64,18 @@ def test_a_full_namespace_says_what_is_used_by_whom_and_what_would_help() -> Non
     assert {name: found.primary.shown[name] for name in figures} == figures
     rows = {h["name"]: (h["amount"], h.get("leaving"), h.get("starting")) for h in found.detail["holders"]}
     assert rows == {"low": ("4", None, None), "high": ("2", True, None), "new": ("1", None, True)}
-    assert barred(gang("g", 2), quota(7, gpus=10)) == barred(gang("g", 5), quota(7, gpus=13)) == {}
+    assert over_quota(gang("g", 2), quota(7, gpus=10)) == over_quota(gang("g", 5), quota(7, gpus=13)) == {}
 
 
 def test_what_pods_request_counts_before_kubernetes_has_added_it_up() -> None:
     """6 are seen and 1 comes, whatever the quota says of itself."""
-    assert "6 are used, 1 more" in barred(gang("g", 4), quota(0, gpus=10))["g"].primary.text
-    assert barred(gang("g", 3), quota(0, gpus=10)) == {}
+    assert "6 are used, 1 more" in over_quota(gang("g", 4), quota(0, gpus=10))["g"].primary.text
+    assert over_quota(gang("g", 3), quota(0, gpus=10)) == {}
 
 
 def test_what_is_too_much_by_itself_comes_first_and_all_others_follow() -> None:
     """No end of others' work would help with the GPUs, however full of pods it is."""
-    found = barred(gang("g", 6, min_count=5), quota(7, gpus=4, pods=12))["g"]
+    found = over_quota(gang("g", 6, min_count=5), quota(7, gpus=4, pods=12))["g"]
     assert (found.primary.token, found.verdict) == (Token.EXCEEDS_MAX_QUOTA, Verdict.CHANGE)
     assert found.primary.text == (
         f"ResourceQuota rq of namespace ns allows 4 {GPU}; this job asks at least 5. There is room for it if it asks 4 "

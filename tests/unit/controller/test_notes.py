@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuer.controller.apply.notes import Budget, Event, Notes
+from queuer.controller.apply.notes import Budget, JobEvent, Notes
 from queuer.controller.ledger.round import Change
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
@@ -69,7 +69,7 @@ class Cluster:
         self.state.jobs[uid] = replace(self.state.jobs[uid], status=body["status"])
         return "2"
 
-    async def report(self, event: Event) -> None:
+    async def report(self, event: JobEvent) -> None:
         self.events.append((event.uid, event.reason, event.message))
 
 

@@ -24,7 +24,7 @@ from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import Barred, EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
 
@@ -33,7 +33,7 @@ PLACEMENT = Placement(
     assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
 )  # fmt: skip
 ENTRY = Entry(seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0, patch={})
-REFUSAL = Result(entry=ENTRY, outcome=Outcome.INVALID, message="a policy forbids it")
+REFUSAL = Result(entry=ENTRY, outcome=EntryOutcome.INVALID, message="a policy forbids it")
 
 
 class Scene:
@@ -136,9 +136,9 @@ def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reaso
     rules = scene.state.rules
     scene.state.configure(Rules(revision=2))
     scene.hear()
-    assert {scene.live.barred} == {Barred.MISCONFIGURED}
+    assert {scene.live.not_asked} == {NotAsked.MISCONFIGURED}
     scene.state.configure(rules)
     scene.hear()
-    assert (scene.live.barred, scene.live.failures, scene.live.rest) == (None, 1, 160.0)
+    assert (scene.live.not_asked, scene.live.failures, scene.live.rest) == (None, 1, 160.0)
     assert scene.live.explanation is not None
     assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text

@@ -61,7 +61,7 @@ def test_of_each_line_the_first_by_submit_time_are_within(
     """Jobs that come, move to another queue or leave are named, with those whose standing changes."""
     lines, known = Lines(lambda _: most), dict[str, Workload]()
     for comes, who, queue, submitted in acts:
-        uid, before = f"w{who}", set(lines.beyond)
+        uid, before = f"w{who}", set(lines.over_max_pending)
         if comes:
             known[uid] = replace(OWN, uid=uid, queue=queue, submitted=float(submitted))
             others = lines.put(known[uid])
@@ -75,10 +75,10 @@ def test_of_each_line_the_first_by_submit_time_are_within(
                 most:
             ]
         }
-        assert lines.beyond == beyond
+        assert lines.over_max_pending == beyond
         assert set(others) >= (before ^ beyond) - {uid}
         lines.rebuild(known.values())
-        assert lines.beyond == beyond
+        assert lines.over_max_pending == beyond
 
 
 def test_a_quarantined_workload_is_tried_again_ever_more_rarely() -> None:

@@ -24,7 +24,7 @@ from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.store.tables import Barred
+from queuer.store.tables import NotAsked
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -336,7 +336,7 @@ def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_pla
     waits = Live(workload=WORKLOAD, state=State.QUEUED)
     assert waits_in("root.a.one", waits)
     assert not waits_in("root.b", waits)
-    drained = replace(waits, barred=Barred.DRAINING)
+    drained = replace(waits, not_asked=NotAsked.DRAINING)
     assert not waits_in("root.a.one", drained), "it is not let in by being read again"
 
 

@@ -12,7 +12,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.workload import State, Workload
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import EntryKind, Outcome
+from queuer.store.tables import EntryKind, EntryOutcome
 from tests.unit.landed import LIMITS
 
 NOBODY = cast(Any, None)
@@ -38,7 +38,7 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     entry = Entry(
         seq=1, kind=EntryKind.WITHDRAW, uid="u", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={}
     )
-    changes, taken = Round(state.live, now=1.0), [Result(entry=entry, outcome=Outcome.APPLIED)]
+    changes, taken = Round(state.live, now=1.0), [Result(entry=entry, outcome=EntryOutcome.APPLIED)]
     take_results(changes, taken, state=state, jobs=NOBODY, limits=LIMITS)
     confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
     settle_touched(changes, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS)

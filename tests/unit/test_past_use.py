@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuer.domain.past import HORIZON, Interval, half_lives, past_use, weight
+from queuer.domain.past_use import HORIZON, Interval, half_lives, past_use, weight
 from queuer.domain.queue import Policy, Queue, QueueTree, Sharing
 
 DAY = 86_400.0

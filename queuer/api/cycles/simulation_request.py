@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from queuer.domain.asked import parse_shape
 from queuer.domain.document import TreeDocument, parse
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.keys import QUEUE
 from queuer.domain.queue import check_path
+from queuer.domain.shape_text import parse_shape
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.workloads import NamespaceFacts, priority_class, runtime_classes, workload_of
@@ -27,7 +27,7 @@ FIELDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SimulationRequest:
     """`tree`: rules under which it is asked; None = those in force. `user`, `groups`: whose it is; None = the caller's.
     `priority_class`: see `Case`. `assumed`: what is not known here, as sentences.
     """
@@ -40,7 +40,7 @@ class Asked:
     assumed: tuple[str, ...] = ()
 
 
-def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
+def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
     """The question of a body. `resources`: those of the cluster. Raises InvalidInput with the fields.
 
     LimitRanges and the overhead of RuntimeClasses are not known here.
@@ -82,7 +82,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
     if workload.hold:
         assumed = (*assumed, "it is held: this is what it finds when it is released")
     workload = replace(workload, **told, uid=UID, hold=False)
-    return Asked(
+    return SimulationRequest(
         workload=replace(workload, estimate=workload.max_runtime),
         tree=tree,
         user=user,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuer.domain.asked import MOST, parse_amounts, parse_shape
 from queuer.domain.errors import InvalidInput
+from queuer.domain.shape_text import MOST, parse_amounts, parse_shape
 
 KNOWN = ("cpu", "memory", "nvidia.com/gpu")
 
