@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,9 +19,8 @@ from queuer.controller.cycle import past_use
 from queuer.controller.cycle.decisions import Decider
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
-from queuer.controller.health import heartbeat
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.health.probes import Health, Phase
+from queuer.controller.health.probes import Health, Phase, write_heartbeat
 from queuer.controller.landing.settle import patched
 from queuer.controller.ledger import commit
 from queuer.controller.ledger.auditor import Auditor, prune, record_use
@@ -85,11 +84,6 @@ async def serve_term(
         )  # fmt: skip
         undone = await inherit(connection, left, loop.term)
     await settings.failpoints.at(Point.INHERITED)
-    auditor = Auditor(
-        engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
-        every=settings.audit, failpoints=settings.failpoints, quarantine=loop.term.quarantine,
-    )  # fmt: skip
-    decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
     health.enter(Phase.LEADING)
     metrics.leader.set(1)
@@ -100,27 +94,38 @@ async def serve_term(
             group.create_task(follow_revision(engine, state), name="rules")
             group.create_task(take_up.follow(engine, state), name="commands")
             group.create_task(_watch_lock(leadership), name="lock")
-            beside = {
-                "auditor": auditor.run,
-                "heartbeat": lambda: heartbeat.follow(engine, health, epoch=epoch, holder=leadership.holder),
-                "rollup": lambda: record_use(engine, epoch=epoch),
-                "retention": lambda: prune(engine, epoch=epoch),
-                "past use": lambda: past_use.follow(engine, state),
-                "recorder": decisions.recorder.run,
-                "notes": loop.term.notes.run,
-                "refusals": loop.term.refusals.run,
-            }
-            if settings.forecast:
-                beside["forecaster"] = decisions.forecaster.run
-            if settings.config_crs:
-                beside["configuration"] = lambda: follow_objects(
-                    parts.client, parts.access, engine, actor=settings.identity
-                )
-            for name, task in beside.items():
+            for name, task in _beside(loop, parts, holder=leadership.holder).items():
                 group.create_task(_steadily(name, task, metrics), name=name)
     finally:
         metrics.leader.set(0)
         health.enter(Phase.STANDBY)
+
+
+def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """The tasks beside the decisions, by name."""
+    term, settings = loop.term, parts.settings
+    engine, epoch, state = term.engine, term.epoch, term.state
+    auditor = Auditor(
+        engine, state, parts.metrics, epoch=epoch, actor=holder, lost_node=settings.lost_node,
+        every=settings.audit, failpoints=settings.failpoints, quarantine=term.quarantine,
+    )  # fmt: skip
+    beside = {
+        "auditor": auditor.run,
+        "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
+        "rollup": lambda: record_use(engine, epoch=epoch),
+        "retention": lambda: prune(engine, epoch=epoch),
+        "past use": lambda: past_use.follow(engine, state),
+        "recorder": loop.decisions.recorder.run,
+        "notes": term.notes.run,
+        "refusals": term.refusals.run,
+    }
+    if settings.forecast:
+        beside["forecaster"] = loop.decisions.forecaster.run
+    if settings.config_crs:
+        beside["configuration"] = lambda: follow_objects(
+            parts.client, parts.access, engine, actor=settings.identity
+        )
+    return beside
 
 
 async def _steadily(name: str, task: Callable[[], Awaitable[None]], metrics: Metrics) -> None:

@@ -6,8 +6,7 @@ import asyncio
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.health import heartbeat as beating
-from queuer.controller.health.probes import Health, Phase
+from queuer.controller.health.probes import Health, Phase, write_heartbeat
 from queuer.store import heartbeat
 from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat, LastCycle
@@ -30,7 +29,7 @@ async def test_the_leader_says_what_it_did_last_also_when_idle(engine: AsyncEngi
     async with begin(engine) as deciding:
         await check_epoch(deciding, epoch)
         task = asyncio.create_task(
-            beating.follow(engine, health, epoch=epoch, holder="one", clock=lambda: now, every=0.01)
+            write_heartbeat(engine, health, epoch=epoch, holder="one", clock=lambda: now, every=0.01)
         )
         try:
             async with asyncio.timeout(10):

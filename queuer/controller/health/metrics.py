@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
+from typing import Any, Generic, TypeVar
 
 from opentelemetry import trace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -21,6 +23,8 @@ from queuer.domain.queue import QueueTree
 from queuer.solver.process.parent import SolverProcess
 from queuer.solver.records import CycleStats
 
+M = TypeVar("M")
+
 _TRACER = trace.get_tracer("queuer.controller")
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
@@ -31,103 +35,84 @@ def queue_label(path: str, tree: QueueTree) -> str:
     return path if path in tree else "unknown"
 
 
+class _Row(Generic[M]):
+    """A metric that each `Metrics` has, in its own registry. `more`: e.g. the buckets of a histogram."""
+
+    def __init__(
+        self, kind: Callable[..., M], name: str, help_: str, labels: Sequence[str] = (), **more: object
+    ) -> None:
+        self.make = partial(kind, name, help_, labels, **more)
+
+    def __get__(self, metrics: Metrics, _: type[Metrics]) -> M:
+        made: M = metrics.made[self]
+        return made
+
+
 class Metrics:
     """All metrics of one controller process."""
 
+    leader = _Row(Gauge, "queuer_leader", "1 while this process decides.")
+    epoch = _Row(Gauge, "queuer_leader_epoch", "Epoch under which this process decides.")
+    build_info = _Row(Gauge, "queuer_build_info", "Always 1.", ["version"])
+    cycles = _Row(Counter, "queuer_cycles", "Decisions by what CP-SAT did.", ["status"])
+    cycle_seconds = _Row(
+        Histogram, "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"], buckets=_SHORT
+    )
+    turns = _Row(Counter, "queuer_turns", "Turns that gangs had in decisions.")
+    victim_searches = _Row(Counter, "queuer_victim_searches", "How often victims were looked for.")
+    contested = _Row(Counter, "queuer_repair_contested", "Gangs that the repair was asked to fit in.")
+    repaired = _Row(Counter, "queuer_repair_started", "Those of them that it fitted in.")
+    refused_gangs = _Row(Counter, "queuer_gangs_refused", "Gangs that the verifier took out of a plan.")
+    solver_time = _Row(Counter, "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.")
+    last_cycle = _Row(Gauge, "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.")
+    refused_plans = _Row(Counter, "queuer_plans_refused", "Decisions without a plan that could be committed.")
+    failed_terms = _Row(Counter, "queuer_leader_terms_failed", "Terms of office that ended by a fault.")
+    failed_tasks = _Row(
+        Counter, "queuer_tasks_failed", "How often a task beside the decisions failed, to be started again.", ["task"]
+    )  # fmt: skip
+    quarantined = _Row(
+        Counter, "queuer_workloads_quarantined", "How often the handling of one workload failed."
+    )
+    adopted = _Row(Counter, "queuer_adopted", "Jobs that were started beside the queue.", ["queue"])
+    adoptions_refused = _Row(
+        Counter, "queuer_adoptions_refused", "Jobs that run beside the queues and are charged to none."
+    )
+    admissions = _Row(Counter, "queuer_admissions", "Gangs admitted.", ["queue"])
+    evictions = _Row(Counter, "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"])
+    waited = _Row(
+        Histogram, "queuer_workload_wait_seconds", "From submission to the first admission.", ["queue"],
+        buckets=_LONG,
+    )  # fmt: skip
+    placing = _Row(
+        Histogram, "queuer_workload_placing_seconds", "From the PATCH until every pod is bound.", buckets=_SHORT
+    )  # fmt: skip
+    estimates = _Row(Counter, "queuer_estimates", "Gangs that started after they had been told when.")
+    estimate_hits = _Row(
+        Counter, "queuer_estimate_hits", "Those of them that started inside the range they had last been told."
+    )  # fmt: skip
+    estimate_error = _Row(
+        Histogram, "queuer_estimate_error_seconds", "Between the likely start last told and the real one.",
+        buckets=_LONG,
+    )  # fmt: skip
+    workloads = _Row(Gauge, "queuer_workloads", "Workloads by queue and state.", ["queue", "state"])
+    pending = _Row(
+        Gauge, "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
+        ["queue", "reason", "verdict"],
+    )  # fmt: skip
+    api_errors = _Row(Counter, "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"])
+    drift = _Row(
+        Gauge, "queuer_quota_drift", "Amounts, in base units, in which ledger, charges and pods differ.",
+        ["queue", "resource"],
+    )  # fmt: skip
+    watch_age = _Row(
+        Gauge, "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.", ["resource"]
+    )  # fmt: skip
+
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.leader = Gauge("queuer_leader", "1 while this process decides.", registry=registry)
-        self.epoch = Gauge(
-            "queuer_leader_epoch", "Epoch under which this process decides.", registry=registry
-        )
-        info = Gauge("queuer_build_info", "Always 1.", ["version"], registry=registry)
-        info.labels(version=__version__).set(1)
-        self.cycles = Counter("queuer_cycles", "Decisions by what CP-SAT did.", ["status"], registry=registry)
-        self.cycle_seconds = Histogram(
-            "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"],
-            buckets=_SHORT, registry=registry,
-        )  # fmt: skip
-        self.turns = Counter("queuer_turns", "Turns that gangs had in decisions.", registry=registry)
-        self.victim_searches = Counter(
-            "queuer_victim_searches", "How often victims were looked for.", registry=registry
-        )
-        self.contested = Counter(
-            "queuer_repair_contested", "Gangs that the repair was asked to fit in.", registry=registry
-        )
-        self.repaired = Counter(
-            "queuer_repair_started", "Those of them that it fitted in.", registry=registry
-        )
-        self.refused_gangs = Counter(
-            "queuer_gangs_refused", "Gangs that the verifier took out of a plan.", registry=registry
-        )
-        self.solver_time = Counter(
-            "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.", registry=registry
-        )
-        self.last_cycle = Gauge(
-            "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
-        )
-        self.refused_plans = Counter(
-            "queuer_plans_refused", "Decisions without a plan that could be committed.", registry=registry
-        )
-        self.failed_terms = Counter(
-            "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
-        )
-        self.failed_tasks = Counter(
-            "queuer_tasks_failed", "How often a task beside the decisions failed, to be started again.", ["task"],
-            registry=registry,
-        )  # fmt: skip
-        self.quarantined = Counter(
-            "queuer_workloads_quarantined",
-            "How often the handling of one workload failed.",
-            registry=registry,
-        )
-        self.adopted = Counter(
-            "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry
-        )
-        self.adoptions_refused = Counter(
-            "queuer_adoptions_refused", "Jobs that run beside the queues and are charged to none.", registry=registry
-        )  # fmt: skip
-        self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
-        self.evictions = Counter(
-            "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry
-        )
-        self.waited = Histogram(
-            "queuer_workload_wait_seconds", "From submission to the first admission.", ["queue"],
-            buckets=_LONG, registry=registry,
-        )  # fmt: skip
-        self.placing = Histogram(
-            "queuer_workload_placing_seconds", "From the PATCH until every pod is bound.",
-            buckets=_SHORT, registry=registry,
-        )  # fmt: skip
-        self.estimates = Counter(
-            "queuer_estimates", "Gangs that started after they had been told when.", registry=registry
-        )
-        self.estimate_hits = Counter(
-            "queuer_estimate_hits", "Those of them that started inside the range they had last been told.",
-            registry=registry,
-        )  # fmt: skip
-        self.estimate_error = Histogram(
-            "queuer_estimate_error_seconds", "Between the likely start last told and the real one.",
-            buckets=_LONG, registry=registry,
-        )  # fmt: skip
-        self.workloads = Gauge(
-            "queuer_workloads", "Workloads by queue and state.", ["queue", "state"], registry=registry
-        )
-        self.pending = Gauge(
-            "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
-            ["queue", "reason", "verdict"], registry=registry,
-        )  # fmt: skip
-        self.api_errors = Counter(
-            "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"], registry=registry
-        )
-        self.drift = Gauge(
-            "queuer_quota_drift", "Amounts, in base units, in which ledger, charges and pods differ.",
-            ["queue", "resource"], registry=registry,
-        )  # fmt: skip
-        self.watch_age = Gauge(
-            "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.",
-            ["resource"], registry=registry,
-        )  # fmt: skip
+        self.registry = CollectorRegistry()
+        rows = (row for row in vars(Metrics).values() if isinstance(row, _Row))
+        self.made: Mapping[_Row[Any], Any] = {row: row.make(registry=self.registry) for row in rows}
+        self.build_info.labels(version=__version__).set(1)
 
     def show_drift(self, amounts: Mapping[tuple[str, str], int]) -> None:
         """Set the drift by queue of the tree and resource; all others are 0."""

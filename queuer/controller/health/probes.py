@@ -1,11 +1,13 @@
-"""`/livez`, `/readyz`, `/metrics` of the controller process.
+"""`/livez`, `/readyz`, `/metrics` of the controller process, and its heartbeat in the database.
 
 Alive means that the loop goes round, not that the process or its lock exists. A controller that hangs, also
-while it loads, must be replaced. Ready means that it leads with everything listed, or stands by to do so.
+while it loads, must be replaced. Ready means that it leads with everything listed, or stands by to do so. The API reads
+the heartbeat: it goes on while the loop is stuck, and then says since when.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,13 +16,18 @@ from enum import StrEnum
 from math import inf
 
 from aiohttp import web
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
-from queuer.store.heartbeat import LastCycle
+from queuer.store import heartbeat
+from queuer.store.engine import begin
+from queuer.store.heartbeat import Heartbeat, LastCycle
 
 LOADING = 120.0
 """Seconds without progress after which listing, or reading the database, is taken to hang."""
+BEAT = 1.0
+"""Seconds between two heartbeats in the database."""
 
 
 class Phase(StrEnum):
@@ -113,3 +120,24 @@ async def serve(
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+async def write_heartbeat(
+    engine: AsyncEngine,
+    health: Health,
+    *,
+    epoch: int,
+    holder: str,
+    clock: Callable[[], float] = time.time,
+    every: float = BEAT,
+) -> None:
+    """Say in the database that this process leads, until cancelled."""
+    while True:
+        now = clock()
+        beat = Heartbeat(
+            holder=holder, epoch=epoch, phase=health.phase, at=now, round_at=now - health.silent,
+            away_at=None if health.away is None else now - health.away, cycle=health.cycle,
+        )  # fmt: skip
+        async with begin(engine) as connection:
+            await heartbeat.write(connection, beat)
+        await asyncio.sleep(every)

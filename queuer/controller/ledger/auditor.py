@@ -21,7 +21,6 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
 from queuer.store import ledger, repairs, retention, rollup
 from queuer.store.engine import begin
-from queuer.store.repairs import Repair
 from queuer.store.rollup import Period
 
 log = logger("auditor")
@@ -74,7 +73,7 @@ class Auditor:
         sure = {key: d for key, d in found.items() if self._seen.get(key) == d}
         self._seen = found
         self._metrics.show_drift(by_queue(self._state.rules.tree, sure.values()))
-        if wrong := [Repair(found=d.booked, wanted=d.charged) for d in sure.values() if d.misbooked]:
+        if wrong := [difference for difference in sure.values() if difference.misbooked]:
             await self._repair(wrong)
         for uid, pod_set in (key for key, d in sure.items() if d.over):
             log.warning("pods request more than is charged", workload=uid, pod_set=pod_set)
@@ -93,7 +92,7 @@ class Auditor:
         self._quarantine(failed)
         return found
 
-    async def _repair(self, wrong: list[Repair]) -> None:
+    async def _repair(self, wrong: list[Difference]) -> None:
         async with begin(self._engine) as connection:
             done = await repairs.repair(connection, self._epoch, wrong, at=self._clock(), actor=self._actor)
         await self._failpoints.at(Point.REPAIRED)

@@ -12,40 +12,34 @@ from queuer.controller.memory.pods import PodView
 from queuer.domain.quantity import NOTHING, Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.store.ledger import LedgerRow
+from queuer.store.repairs import Repair
 
 Key = tuple[str, str]
 """Uid and pod set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The difference of one pod set. `booked`: its open row; `charged`: the row that memory would have; None = none.
-    `over`: what its pods on nodes request beyond the charge.
+class Difference(Repair):
+    """The difference of one pod set: `found` is its open row, `wanted` the row that memory would have. `over`: what
+    its pods on nodes request beyond the charge.
 
     Two looks that find an equal one have found the same fault, though pods may have come and gone.
     """
 
     queue: str
-    booked: LedgerRow | None
-    charged: LedgerRow | None
     over: Resources = field(default_factory=lambda: NOTHING, compare=False)
 
     @property
     def misbooked(self) -> bool:
         """Whether the ledger is wrong, and not only the charge too low."""
-        return _content(self.booked) != _content(self.charged)
+        return _content(self.found) != _content(self.wanted)
 
     def amounts(self) -> dict[str, int]:
         """By resource how far the ledger and the pods are from the charge, base units."""
-        booked, charged = _numbers(self.booked), _numbers(self.charged)
-        if (
-            self.booked is not None
-            and self.charged is not None
-            and _account(self.booked) == _account(self.charged)
-        ):
-            off = {r: abs(booked.get(r, 0) - charged.get(r, 0)) for r in {*booked, *charged}}
-        else:
-            off = add(booked, charged)
+        found, wanted = _numbers(self.found), _numbers(self.wanted)
+        off: Resources = add(found, wanted)
+        if self.found and self.wanted and _account(self.found) == _account(self.wanted):
+            off = {r: abs(found.get(r, 0) - wanted.get(r, 0)) for r in {*found, *wanted}}
         return {r: n for r, n in add(off, self.over).items() if n}
 
 
@@ -82,7 +76,7 @@ def _of(
         over = {r: n - limit.get(r, 0) for r, n in bound.get(name, NOTHING).items() if n > limit.get(r, 0)}
         if over or _content(row) != _content(wanted):
             at = queue if row is None else row.queue
-            found.append((name, Difference(queue=at, booked=row, charged=wanted, over=over)))
+            found.append((name, Difference(queue=at, found=row, wanted=wanted, over=over)))
     return found
 
 
