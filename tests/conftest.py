@@ -24,6 +24,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from queuer.local.cluster import Cluster
 
 CONTAINER_IMAGE = os.environ.get("QUEUER_TEST_IMAGE", "postgres:15")
+
+# Neither a slow draw nor a slow example is a fault: the machine may be loaded.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ async def run(monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, *argumen
         asked = api.request(
             request.method, str(request.url), content=request.content, headers=dict(request.headers)
         )
-        found = asyncio.run_coroutine_threadsafe(asked, loop).result(30)
+        found = asyncio.run_coroutine_threadsafe(asked, loop).result(100)
         return httpx2.Response(found.status_code, content=found.content)
 
     def connect(*_: object, **__: object) -> Client:

@@ -65,7 +65,7 @@ class Wire(httpx2.BaseTransport):
         self.last = (request.method.lower(), request.url.path)
         content = request.read()
         asked = self._api.request(request.method, str(request.url), content=content, headers=request.headers)
-        answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=30)
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=100)
         headers = {"content-type": answer.headers["content-type"]}
         return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
 

@@ -161,7 +161,7 @@ async def test_the_wait_is_bounded(shared: httpx2.AsyncClient, wait: str) -> Non
 
 
 async def _answer_next(author: Author, outcome: CommandOutcome, message: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             async with begin(author.engine) as connection:
                 for found in await commands.undone(connection, count=1):

@@ -34,6 +34,7 @@ from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import workload
+from tests.waiting import PATIENCE, until
 
 ALICE = {"username": "alice", "uid": "7", "groups": ["team-a"], "extra": {"scopes": ["s"]}}
 GET = Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace="team-a")
@@ -152,9 +153,7 @@ async def test_a_right_that_is_missing_is_asked_anew_without_keeping_its_caller_
         reviewer.status = {"allowed": True}
         assert not await identity.allows(bob, GET)  # at once, although the API server hangs
         reviewer.gate.set()
-        async with asyncio.timeout(5):
-            while not await identity.allows(bob, GET):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await until(lambda: identity.allows(bob, GET))
         assert len(reviewer.asked) == 2
         reviewer.status = {"allowed": False}
         clock.now += GOOD_SECONDS
@@ -181,9 +180,7 @@ async def test_who_asks_at_the_same_time_shares_one_question_and_may_leave() -> 
     reviewer.gate.clear()
     async with asking(reviewer, Clock()) as identity:
         waiting = [asyncio.create_task(identity.whose(SECRET)) for _ in range(20)]
-        async with asyncio.timeout(5):
-            while not reviewer.asked:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await until(lambda: reviewer.asked)
         waiting[0].cancel()
         reviewer.gate.set()
         found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -324,7 +321,7 @@ async def test_no_more_reviews_are_under_way_than_the_cluster_should_bear(
     reviewer.gate.clear()
     async with asking(reviewer, Clock()) as identity:
         waiting = [asyncio.create_task(identity.whose(f"invented-{n}")) for n in range(2 * AT_ONCE)]
-        done, _ = await asyncio.wait(waiting, timeout=5, return_when=asyncio.FIRST_EXCEPTION)
+        done, _ = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_EXCEPTION)
         assert {type(task.exception()) for task in done} == {Unavailable}
         assert len(reviewer.asked) == AT_ONCE
         reviewer.gate.set()

@@ -28,6 +28,7 @@ from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author, waits
 from tests.store.support import workload
+from tests.waiting import PATIENCE, until
 
 
 class Rights(dict[str, frozenset[Right | str]]):
@@ -41,10 +42,8 @@ class Rights(dict[str, frozenset[Right | str]]):
 
     async def asked_anew(self) -> None:
         """Wait until a look that began after this has ended: the one after it has begun."""
-        until = self.looks + 2
-        async with asyncio.timeout(15):
-            while self.looks < until:  # noqa: ASYNC110 - a dict has no event
-                await asyncio.sleep(0.01)
+        wanted = self.looks + 2
+        await until(lambda: self.looks >= wanted)
 
 
 @pytest.fixture
@@ -63,8 +62,7 @@ async def server(
     running.config.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(running._serve())
-        while not running.started:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.01)
+        await until(lambda: running.started)
         port = running.servers[0].sockets[0].getsockname()[1]
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=20) as client:
             yield client
@@ -95,7 +93,7 @@ class Told:
         return "", None
 
     async def until(self, event: str) -> Any:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 found, data = await self.next()
                 if found in (event, ""):
@@ -103,7 +101,7 @@ class Told:
 
     async def start(self) -> str:
         """The id from which it is told."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             async for line in self.lines:
                 if line.startswith("id: "):
                     return line.removeprefix("id: ")
@@ -212,9 +210,11 @@ async def test_one_connection_listens_for_all_and_goes_with_the_last(
         assert await listeners() == 1
         refused = await server.get("/stream", headers={"user": "root"})
         problem_of(refused, status=429, code="too_many")
-    async with asyncio.timeout(15):
-        while await listeners():  # noqa: ASYNC110 - PostgreSQL has no event
-            await asyncio.sleep(0.05)
+
+    async def nobody_listens() -> bool:
+        return not await listeners()
+
+    await until(nobody_listens)
 
 
 async def test_a_follower_that_does_not_read_is_given_up() -> None:
@@ -259,7 +259,7 @@ async def test_a_fault_of_the_reader_is_heard_and_who_comes_back_has_a_new_one(
         async with followed(server, "root", "?topics=workloads") as told:
             last = await told.start()
             broken = True
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE):
                 while (await told.next()) != ("", None):
                     pass
         assert "the reader of the streams has failed" in {row["event"] for row in logs}

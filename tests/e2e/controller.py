@@ -150,7 +150,7 @@ class Controller:
 
     def _get(self, path: str) -> str:
         try:
-            return httpx2.get(f"http://127.0.0.1:{self.port}{path}", timeout=5, trust_env=False).text
+            return httpx2.get(f"http://127.0.0.1:{self.port}{path}", timeout=20, trust_env=False).text
         except httpx2.HTTPError:
             return ""
 

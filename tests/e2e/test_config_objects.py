@@ -6,8 +6,9 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from queuer.kube.config import load_access
 from queuer.kube.config_crs import ConfigOutcome
 from queuer.kube.config_set import PLURALS, ConfigSet
 from queuer.local.cluster import Cluster
+from tests import waiting
 from tests.e2e.support import create, get, kubectl
 
 
@@ -56,20 +58,19 @@ async def running(cluster: Cluster, controller: Controller) -> AsyncIterator[Cli
         try:
             yield client
             assert not task.done(), task
-            others.add(bystander := asyncio.create_task(asyncio.sleep(60)))
+            others.add(bystander := asyncio.create_task(asyncio.Event().wait()))
         finally:
             task.cancel()
             await asyncio.wait([task])
-        await asyncio.sleep(0.1)
+        with suppress(TimeoutError):
+            await waiting.until(lambda: asyncio.all_tasks() == others)
         assert asyncio.all_tasks() == others, "kopf leaves its own tasks, or ends those of others"
         bystander.cancel()
 
 
-async def until(condition: Callable[[], Any], *, within: float = 20) -> Any:
-    async with asyncio.timeout(within):
-        while not (found := await asyncio.to_thread(condition)):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    return found
+async def until(condition: Callable[[], Any]) -> Any:
+    """Ask in a thread: kubectl would hold the loop up."""
+    return await waiting.until(partial(asyncio.to_thread, condition), every=0.1)
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_every_documented_key_is_fuzzed() -> None:
     )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from((JOB, PYTORCHJOB)),
     labels=st.dictionaries(st.sampled_from(LABELS), label_values, max_size=3),

@@ -12,7 +12,8 @@ from aiohttp import web
 from queuer.domain.backoff import BackOff
 from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
-from tests.kube.stub import Stub, serving, until
+from tests.kube.stub import Stub, serving
+from tests.waiting import PATIENCE, until
 
 FAST = Timing(silence=5.0, relist=3600.0, pauses=BackOff(first=0.01, longest=0.05))
 
@@ -44,7 +45,7 @@ async def copying(stub: Stub, timing: Timing = FAST, *, kind: type[Any] = Namesp
         copy.reflector = Reflector(client, NAMESPACES, kind, on_change=copy.note, timing=timing)
         task = asyncio.create_task(copy.reflector.run())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await copy.reflector.synced.wait()
             yield copy
         finally:

@@ -23,7 +23,7 @@ def decided(snapshot: Snapshot, budget: Budget = GREEDY) -> Plan:
     return decide(snapshot, now=NOW, seed=0, budget=budget)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seeds)
 def test_plans_are_sound(seed: int) -> None:
     """The independent verifier finds nothing, and had nothing to take out."""
@@ -33,7 +33,7 @@ def test_plans_are_sound(seed: int) -> None:
     assert (plan.stats.refused, plan.stats.status) == (0, SolveStatus.GREEDY)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seeds, st.booleans())
 def test_cp_sat_keeps_plans_sound_and_makes_none_worse(seed: int, is_packed: bool) -> None:
     snapshot = packed(world(seed), seed) if is_packed else world(seed)
@@ -43,14 +43,14 @@ def test_cp_sat_keeps_plans_sound_and_makes_none_worse(seed: int, is_packed: boo
     assert score(snapshot, plan, now=NOW) >= score(snapshot, decided(snapshot), now=NOW)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds)
 def test_the_same_inputs_give_the_same_plan(seed: int) -> None:
     """Replay depends on it."""
     assert decided(world(seed)) == decided(world(seed))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seeds)
 def test_each_waiting_gang_has_one_reason_with_a_sentence(seed: int) -> None:
     """No gang waits in silence, none that starts is told to wait, and the order names each once."""
@@ -62,7 +62,7 @@ def test_each_waiting_gang_has_one_reason_with_a_sentence(seed: int) -> None:
     assert sorted(plan.order) == sorted(uids)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seeds)
 def test_arrays_that_followed_give_the_same_plan(seed: int) -> None:
     """Cycle after cycle, as in the controller."""

@@ -132,7 +132,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from paths(value[key], (*at, key))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_what_the_grammar_refuses_is_refused(data: st.DataObject) -> None:
     """One value of a real story is replaced, or a field is added: never a traceback, never a silent pass."""

@@ -32,7 +32,7 @@ JOBS = st.lists(
 
 
 @pytest.mark.timeout(120)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     jobs=JOBS,
     order=st.sampled_from(Order),

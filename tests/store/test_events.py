@@ -64,7 +64,7 @@ async def test_order_inside_a_batch(engine: AsyncEngine) -> None:
 
 async def test_nobody_waits_for_a_batch_that_is_being_written(engine: AsyncEngine) -> None:
     """The lock that orders ids is taken when all else is done: another writer passes a transaction under way."""
-    async with asyncio.timeout(10), begin(engine) as slow:
+    async with asyncio.timeout(60), begin(engine) as slow:
         append(slow, [Event(at=NOW, type="slow")])
         await slow.execute(text("SELECT 1"))
         async with begin(engine) as quick:

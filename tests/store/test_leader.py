@@ -36,6 +36,7 @@ from tests.store.support import (
     waits,
     workload,
 )
+from tests.waiting import PATIENCE
 
 Write = Callable[[AsyncConnection, int], Awaitable[Any]]
 _KILL = """
@@ -130,10 +131,10 @@ async def test_a_silent_holder_loses_the_lock_to_the_server(database_url: str) -
     thaw = threading.Event()
     try:
         async with lead(database_url, holder="frozen", lease=0.5, alive=thaw.wait) as first:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 assert await _lead_once(database_url, "two") == first.epoch + 1
             thaw.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await first.lost.wait()
     finally:
         thaw.set()
@@ -157,7 +158,7 @@ async def test_a_loop_that_hangs_gives_the_lock_up(database_url: str) -> None:
     async with lead(database_url, holder="hung", lease=0.5, alive=lambda: not hangs.is_set()) as first:
         assert not first.lost.is_set()
         hangs.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             assert await _lead_once(database_url, "two") == first.epoch + 1
             await first.lost.wait()
 
@@ -168,7 +169,7 @@ async def test_waiting_for_the_lock_can_be_called_off(database_url: str) -> None
         waits = asyncio.create_task(_lead_once(database_url, "two"))
         await asyncio.wait([waits], timeout=0.3)
         waits.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.wait([waits])
         assert waits.cancelled()
 
@@ -178,7 +179,7 @@ async def test_a_killed_session_is_noticed(database_url: str, engine: AsyncEngin
     async with lead(database_url, holder="one", lease=0.5) as leadership:
         async with begin(engine) as connection:
             await connection.execute(text(_KILL))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await leadership.lost.wait()
 
 

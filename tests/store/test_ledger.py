@@ -181,8 +181,7 @@ class Model:
 @given(acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=5, max_size=25))
 @settings(
     max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
 def test_random_histories(database_url: str, acts: list[tuple[str, int]]) -> None:

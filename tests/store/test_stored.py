@@ -19,6 +19,7 @@ from queuer.store import stored
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.stored import StoredRow
+from tests import waiting
 from tests.store.support import NOW, take_office, workload
 
 
@@ -41,9 +42,11 @@ async def kept(engine: AsyncEngine) -> StoredRow | None:
 
 async def until(engine: AsyncEngine, fits: Callable[[StoredRow | None], bool]) -> None:
     """Wait until what is in the database fits."""
-    async with asyncio.timeout(30):
-        while not fits(await kept(engine)):  # noqa: ASYNC110 - another connection writes
-            await asyncio.sleep(0.01)
+
+    async def found() -> bool:
+        return fits(await kept(engine))
+
+    await waiting.until(found)
 
 
 @asynccontextmanager

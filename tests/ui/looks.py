@@ -40,7 +40,7 @@ def settled(page: Page, path: str) -> None:
     """Go there and wait until no part of the screen waits for its answer."""
     page.goto(path)
     page.wait_for_selector("main h1, main h2", state="attached")
-    expect(page.locator("[aria-busy=true], .skeleton")).to_have_count(0, timeout=15_000)
+    expect(page.locator("[aria-busy=true], .skeleton")).to_have_count(0)
 
 
 def picture(page: Page, name: str) -> None:

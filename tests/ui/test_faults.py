@@ -30,7 +30,7 @@ def test_a_part_that_fails_breaks_alone_and_is_tried_again(page: Page) -> None:
     page.route(QUEUES, answer)
     page.goto("/")
     shares = page.get_by_role("region", name="Where gpu goes")
-    expect(shares.get_by_role("alert")).to_contain_text("something went wrong here", timeout=15_000)
+    expect(shares.get_by_role("alert")).to_contain_text("something went wrong here")
     expect(shares).to_contain_text("request r-4711")
     expect(page.get_by_role("region", name="Now")).to_contain_text("gpu used")
     fails = False
@@ -61,13 +61,13 @@ def test_a_server_that_is_away_leaves_what_was_shown_and_comes_back_by_itself(pa
     expect(page.get_by_role("status")).to_contain_text("live")
     demo.run(demo.pause())
     try:
-        expect(page.get_by_role("status")).to_contain_text("reconnecting", timeout=20_000)
+        expect(page.get_by_role("status")).to_contain_text("reconnecting")
         expect(page.get_by_text("Live updates lost")).to_be_visible(timeout=20_000)
         expect(page.locator("main")).to_have_class("aged")
         assert rows.count() == shown
     finally:
         demo.run(demo.resume())
-    expect(page.get_by_role("status")).to_contain_text("live", timeout=15_000)
+    expect(page.get_by_role("status")).to_contain_text("live")
     expect(page.locator("main")).not_to_have_class("aged")
     assert "find=g00" in page.url
     assert rows.count() == shown
@@ -113,7 +113,7 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
         "code": "unauthenticated",
         "detail": "the token has expired",
     }
-    expect(page.get_by_role("status").first).to_contain_text("live", timeout=20_000)
+    expect(page.get_by_role("status").first).to_contain_text("live")
     page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
     demo.run(demo.submit())
     expect(page.get_by_text("Your login has ended.")).to_be_visible(timeout=20_000)
@@ -129,7 +129,7 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
 
 def test_a_queue_that_does_not_exist_is_told_with_the_nearest(page: Page) -> None:
     page.goto("/queues/root.g00.q000")
-    expect(page.get_by_role("alert")).to_contain_text("did you mean root.g00.q000", timeout=15_000)
+    expect(page.get_by_role("alert")).to_contain_text("did you mean root.g00.q000")
 
 
 def test_no_job_and_no_queue_shows_what_to_do_first(page: Page) -> None:
@@ -157,7 +157,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
     page: Page, demo: Site
 ) -> None:
     page.goto("/jobs")
-    expect(page.get_by_role("status").first).to_contain_text("live", timeout=20_000)
+    expect(page.get_by_role("status").first).to_contain_text("live")
     shown = page.get_by_role("grid", name="Jobs").get_by_role("row").count()
     refused = {
         "title": "Not logged in",
@@ -171,7 +171,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
     banner = page.get_by_text("Your login has ended.")
     expect(banner).to_be_visible(timeout=20_000)
     # It stays said: the page asks again by itself, and is refused again.
-    with page.expect_response("**/api/v1/me", timeout=20_000):
+    with page.expect_response("**/api/v1/me"):
         pass
     expect(banner).to_be_visible()
     assert page.get_by_role("grid", name="Jobs").get_by_role("row").count() == shown
@@ -205,7 +205,7 @@ def test_a_queue_that_was_deleted_shows_what_was_changed(page: Page, demo: Site)
     page.goto(f"/queues/{path}")
     expect(page.get_by_role("heading", level=1)).to_have_text(path)
     changes = page.get_by_role("region", name="Changes")
-    expect(changes).to_contain_text("for an experiment", timeout=15_000)
+    expect(changes).to_contain_text("for an experiment")
     expect(changes).to_contain_text("the experiment is over")
 
 

@@ -19,21 +19,21 @@ def test_tabs_of_one_browser_share_a_stream(chromium: Browser, demo: Site) -> No
     for tab in tabs:
         tab.goto("/queues")
     for tab in tabs:
-        expect(tab.get_by_role("status")).to_contain_text("live", timeout=20_000)
+        expect(tab.get_by_role("status")).to_contain_text("live")
     assert streams(demo) == before + 1
     context.close()
 
 
 def test_what_happens_is_shown_without_a_reload(page: Page, demo: Site) -> None:
     page.goto("/jobs")
-    expect(page.get_by_role("status")).to_contain_text("live", timeout=20_000)
+    expect(page.get_by_role("status")).to_contain_text("live")
     uid = demo.run(demo.submit())
     expect(page.get_by_role("link", name=uid)).to_be_visible(timeout=20_000)
 
 
 def test_rows_stand_still_under_the_pointer(page: Page, demo: Site) -> None:
     page.goto("/jobs")
-    expect(page.get_by_role("status")).to_contain_text("live", timeout=20_000)
+    expect(page.get_by_role("status")).to_contain_text("live")
     row = page.locator("[data-index='3']")
     row.hover()
     name = row.get_by_role("link").first.inner_text()
@@ -47,7 +47,7 @@ def test_rows_stand_still_under_the_pointer(page: Page, demo: Site) -> None:
 
 def test_paused_nothing_changes(page: Page, demo: Site) -> None:
     page.goto("/jobs")
-    expect(page.get_by_role("status")).to_contain_text("live", timeout=20_000)
+    expect(page.get_by_role("status")).to_contain_text("live")
     page.get_by_role("button", name="Pause").click()
     uid = demo.run(demo.submit())
     expect(page.get_by_text("there is news")).to_be_visible(timeout=20_000)

@@ -13,6 +13,10 @@ from tests.ui.browser import opened
 from tests.ui.site import Site
 
 GPU = "nvidia.com/gpu"
+# All rows at one moment: jobs start and end while the test reads.
+_ROWS = """rows => rows.map(row => [
+  row.getAttribute('aria-level'), row.querySelectorAll('[role=gridcell]')[1].innerText,
+])"""
 
 
 def rest(demo: Site, path: str) -> dict[str, Any]:
@@ -34,10 +38,7 @@ def test_what_children_use_is_what_their_parent_uses(page: Page) -> None:
     page.goto("/queues")
     tree = page.get_by_role("treegrid")
     expect(tree.get_by_role("row").nth(2)).to_be_visible()
-    rows = [
-        (int(row.get_attribute("aria-level") or 0), used(row.get_by_role("gridcell").nth(1).inner_text()))
-        for row in tree.locator("[data-index]").all()
-    ]
+    rows = [(int(level), used(cell)) for level, cell in tree.locator("[data-index]").evaluate_all(_ROWS)]
     sums: dict[int, int] = {}
     for level, amount in reversed(rows):
         assert sums.pop(level + 1, amount) == amount

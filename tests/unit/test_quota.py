@@ -124,7 +124,7 @@ def test_work_of_a_queue_that_is_gone_counts_at_its_ancestor() -> None:
     assert tree.used("root.p", ANY) == 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(min_value=0, max_value=10**6))
 def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
     """Whether or not anybody keeps something back, with and without the live capacity."""
@@ -153,7 +153,7 @@ def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
         tree.add(leaf, charge)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(min_value=0, max_value=10**6))
 def test_incremental_equals_recount(seed: int) -> None:
     """After any sequence of admissions and releases, used and seen are what a recount gives, at every queue."""

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from queuer.solver.records import Budget, Plan
 from queuer.solver.stored import difference
 from tests.solver.make import gang, node, pod_set, queue, snapshot
 from tests.solver.process import targets
+from tests.waiting import until
 
 PATIENT = Budget(deterministic=1.0, wall=30.0)
 HASTY = Budget(deterministic=1.0, wall=1.0)
@@ -62,13 +62,6 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """The kernel tells nobody when another's child stops, so ask until it has; fails after 30 s."""
-    async with asyncio.timeout(30):
-        while not happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_the_plan_comes_from_the_process() -> None:

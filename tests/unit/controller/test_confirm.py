@@ -25,7 +25,8 @@ from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
-from tests.kube.stub import Stub, serving, until
+from tests.kube.stub import Stub, serving
+from tests.waiting import until
 
 LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
 

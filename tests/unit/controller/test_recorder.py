@@ -14,6 +14,7 @@ from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode
+from tests.waiting import until
 
 PLAN = Plan(
     admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
@@ -42,9 +43,7 @@ async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -
 
 
 async def written(directory: Path, name: str) -> None:
-    async with asyncio.timeout(20):
-        while not (directory / name).exists():  # noqa: ASYNC110 - a thread writes
-            await asyncio.sleep(0.005)
+    await until((directory / name).exists)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -106,9 +105,7 @@ async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -
     (tmp_path / "file").write_text("")
     async with recording(tmp_path / "file") as recorder:
         recorder.offer(1, FAILED, took=0.1, committed=False)
-        async with asyncio.timeout(20):
-            while recorder._file is not None:  # noqa: ASYNC110 - a thread writes
-                await asyncio.sleep(0.005)
+        await until(lambda: recorder._file is None)
         (tmp_path / "file").unlink()
         recorder.offer(2, FAILED, took=0.1, committed=False)
         await written(tmp_path / "file", "0000000002-failed.cycle")

@@ -19,7 +19,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, PodSet, State, Workload
 from queuer.kube.events import newest_refusal
-from tests.kube.stub import until
+from tests.waiting import until
 
 WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,

@@ -41,7 +41,8 @@ from queuer.kube.objects import (
 )
 from queuer.kube.reflector import Change, ChangeKind
 from tests.kube.manifests import job
-from tests.kube.stub import Stub, serving, until
+from tests.kube.stub import Stub, serving
+from tests.waiting import until
 
 JOB = {"metadata": {"name": "late", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
 NAMESPACE = {"metadata": {"name": "ns", "uid": "n", "labels": {MANAGED: next(iter(OPTED_IN))}}}
