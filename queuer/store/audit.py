@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.changeset import Change, changes_of
-from queuer.store.codec import to_json
+from queuer.store.codec import record_of, to_json
 
 SCAN = 10_000
 """Rows that one page looks at, at most."""
@@ -105,18 +105,7 @@ async def page(
     }
     found = (await connection.execute(_PAGE, values)).all()
     rows = [
-        Entry(
-            id=row.id,
-            at=row.at.timestamp(),
-            actor=row.actor,
-            source=row.source,
-            action=row.action,
-            reason=row.reason,
-            revision=row.revision,
-            queues=tuple(sorted(row.queues)),
-            changes=changes_of(row.changes),
-            detail=row.detail,
-        )
+        record_of(Entry, row, queues=tuple(sorted(row.queues)), changes=changes_of(row.changes))
         for row in found
         if row.id is not None
     ]

@@ -1,4 +1,4 @@
-"""Domain records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
+"""Records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
 
 Bulk writes send their rows as one JSON parameter, which PostgreSQL turns into a record set: one statement per
 table and `MOST_BYTES`, however many rows. The planner knows nothing of a record set's size. So statements
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row, TextClause
@@ -18,6 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.assignments import Assignment
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
+
+T = TypeVar("T")
 
 
 def to_json(value: Any) -> str:
@@ -46,6 +49,21 @@ def instant(seconds: float) -> datetime:
 def seconds(at: datetime | None) -> float | None:
     """The inverse of `instant`; NULL stays None."""
     return None if at is None else at.timestamp()
+
+
+def record_of(kind: type[T], row: Row[Any], **given: Any) -> T:
+    """A record from a row whose columns have the names of its fields, but for those `given`.
+
+    Instants become seconds; UUIDs and words of an enum become what the record declares. Raises ValueError where a value
+    is not of the declared type.
+    """
+    columns = {name: value for name, value in row._mapping.items() if name not in given}
+    for name, value in columns.items():
+        if isinstance(value, datetime):
+            columns[name] = value.timestamp()
+        elif isinstance(value, UUID):
+            columns[name] = str(value)
+    return msgspec.convert(columns | given, kind)
 
 
 def rows_json(rows: Iterable[Any]) -> str:
@@ -108,23 +126,7 @@ def workload_row(workload: Workload) -> dict[str, Any]:
 
 def workload_of(row: Row[Any]) -> Workload:
     """A workload from its row."""
-    return Workload(
-        uid=row.uid,
-        kind=row.kind,
-        namespace=row.namespace,
-        name=row.name,
-        queue=row.queue,
-        user=row.user_name,
-        priority=row.priority,
-        preemptible=row.preemptible,
-        submitted=row.submitted.timestamp(),
-        required=row.required,
-        preferred=row.preferred,
-        max_runtime=row.max_runtime,
-        estimate=row.estimate,
-        hold=row.hold,
-        pod_sets=pod_sets_of(row.pod_sets),
-    )
+    return record_of(Workload, row, user=row.user_name)
 
 
 def pod_sets_of(value: Sequence[Any]) -> tuple[PodSet, ...]:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import NotFound
 from queuer.domain.override import Override
 from queuer.domain.workload import State
-from queuer.store.codec import execute_rows, seconds
+from queuer.store.codec import execute_rows, record_of, seconds
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -160,13 +160,13 @@ async def add(
     found = await execute_rows(
         connection, _ADD, rows, actor=actor, source=source, reason=reason, request=request
     )
-    return [_command(row) for row in found]
+    return [record_of(Command, row) for row in found]
 
 
 async def requested(connection: AsyncConnection, request: str) -> list[Command]:
     """The commands put under the key of this request, which may have had another body."""
     found = await connection.execute(_REQUESTED, {"request": request, "expires": EXPIRES + _SLACK})
-    return [_command(row) for row in found]
+    return [record_of(Command, row) for row in found]
 
 
 async def one(connection: AsyncConnection, id: int) -> Command:
@@ -174,7 +174,7 @@ async def one(connection: AsyncConnection, id: int) -> Command:
     row = (await connection.execute(_ONE, {"id": id, "expires": EXPIRES + _SLACK})).one_or_none()
     if row is None:
         raise no_command(id)
-    return _command(row)
+    return record_of(Command, row)
 
 
 def no_command(id: int) -> NotFound:
@@ -185,7 +185,7 @@ def no_command(id: int) -> NotFound:
 async def some(connection: AsyncConnection, ids: Iterable[int]) -> list[Command]:
     """Those of these commands that there are, by number."""
     found = await connection.execute(_SOME, {"ids": list(ids), "expires": EXPIRES + _SLACK})
-    return [_command(row) for row in found]
+    return [record_of(Command, row) for row in found]
 
 
 async def waiting(connection: AsyncConnection) -> bool:
@@ -208,7 +208,7 @@ async def all_ordered(connection: AsyncConnection) -> tuple[int, float | None]:
 async def undone(connection: AsyncConnection, *, count: int) -> list[Command]:
     """The commands that are due, oldest first."""
     found = await connection.execute(_UNDONE, {"count": count, "expires": EXPIRES})
-    return [_command(row) for row in found]
+    return [record_of(Command, row) for row in found]
 
 
 async def answer(
@@ -245,26 +245,6 @@ async def targets(connection: AsyncConnection, uids: Iterable[str]) -> dict[str,
         )
         for row in await connection.execute(_TARGETS, {"uids": list(uids)})
     }  # fmt: skip
-
-
-def _command(row: Row[Any]) -> Command:
-    return Command(
-        id=row.id,
-        at=row.at.timestamp(),
-        due=row.due.timestamp(),
-        actor=row.actor,
-        source=row.source,
-        verb=CommandVerb(row.verb),
-        uid=row.uid,
-        administers=row.administers,
-        arguments=row.arguments,
-        reason=row.reason,
-        done_at=seconds(row.done_at),
-        outcome=None if row.outcome is None else CommandOutcome(row.outcome),
-        message=row.message,
-        request=row.request,
-        expired=row.expired,
-    )
 
 
 def _event(row: Row[Any], *, at: float) -> Event:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import instant
+from queuer.store.codec import instant, record_of
 from queuer.store.leader import check_epoch
 
 _COLUMNS = "holder, epoch, phase, at, round_at, away_at, cycle, cycle_at, cycle_seconds, waiting, status"
@@ -79,15 +79,5 @@ async def read(connection: AsyncConnection) -> Heartbeat | None:
         return None
     cycle = None
     if row.cycle is not None:
-        cycle = LastCycle(
-            id=row.cycle,
-            at=row.cycle_at.timestamp(),
-            took=row.cycle_seconds,
-            waiting=row.waiting,
-            status=row.status,
-        )
-    return Heartbeat(
-        holder=row.holder, epoch=row.epoch, phase=row.phase, at=row.at.timestamp(),
-        round_at=row.round_at.timestamp(),
-        away_at=None if row.away_at is None else row.away_at.timestamp(), cycle=cycle,
-    )  # fmt: skip
+        cycle = record_of(LastCycle, row, id=row.cycle, at=row.cycle_at.timestamp(), took=row.cycle_seconds)
+    return record_of(Heartbeat, row, cycle=cycle)

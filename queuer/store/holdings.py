@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.quantity import Resources, add
 from queuer.domain.quota import Account, charge_of
+from queuer.store.codec import record_of
 
 _OPEN = text("""
-    SELECT l.uid, l.queue, l.flavor, l.amounts, extract(epoch FROM l.opened)::float8 AS opened,
-        w.namespace, w.kind, w.name, coalesce(w.preemptible, true) AS preemptible,
+    SELECT l.uid, l.queue, l.flavor, l.amounts, l.opened AS since, coalesce(w.namespace, '') AS namespace,
+        coalesce(w.kind, '') AS kind, coalesce(w.name, '') AS name, coalesce(w.preemptible, true) AS preemptible,
         coalesce(w.state IN ('Evicting', 'Succeeded', 'Failed') OR w.deleted_at IS NOT NULL, true) AS leaving
     FROM ledger l LEFT JOIN workload w ON w.uid = l.uid
     WHERE l.closed IS NULL ORDER BY l.id
@@ -38,33 +41,14 @@ class Holding:
 
 async def holdings(connection: AsyncConnection) -> list[Holding]:
     """Everybody who holds anything."""
-    found: dict[str, list[Holding]] = {}
+    found: dict[str, list[Row[Any]]] = {}
     for row in await connection.execute(_OPEN):
-        found.setdefault(row.uid, []).append(
-            Holding(
-                uid=row.uid,
-                kind=row.kind or "",
-                namespace=row.namespace or "",
-                name=row.name or "",
-                queue=row.queue,
-                preemptible=row.preemptible,
-                leaving=row.leaving,
-                since=row.opened,
-                charge=charge_of({row.flavor: row.amounts}),
-            )
-        )
-    return [_together(parts) for parts in found.values()]
+        found.setdefault(row.uid, []).append(row)
+    return [_together(rows) for rows in found.values()]
 
 
-def _together(parts: list[Holding]) -> Holding:
-    first = min(parts, key=lambda part: part.since)
-    if len(parts) == 1:
-        return first
-    total: dict[Account, int] = {}
-    for part in parts:
-        for account, amount in part.charge.items():
-            total[account] = total.get(account, 0) + amount
-    return Holding(
-        uid=first.uid, kind=first.kind, namespace=first.namespace, name=first.name, queue=first.queue,
-        preemptible=first.preemptible, leaving=first.leaving, since=first.since, charge=total,
-    )  # fmt: skip
+def _together(rows: list[Row[Any]]) -> Holding:
+    parts: dict[str, Resources] = {}
+    for row in rows:
+        parts[row.flavor] = add(parts.get(row.flavor, {}), row.amounts)
+    return record_of(Holding, min(rows, key=lambda row: row.since), charge=charge_of(parts))

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.assignments import Bond, Placement, Reservation
-from queuer.store.codec import assignments_of, instant
+from queuer.store.codec import assignments_of, instant, record_of
 
 _LAST = text("""
     SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
@@ -50,23 +50,15 @@ async def load_admissions(connection: AsyncConnection) -> dict[str, Placement]:
     An admission whose assignments cannot be read has none of them.
     """
     return {
-        row.uid: Placement(
-            id=str(row.id), epoch=row.epoch, cycle=row.cycle, at=row.at.timestamp(),
-            assignments=assignments_of(row.assignments) or (),
-        )
+        row.uid: record_of(Placement, row, assignments=assignments_of(row.assignments) or ())
         for row in await connection.execute(_ADMISSIONS)
-    }  # fmt: skip
+    }
 
 
 async def load_bonds(connection: AsyncConnection) -> tuple[Bond, ...]:
     """All bonds that hold, without those that cannot be read."""
     return tuple(
-        Bond(
-            uid=row.uid,
-            assignments=assignments,
-            victims=tuple(row.victims),
-            deadline=row.deadline.timestamp(),
-        )
+        record_of(Bond, row, assignments=assignments)
         for row in await connection.execute(_HELD_BONDS)
         if (assignments := assignments_of(row.assignments)) is not None
     )
@@ -88,9 +80,7 @@ async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[s
 async def load_reservations(connection: AsyncConnection) -> tuple[Reservation, ...]:
     """All reservations that hold, without those that cannot be read."""
     return tuple(
-        Reservation(
-            uid=row.uid, assignments=assignments, start=row.start.timestamp(), expires=row.expires.timestamp()
-        )
+        record_of(Reservation, row, assignments=assignments)
         for row in await connection.execute(_HELD_RESERVATIONS)
         if (assignments := assignments_of(row.assignments)) is not None
     )

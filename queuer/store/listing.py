@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.store.codec import instant
+from queuer.store.codec import instant, record_of
 from queuer.store.waiting import UNSTARTABLE
 from queuer.store.workloads import StoredWorkload, stored_of
 
@@ -271,13 +271,7 @@ async def groups(
         ) AS amounts FROM made ORDER BY jobs DESC, key""")
     rows = (await connection.execute(statement, {**wanted.values, "count": count})).all()
     found = [
-        Group(
-            key=row.key,
-            jobs=row.jobs,
-            amounts={name: int(amount) for name, amount in (row.amounts or {}).items()},
-            oldest=row.oldest.timestamp(),
-            newest=row.newest.timestamp(),
-        )
+        record_of(Group, row, amounts={name: int(amount) for name, amount in (row.amounts or {}).items()})
         for row in rows
     ]
     return found, rows[0].total if rows else 0

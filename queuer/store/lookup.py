@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT
+from queuer.store.codec import record_of
 
 _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
 _HELD = text(
@@ -81,15 +82,10 @@ async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:
     if row is None:
         return None
     out = row.out or {}
-    return NewestCycle(
-        id=row.id,
-        finished_at=row.finished_at.timestamp(),
-        status=row.status,
-        capacity=row.capacity,
-        unplaceable=out.get("free", {}),
-        cordoned=out.get("cordoned", 0),
-        not_ready=out.get("notReady", 0),
-    )
+    return record_of(
+        NewestCycle, row, unplaceable=out.get("free", {}),
+        cordoned=out.get("cordoned", 0), not_ready=out.get("notReady", 0),
+    )  # fmt: skip
 
 
 async def has_queue(connection: AsyncConnection, path: str) -> bool:

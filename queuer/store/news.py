@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store.codec import record_of
 from queuer.store.events import CHANNEL, REASONS
 
 _LISTEN = text(f"LISTEN {CHANNEL}")
@@ -66,16 +67,7 @@ async def mark(connection: AsyncConnection) -> TableMark:
 async def moved(connection: AsyncConnection, since: TableMark, *, count: int) -> list[Moved]:
     """Up to `count` jobs that took a step or got another reason."""
     found = await connection.execute(_MOVED, {"event": since.event, "changed": REASONS, "count": count})
-    return [
-        Moved(
-            uid=row.uid,
-            namespace=row.namespace,
-            state=State(row.state),
-            token=None if row.token is None else Token(row.token),
-            gone=row.gone,
-        )
-        for row in found
-    ]
+    return [record_of(Moved, row) for row in found]
 
 
 async def lag(connection: AsyncConnection, since: TableMark) -> float:

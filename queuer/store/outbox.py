@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import execute_rows, instant
+from queuer.store.codec import execute_rows, instant, record_of
 from queuer.store.leader import check_epoch
 from queuer.store.tables import EntryKind, EntryOutcome
 
@@ -112,7 +112,7 @@ async def put(
 
 async def undone(connection: AsyncConnection) -> list[Entry]:
     """All entries whose end is not known, of any epoch, by sequence."""
-    return [_entry(row) for row in await connection.execute(_UNDONE)]
+    return [record_of(Entry, row) for row in await connection.execute(_UNDONE)]
 
 
 async def done(
@@ -141,16 +141,3 @@ def _reported(result: Result) -> Mapping[str, Any]:
         "resource_version": result.resource_version,
         "message": result.message,
     }
-
-
-def _entry(row: Row[Any]) -> Entry:
-    return Entry(
-        seq=row.seq,
-        kind=EntryKind(row.kind),
-        uid=row.uid,
-        admission_id=str(row.admission_id),
-        epoch=row.epoch,
-        cycle=row.cycle,
-        patch=row.patch,
-        at=row.at.timestamp(),
-    )

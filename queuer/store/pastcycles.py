@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.store.codec import record_of
 
 _COLUMNS = "id, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats"
 _PAGE = text(f"""
@@ -73,13 +75,13 @@ async def page(
 ) -> list[PastCycle]:
     """Up to `count` decisions, those before the one of number `before`; `since`, `until`: started from and before."""
     values = {"before": before, "since": since, "until": until, "count": count}
-    return [_cycle(row) for row in await connection.execute(_PAGE, values)]
+    return [record_of(PastCycle, row) for row in await connection.execute(_PAGE, values)]
 
 
 async def one(connection: AsyncConnection, id: int) -> PastCycle | None:
     """The decision of this number, while it is kept."""
     row = (await connection.execute(_ONE, {"id": id})).one_or_none()
-    return None if row is None else _cycle(row)
+    return None if row is None else record_of(PastCycle, row)
 
 
 async def beside(connection: AsyncConnection, id: int) -> tuple[int | None, int | None]:
@@ -94,18 +96,4 @@ async def decisions(
     """Up to `count` of those admitted and evicted, in the order of the decision. `namespaces`: of these alone."""
     asked = None if namespaces is None else sorted(namespaces)
     rows = await connection.execute(_DECISIONS, {"id": id, "namespaces": asked, "count": count})
-    return [Decision(**row._mapping) for row in rows]
-
-
-def _cycle(row: Row[Any]) -> PastCycle:
-    return PastCycle(
-        id=row.id,
-        started_at=row.started_at.timestamp(),
-        finished_at=row.finished_at.timestamp(),
-        trigger=row.trigger,
-        status=row.status,
-        admitted=row.admitted,
-        evicted=row.evicted,
-        waiting=row.waiting,
-        stats=row.stats,
-    )
+    return [record_of(Decision, row) for row in rows]

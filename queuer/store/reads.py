@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import NotFound
-from queuer.store.codec import seconds
+from queuer.store.codec import record_of
 from queuer.store.listing import steps
 from queuer.store.waiting import UNSTARTABLE
 from queuer.store.workloads import StoredWorkload, stored_of
@@ -132,19 +132,4 @@ async def timeline(connection: AsyncConnection, uid: str, *, count: int = 1000) 
 
 async def admissions(connection: AsyncConnection, uid: str) -> list[PastAdmission]:
     """All attempts of a workload, first to last."""
-    return [_admission(row) for row in await connection.execute(_ADMISSIONS, {"uid": uid})]
-
-
-def _admission(row: Row[Any]) -> PastAdmission:
-    return PastAdmission(
-        id=str(row.id),
-        attempt=row.attempt,
-        cycle=row.cycle,
-        assignments=tuple(row.assignments),
-        domains=tuple(row.domains),
-        hosts=row.hosts,
-        at=row.at.timestamp(),
-        landed_at=seconds(row.landed_at),
-        ended_at=seconds(row.ended_at),
-        end_cause=row.end_cause,
-    )
+    return [record_of(PastAdmission, row) for row in await connection.execute(_ADMISSIONS, {"uid": uid})]

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import instant, rows_json
+from queuer.store.codec import instant, record_of, rows_json
 from queuer.store.leader import check_epoch
 from queuer.store.usage import Amounts, QueueView, tree_view
 
@@ -108,7 +108,7 @@ async def history(
 ) -> list[UsagePoint]:
     """The rows of a queue from `since` to before `until`, oldest first. Minutes in which nobody led are missing."""
     values = {"queue": queue, "seconds": period, "since": instant(since), "until": instant(until)}
-    return [_point(row) for row in await connection.execute(_RANGE, values)]
+    return [record_of(UsagePoint, row) for row in await connection.execute(_RANGE, values)]
 
 
 async def tree(
@@ -116,16 +116,7 @@ async def tree(
 ) -> dict[str, UsagePoint]:
     """All queues by path at one time: the last in (since, until] that was written down; empty where none was."""
     values = {"seconds": period, "since": instant(since), "until": instant(until)}
-    return {row.queue: _point(row) for row in await connection.execute(_TREE, values)}
-
-
-def _point(row: Row[Any]) -> UsagePoint:
-    return UsagePoint(
-        at=row.at.timestamp(),
-        waiting=row.waiting,
-        admitted=row.admitted,
-        amounts=tuple(Amounts(**account) for account in row.amounts),
-    )
+    return {row.queue: record_of(UsagePoint, row) for row in await connection.execute(_TREE, values)}
 
 
 def _row(path: str, found: QueueView) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import instant
+from queuer.store.codec import instant, record_of
 from queuer.store.leader import check_epoch
 
 _PUT = text("""
@@ -44,9 +44,7 @@ async def put(connection: AsyncConnection, epoch: int, row: StoredRow) -> None:
 async def newest(connection: AsyncConnection) -> StoredRow | None:
     """The decision that is kept; None before the first."""
     row = (await connection.execute(_NEWEST)).one_or_none()
-    if row is None:
-        return None
-    return StoredRow(cycle=row.cycle, at=row.at.timestamp(), seed=row.seed, body=row.body)
+    return None if row is None else record_of(StoredRow, row)
 
 
 async def newest_number(connection: AsyncConnection) -> int | None:

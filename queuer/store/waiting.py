@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.reasons import Token
-from queuer.store.codec import seconds
+from queuer.store.codec import record_of
 
 UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
 """Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
@@ -66,18 +66,7 @@ async def groups(connection: AsyncConnection) -> list[Group]:
         for pod_set in row.pod_sets:
             for resource, amount in pod_set["requests"].items():
                 amounts[resource] = amounts.get(resource, 0) + amount * pod_set["count"] * row.jobs
-        found.append(
-            Group(
-                queue=row.queue,
-                token=Token(row.token),
-                unstartable=row.unstartable,
-                admissible=row.admissible,
-                jobs=row.jobs,
-                amounts=amounts,
-                oldest=row.oldest.timestamp(),
-                since=seconds(row.since),
-            )
-        )
+        found.append(record_of(Group, row, amounts=amounts))
     return found
 
 

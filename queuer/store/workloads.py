@@ -18,7 +18,7 @@ from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store import reasons
-from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
+from queuer.store.codec import execute_rows, explanation_of, instant, record_of, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.tables import NotAsked
@@ -210,23 +210,7 @@ async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Wo
 
 def stored_of(row: Row[Any]) -> StoredWorkload:
     """A StoredWorkload from a whole row of the table."""
-    return StoredWorkload(
-        workload=workload_of(row),
-        state=State(row.state),
-        attempt=row.attempt,
-        admission_id=None if row.admission_id is None else str(row.admission_id),
-        explanation=row.explanation,
-        reason_since=seconds(row.reason_since),
-        admitted_at=seconds(row.admitted_at),
-        landed_at=seconds(row.landed_at),
-        finished_at=seconds(row.finished_at),
-        deleted_at=seconds(row.deleted_at),
-        setback=Setback(
-            uid=row.uid, avoid=row.avoid, first=row.first, failures=row.failures, rest=seconds(row.rest)
-        ),
-        not_asked=None if row.not_asked is None else NotAsked(row.not_asked),
-        override=None if row.override is None else Override(**row.override),
-    )
+    return record_of(StoredWorkload, row, workload=workload_of(row), setback=record_of(Setback, row))
 
 
 def _intake_row(row: Intake) -> dict[str, Any]:
