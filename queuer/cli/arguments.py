@@ -1,12 +1,14 @@
-"""Arguments and options that several verbs take, with what a shell may complete them to."""
+"""Arguments and options that several verbs take, with what a shell may complete them to, and what `-y` answers."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
-from queuer.cli.names import job_names, queue_paths
+from queuer.cli.completion import job_names, queue_paths
+from queuer.cli.failures import CommandFailed, Misused
 
 Job = Annotated[str, typer.Argument(help="NAME or KIND/NAME.", autocompletion=job_names)]
 Jobs = Annotated[list[str], typer.Argument(help="NAME or KIND/NAME, one or more.", autocompletion=job_names)]
@@ -26,3 +28,13 @@ ExitStatus = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Raise CommandFailed unless the person agrees, or has with `yes`."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Misused("there is no terminal to ask on", hint="add -y to do what is printed above")
+    if not typer.confirm(question, err=True):
+        raise CommandFailed("nothing was changed", hint="add -y to skip the question")

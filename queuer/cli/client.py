@@ -210,6 +210,13 @@ def fetch(path: str, **params: str | None) -> Any:
         return client.get(path, **params)
 
 
+def live_states() -> str:
+    """The states of jobs that have not ended, as a filter of the API."""
+    from queuer.domain.workload import State
+
+    return ",".join(state for state in State if not state.ended)
+
+
 def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     exit_code, hint = _BY_STATUS.get(response.status_code, (Exit.FAILURE, ""))
     if response.status_code == 422 and response.request.method == "GET":

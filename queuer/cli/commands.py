@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import Jobs, Namespace, Reason, Yes
-from queuer.cli.asking import confirm
+from queuer.cli.arguments import Jobs, Namespace, Reason, Yes, confirm
 from queuer.cli.client import Client
 from queuer.cli.failures import Exit
-from queuer.cli.jobs import find, reference
+from queuer.cli.jobs import find, full_reference
 from queuer.cli.output import Column, Printer, View, printed, say
 
 _WAIT = "10s"
@@ -95,7 +94,7 @@ def _many(
     with Client.from_env() as client:
         meant = _meant(client, jobs, namespace)
         for job in meant:
-            say(f"{verb}{then}: {_named(job)}, {job['state']} in {job['queue']}")
+            say(f"{verb}{then}: {full_reference(job)}, {job['state']} in {job['queue']}")
         confirm("do it?", yes=yes)
         body = {**body, "uids": [job["uid"] for job in meant]}
         items = client.post(f"/workloads:{verb}", body, params={"wait": _WAIT}, once=True)["items"]
@@ -111,7 +110,7 @@ def _tell(meant: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
     """Print the answer on each job. The exit code is that of the first command that was not done."""
     if not out.for_people:
         out.listing({"items": items}, _VIEW)
-    codes, names = [], {job["uid"]: _named(job) for job in meant}
+    codes, names = [], {job["uid"]: full_reference(job) for job in meant}
     for item in items:
         told, code = _ended(item)
         codes.append(code)
@@ -134,10 +133,6 @@ def _ended(item: Mapping[str, Any]) -> tuple[str, Exit]:
     said = command["message"]
     done = command["outcome"] == "done"
     return said if done else f"{command['outcome']}: {said}", _EXIT_BY_OUTCOME[command["outcome"]]
-
-
-def _named(job: Mapping[str, Any]) -> str:
-    return f"{reference(job)} -n {job['namespace']}"
 
 
 _VIEW = View(

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import Reason, Yes
-from queuer.cli.asking import confirm
-from queuer.cli.client import Client
-from queuer.cli.failures import CommandFailed, Exit
-from queuer.cli.names import queue_paths
+from queuer.cli.arguments import Reason, Yes, confirm
+from queuer.cli.client import Client, fetch
+from queuer.cli.completion import queue_paths
+from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.output import Format, Printer, printed, say
 from queuer.domain.document import LEAST_REASON
 from queuer.domain.queue import ROOT
@@ -64,9 +63,8 @@ def export(
       queuer export --root root.research > tree.yaml
     """
     if out.for_people:
-        raise CommandFailed("a document is no table", hint="queuer export -o yaml", exit_code=Exit.USAGE)
-    with Client.from_env() as client:
-        document = client.get("/queue-tree", root=root)
+        raise Misused("a document is no table", hint="queuer export -o yaml")
+    document = fetch("/queue-tree", root=root)
     out.answer(document, names=document["queues"])
 
 
@@ -125,10 +123,10 @@ def apply(
     out.check_single()
     if (file is None) == (changeset is None):
         hint = "queuer apply -f tree.yaml, or queuer apply --changeset ID"
-        raise CommandFailed("a document or a changeset is needed", hint=hint, exit_code=Exit.USAGE)
+        raise Misused("a document or a changeset is needed", hint=hint)
     body = None if file is None else _read(file)
     if str(file) == "-" and not yes and not dry_run:
-        raise CommandFailed("a document from stdin leaves nobody to ask", hint="add -y", exit_code=Exit.USAGE)
+        raise Misused("a document from stdin leaves nobody to ask", hint="add -y")
     with Client.from_env() as client:
         if body is None:
             made = client.get(f"/changesets/{changeset}")
@@ -156,12 +154,11 @@ def _read(file: Path) -> bytes:
             with file.open("rb") as stream:
                 body = stream.read(MOST_BYTES + 1)
     except OSError as error:
-        raise CommandFailed(
-            f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml", exit_code=Exit.USAGE
-        ) from error
+        raise Misused(f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml") from error
     if len(body) > MOST_BYTES:
-        hint = "split the document by subtree (`root:`)"
-        raise CommandFailed(f"{file} has more than {MOST_BYTES} bytes", hint=hint, exit_code=Exit.USAGE)
+        raise Misused(
+            f"{file} has more than {MOST_BYTES} bytes", hint="split the document by subtree (`root:`)"
+        )
     return body
 
 
@@ -184,8 +181,7 @@ def _plan(
 
 
 def show_plan(plan: Mapping[str, Any], out: Printer) -> None:
-    if not out.for_people:
-        out.answer(plan, names=(change["name"] for change in plan["changes"]))
+    if out.answered(plan, names=(change["name"] for change in plan["changes"])):
         return
     for change in plan["changes"]:
         out.line(f"{_SIGNS.get(change['action'], '~')} {change['text']}")
@@ -237,4 +233,4 @@ def require_reason(plan: Mapping[str, Any], reason: str) -> None:
     if plan["reductions"] and len(reason.strip()) < LEAST_REASON:
         taken = "; ".join(f"{row['field']}: {row['message']}" for row in plan["reductions"])
         hint = f"add --reason with at least {LEAST_REASON} characters"
-        raise CommandFailed(f"this takes something away: {taken}", hint=hint, exit_code=Exit.USAGE)
+        raise Misused(f"this takes something away: {taken}", hint=hint)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.client import Client
+from queuer.cli.client import fetch
 from queuer.cli.failures import CommandFailed
-from queuer.cli.jobs import reference
+from queuer.cli.jobs import full_reference, reference
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import devices
 
@@ -30,8 +30,7 @@ def cycles(
     """List decisions, newest first."""
     if context.invoked_subcommand is not None:
         return
-    with Client.from_env() as client:
-        page = client.get("/cycles", limit=str(limit))
+    page = fetch("/cycles", limit=str(limit))
     out.listing(page, _view(datetime.now(tz=UTC)), nothing="nothing was decided yet")
 
 
@@ -39,10 +38,8 @@ def cycles(
 @printed
 def show(number: Number, *, out: Printer) -> None:
     """One decision with its figures."""
-    with Client.from_env() as client:
-        found = client.get(f"/cycles/{number}")
-    if not out.for_people:
-        out.answer(found, names=[str(found["id"])])
+    found = fetch(f"/cycles/{number}")
+    if out.answered(found, names=[str(found["id"])]):
         return
     for name, value in {**found, **found["stats"]}.items():
         if name not in ("stats", "decisions", "before", "after"):
@@ -69,8 +66,7 @@ def replay(
         _replay_file(Path(what), out)
         return
     number = int(what)
-    with Client.from_env() as client:
-        found = client.get(f"/cycles/{number}/replay")
+    found = fetch(f"/cycles/{number}/replay")
     if not out.for_people:
         out.answer(found, names=[str(found["cycle"])])
     if not found["same"]:
@@ -109,9 +105,9 @@ def _replay_file(file: Path, out: Printer) -> None:
 
 
 _DECISIONS = View(
-    name=lambda each: reference(each),
+    name=reference,
     columns=[
-        Column("JOB", lambda each: f"{reference(each)} -n {each['namespace']}"),
+        Column("JOB", full_reference),
         Column("QUEUE", "queue"),
         Column("ASKS", lambda each: devices(each["amounts"])),
         Column("WHAT", "text"),

@@ -1,4 +1,4 @@
-"""`queuer events`: what happened to jobs and queues, newest first, or as it happens."""
+"""`queuer events` and `queuer audit`: what happened to jobs and queues, and who did what and why."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 from queuer.cli.arguments import InQueue, Namespace, Watch
 from queuer.cli.client import Client
-from queuer.cli.jobs import find, looks, reference, refuse_documents
-from queuer.cli.names import job_names
-from queuer.cli.output import Column, Printer, View, printed
+from queuer.cli.completion import job_names, queue_paths
+from queuer.cli.jobs import find, full_reference, looks, refuse_documents
+from queuer.cli.output import Column, Printer, View, printed, say
 
 
 @printed
@@ -63,28 +63,66 @@ def _news(client: Client, asked: Mapping[str, str | None], after: int, out: Prin
         after = page["next"]
 
 
-def _job(event: Mapping[str, Any]) -> str:
-    """As other verbs call it, with its namespace."""
-    job = event["job"]
-    return f"{reference(job)} -n {job['namespace']}" if job else ""
-
-
 def _why(event: Mapping[str, Any]) -> str:
     """The user or the cycle that it comes from."""
     data = event["data"]
     return data.get("by") or (f"cycle {data['cycle']}" if data.get("cycle") is not None else "")
 
 
+_AT = Column("AT", lambda entry: entry["at"][:19].replace("T", " "), exact="at")
 _VIEW = View(
     name=lambda event: str(event["id"]),
     columns=[
-        Column("AT", lambda event: event["at"][:19].replace("T", " "), exact="at"),
+        _AT,
         Column("TYPE", "type"),
         Column("QUEUE", "queue"),
-        Column("JOB", _job),
+        Column("JOB", lambda event: full_reference(event["job"]) if event["job"] else ""),
         Column("BY", _why),
         Column("ID", "id", right=True, wide=True),
         Column("UID", "uid", wide=True),
         Column("WHAT", "text"),
+    ],
+)
+
+
+@printed
+def audit(
+    *,
+    target: Annotated[
+        str | None,
+        typer.Option(help="A queue with all below it, a KIND/NAME, or a uid.", autocompletion=queue_paths),
+    ] = None,
+    namespace: Namespace = None,
+    actor: Annotated[str | None, typer.Option(help="Only what this user did.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
+    out: Printer,
+) -> None:
+    """List who did what and why, newest first. For administrators of queues.
+
+    Examples:
+
+      queuer audit --target root.research --actor alice
+
+      queuer audit --target job/llama-70b -n team-a
+    """
+    with Client.from_env() as client:
+        about = find(client, target, namespace)["uid"] if target and "/" in target else target
+        page = client.get("/audit", target=about, actor=actor, limit=str(limit))
+    out.listing(page, _DEEDS, nothing="no such deed is recorded")
+    if page["next"] and out.for_people:
+        say("there are older ones; narrow with --target, --actor, or raise --limit")
+
+
+_DEEDS = View(
+    name=lambda entry: str(entry["id"]),
+    columns=[
+        _AT,
+        Column("ACTOR", "actor"),
+        Column("ACTION", "action"),
+        Column("WHAT", "text"),
+        Column("REVISION", "revision", right=True),
+        Column("ID", "id", right=True, wide=True),
+        Column("SOURCE", "source", wide=True),
+        Column("REASON", "reason"),
     ],
 )

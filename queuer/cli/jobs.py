@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.arguments import InQueue, Job, Namespace, Watch
-from queuer.cli.client import Client
+from queuer.cli.client import Client, live_states
 from queuer.cli.failures import CommandFailed, Exit, Misused
-from queuer.cli.names import live_states
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import devices
@@ -137,6 +136,11 @@ def reference(job: Mapping[str, Any]) -> str:
     return f"{job['kind'].lower()}/{job['name']}"
 
 
+def full_reference(job: Mapping[str, Any]) -> str:
+    """The name of a job with its namespace: other verbs find that job alone."""
+    return f"{reference(job)} -n {job['namespace']}"
+
+
 def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     """The workload that a person means: the live one of that name, else the newest."""
     kind, _, name = job.rpartition("/")
@@ -221,7 +225,7 @@ def wait(
             if time.monotonic() >= deadline:
                 raise CommandFailed(
                     f"{reference(found)} is {found['state']}, not {goal}, after {timeout}",
-                    hint=f"queuer why {reference(found)} -n {found['namespace']}",
+                    hint=f"queuer why {full_reference(found)}",
                     exit_code=Exit.TIMEOUT,
                 )
             next(rounds)
@@ -239,8 +243,7 @@ def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
         return True
     if state is State.FAILED or job["deleted"]:
         ended = "was deleted" if job["deleted"] else "has failed"
-        hint = f"queuer events {reference(job)} -n {job['namespace']}"
-        raise CommandFailed(f"{reference(job)} {ended}", hint=hint)
+        raise CommandFailed(f"{reference(job)} {ended}", hint=f"queuer events {full_reference(job)}")
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from queuer.local.cluster import Cluster, PartStatus
+    from queuer.local.stack import Options
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,32 +59,42 @@ def up(
 
     QUEUER_DATABASE_URL names an existing database to use instead of a private PostgreSQL.
     """
+    from queuer.local import stack
+    from queuer.local.progress import Reporter
+
+    sizes = {"nodes": nodes, "blocks": blocks, "racks": racks, "gpus": gpus}
+    options = _options(directory, sizes, kubeconfig=kubeconfig, parts=part or ())
+    clock = stack.Clock()
+    cluster = stack.up(options, reporter=Reporter(), clock=clock)
+    _print_summary(cluster, clock.seconds)
+
+
+def _options(
+    directory: Path | None,
+    sizes: Mapping[str, int | None],
+    *,
+    kubeconfig: Path | None,
+    parts: Sequence[str],
+) -> Options:
+    """The start that was asked for. Raises InvalidInput naming a part that there is not."""
     import os
 
     from queuer.domain.errors import FieldProblem, InvalidInput
     from queuer.local import stack
     from queuer.local.cluster import ALL_PARTS
     from queuer.local.fleet import Fleet
-    from queuer.local.progress import Reporter
 
-    unknown = [name for name in part or () if name not in ALL_PARTS]
-    if unknown:
-        hint = f"one of {', '.join(ALL_PARTS)}"
-        raise InvalidInput(
-            FieldProblem(field="--part", message=f"no part is named {unknown[0]!r}", hint=hint)
-        )
-    sizes = {"nodes": nodes, "blocks": blocks, "racks": racks, "gpus": gpus}
+    if unknown := [name for name in parts if name not in ALL_PARTS]:
+        text, hint = f"no part is named {unknown[0]!r}", f"one of {', '.join(ALL_PARTS)}"
+        raise InvalidInput(FieldProblem(field="--part", message=text, hint=hint))
     given = {name: size for name, size in sizes.items() if size is not None}
-    options = stack.Options(
+    return stack.Options(
         dir=directory or stack.default_directory(),
         fleet=Fleet(**given) if given else None,
-        parts=tuple(part) if part else ALL_PARTS,
+        parts=tuple(parts) or ALL_PARTS,
         kubeconfig=kubeconfig,
         database_url=os.environ.get("QUEUER_DATABASE_URL", ""),
     )
-    clock = stack.Clock()
-    cluster = stack.up(options, reporter=Reporter(), clock=clock)
-    _print_summary(cluster, clock.seconds)
 
 
 @app.command()

@@ -72,8 +72,7 @@ def whoami(*, out: Printer) -> None:
     """Show who you are to the server: name, groups, what you may read and change."""
     with Client.from_env() as client:
         me = client.get("/me")
-    if not out.for_people:
-        out.answer(me, names=[me["name"]])
+    if out.answered(me, names=[me["name"]]):
         return
     reads = "all namespaces" if me["readsEverything"] else ", ".join(me["namespaces"])
     facts = {

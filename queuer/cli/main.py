@@ -25,7 +25,7 @@ PROGRAM, VARIABLE = "queuer", "_QUEUER_COMPLETE"
 VERBS = {
     "ahead": "queuer.cli.pending:ahead",
     "apply": "queuer.cli.config:apply",
-    "audit": "queuer.cli.audit:audit",
+    "audit": "queuer.cli.events:audit",
     "completion": "queuer.cli.completion:completion",
     "cycles": "queuer.cli.cycles:cycles_app",
     "db": "queuer.cli.db:app",

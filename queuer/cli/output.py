@@ -152,6 +152,12 @@ class Printer:
         else:
             self._document(answer)
 
+    def answered(self, answer: Any, *, names: Iterable[str]) -> bool:
+        """Print one REST answer if a program is to read it; False = the verb tells people in its own words."""
+        if not self.for_people:
+            self.answer(answer, names=names)
+        return not self.for_people
+
     def _document(self, answer: Any) -> None:
         if self.form is Format.YAML:
             import yaml  # not needed by the other formats

@@ -1,4 +1,4 @@
-"""`queuer queue` and `queuer share`: queues with their settings and their past, and how fair share compares them.
+"""`queuer queue` and `queuer share`: queues with settings and past, where a job would go, how fair share compares them.
 
 `queue hold`, `drain` and `resume` change one field of a queue; all other changes go through `queuer apply`.
 """
@@ -11,14 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.arguments import QueuePath, Reason, Yes
-from queuer.cli.asking import confirm
+from queuer.cli.arguments import QueuePath, Reason, Yes, confirm
 from queuer.cli.client import Client, fetch
+from queuer.cli.completion import queue_paths
 from queuer.cli.config import show_plan
-from queuer.cli.names import queue_paths
+from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.output import Column, Key, Printer, View, age, clean, printed, say, value, written
 from queuer.cli.pending import pending
-from queuer.cli.routing import settings, where
 from queuer.cli.tree import tree
 from queuer.domain.queue import ROOT
 
@@ -47,6 +46,11 @@ def ls(*, out: Printer) -> None:
     out.listing(fetch("/queues"), _SETTINGS)
 
 
+def settings(found: Mapping[str, object]) -> str:
+    """Settings of a queue in one line."""
+    return ", ".join(f"{key}: {written(value)}" for key, value in found.items())
+
+
 def quota_text(row: Answer) -> str:
     """A row of quota in few words: `gpu 16 guaranteed, limit 24 (h100)`."""
     said = [f"{row['guaranteed']} guaranteed"] if row["guaranteed"] is not None else []
@@ -69,8 +73,7 @@ def show(path: QueuePath, *, out: Printer) -> None:
     with Client.from_env() as client:
         queue = client.get(f"/queues/{path}")
         room = client.get(f"/queues/{path}/headroom")["text"] if out.for_people else ""
-    if not out.for_people:
-        out.answer(queue, names=[queue["path"]])
+    if out.answered(queue, names=[queue["path"]]):
         return
     kind = "leaf, takes jobs" if queue["leaf"] else "inner queue, takes no jobs"
     writer = queue["managedBy"] or "nobody yet"
@@ -168,6 +171,42 @@ def _steps(resource: str | None) -> View:
             Column("ADMITTED", "admittedWorkloads", right=True),
         ],
     )
+
+
+@printed
+def where(
+    queue: Annotated[
+        str,
+        typer.Argument(
+            help="What the job's label, or the namespace's default-queue, names.", autocompletion=queue_paths
+        ),
+    ] = ROOT,
+    *,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the job.")],
+    user: Annotated[str | None, typer.Option(help="Who would submit it; default: you.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A group of theirs; default: yours, where nobody is named.")
+    ] = None,
+    out: Printer,
+) -> None:
+    """Show to which queue a job would go, by which rule, and whether its user may use it.
+
+    Examples:
+
+      queuer queue where root.research -n team-a --user alice
+    """
+    found = fetch("/routing", queue=queue, namespace=namespace, user=user, group=group)
+    if found["state"] is None:
+        raise CommandFailed(found["reason"], hint="queuer queue ls", exit_code=Exit.NOT_FOUND)
+    if out.answered(found, names=[found["queue"]]):
+        return
+    state = f"  [{found['state']}]" if found["state"] not in (None, "open") else ""
+    out.line(f"{found['queue']}{state}  for {found['user']} in {found['namespace']}")
+    for step in found["steps"]:
+        out.line(f"  by rule     {written(step['rule'])} of {step['queue']}")
+    out.line("  may use it  " + ("yes" if found["may"] else f"no: {found['reason']}"))
+    out.line(f"  access      {settings(found['access'])}")
+    out.line(f"  usable      {' '.join(found['usable']) or 'none'}")
 
 
 for name, verb in {

@@ -21,8 +21,7 @@ def status(*, out: Printer) -> None:
     """Show the cluster on one screen: controller, capacity, what needs somebody, why jobs wait."""
     with Client.from_env(quiet=out.for_people) as client:  # its first line says how the controller is
         found = client.get("/overview")
-    if not out.for_people:
-        out.answer(found, names=(item["ref"] or item["kind"] for item in found["attention"]))
+    if out.answered(found, names=(item["ref"] or item["kind"] for item in found["attention"])):
         return
     now = moment(found["asOf"])
     for label, text in _facts(found, now):

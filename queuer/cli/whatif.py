@@ -11,8 +11,8 @@ import typer
 
 from queuer.cli.arguments import ExitStatus
 from queuer.cli.client import Client
+from queuer.cli.completion import queue_paths
 from queuer.cli.failures import EXIT_BY_VERDICT, Misused
-from queuer.cli.names import queue_paths
 from queuer.cli.output import Printer, printed, say, styled
 
 Queue = Annotated[
@@ -112,8 +112,7 @@ def _one(found: Sequence[str], *, option: str, what: str) -> str:
 
 def print_simulation(answer: Mapping[str, Any], name: str, out: Printer) -> None:
     """Print the answer to a simulation. `name`: the gang that it is about."""
-    if not out.for_people:
-        out.answer(answer, names=[answer["answer"]])
+    if out.answered(answer, names=[answer["answer"]]):
         return
     head = styled(f"{name}  {answer['answer']}")
     head.stylize(_STYLES.get(answer["answer"], ""), len(name) + 2)

@@ -10,9 +10,9 @@ import typer
 
 from queuer.cli.arguments import ExitStatus, Namespace
 from queuer.cli.client import Client
-from queuer.cli.failures import EXIT_BY_VERDICT, CommandFailed, Exit
+from queuer.cli.completion import job_names
+from queuer.cli.failures import EXIT_BY_VERDICT, Exit, Misused
 from queuer.cli.jobs import find, reference
-from queuer.cli.names import job_names
 from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, styled
 from queuer.domain.quantity import age, devices
 
@@ -37,9 +37,7 @@ def why(
       queuer why --all
     """
     if every == (job is not None):
-        raise CommandFailed(
-            "one job is to be named, or all", hint="queuer why JOB, or queuer why --all", exit_code=Exit.USAGE
-        )
+        raise Misused("one job is to be named, or all", hint="queuer why JOB, or queuer why --all")
     with Client.from_env() as client:
         if job is None:
             _grouped(client, out)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from queuer.cli import names
+from queuer.cli.completion import KEPT_SECONDS
 from queuer.cli.main import finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,7 +163,7 @@ def test_what_is_kept_is_private_and_not_another_callers(environment: dict[str, 
 def test_what_is_kept_grows_old(environment: dict[str, str], api: Api) -> None:
     fish(environment, "queuer queue show ")
     (kept,) = (Path(environment["HOME"]) / ".cache/queuer/names").iterdir()
-    os.utime(kept, (0, kept.stat().st_mtime - names.KEPT_SECONDS))
+    os.utime(kept, (0, kept.stat().st_mtime - KEPT_SECONDS))
     assert fish(environment, "queuer queue show root.b") == ["root.b"]
     assert len(api.asked) == 2
 
