@@ -24,7 +24,7 @@ from queuer.controller.health.probes import Health, Phase, write_heartbeat
 from queuer.controller.landing.settle import patched
 from queuer.controller.ledger import commit
 from queuer.controller.ledger.auditor import Auditor, prune, record_use
-from queuer.controller.ledger.round import Round
+from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import HOUR, JobView, Live, live_of
@@ -38,7 +38,7 @@ from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.config import load_config
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
-from queuer.store.outbox import Effect, Entry, Result
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 
 log = logger("leadership")
@@ -214,11 +214,7 @@ async def inherit(
                 changes.put(live.uid, after=patched(live, now=changes.now))
         elif entry.kind is EntryKind.ADMIT and not _stands(live, job, term):
             _end(changes, entry, EntryOutcome.WITHDRAWN)
-            patch = term.jobs.withdraw(live)
-            effect = Effect(
-                kind=EntryKind.WITHDRAW, uid=live.uid, admission_id=entry.admission_id, patch=patch
-            )
-            changes.put(live.uid, effects=[effect])
+            changes.put(live.uid, effects=[effect(EntryKind.WITHDRAW, live, term.jobs.withdraw(live))])
         else:
             send.append(entry)
     entries = await commit.write(connection, changes, term.epoch)

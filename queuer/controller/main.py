@@ -14,7 +14,7 @@ from queuer.controller.leadership import Parts, serve_term
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.kube.client import Client

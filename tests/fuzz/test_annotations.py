@@ -27,8 +27,7 @@ from queuer.controller.ledger.commit import write
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view
+from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.keys import KEYS, Sort, Where
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree

@@ -20,7 +20,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.domain.assignments import Admission, Assignment, SolveStatus
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree

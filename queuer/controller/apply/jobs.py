@@ -12,8 +12,7 @@ import msgspec
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view, seconds_of
+from queuer.controller.watch.views import Facts, job_view, seconds_of
 from queuer.domain.assignments import Placement
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor

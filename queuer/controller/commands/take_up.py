@@ -14,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.commands.verbs import CommandCase, Done, refuse, run
-from queuer.controller.landing.writes import eviction
-from queuer.controller.ledger.round import Round
+from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -26,6 +25,7 @@ from queuer.domain.workload import Cause
 from queuer.store import commands
 from queuer.store.commands import Command, CommandAnswer
 from queuer.store.engine import begin
+from queuer.store.tables import EntryKind
 
 log = logger("commands")
 
@@ -93,8 +93,8 @@ def _write_down(changes: Round, before: Live | None, done: Done) -> list[str]:
         return []
     changes.put(before.uid, after=done.live)
     if done.patch is not None:
-        effect = eviction(before, done.patch)
-        changes.put(before.uid, effects=[effect], cause=Cause.COMMAND, note=done.note)
+        evict = effect(EntryKind.EVICT, before, done.patch)
+        changes.put(before.uid, effects=[evict], cause=Cause.COMMAND, note=done.note)
     return [] if done.live.override == before.override else [before.uid]
 
 

@@ -13,9 +13,8 @@ from queuer.controller.cycle.forecast import is_hit, with_estimate
 from queuer.controller.cycle.judge import DecisionRequest, Judgement, Leaving
 from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.landing.settle import admitted, evicting
-from queuer.controller.landing.writes import eviction
 from queuer.controller.ledger.record import record
-from queuer.controller.ledger.round import Round, charges, isolate
+from queuer.controller.ledger.round import Round, charges, effect, isolate
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Assignment, EvictionRule, Placement
@@ -26,7 +25,6 @@ from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, Workload
 from queuer.solver.records import Plan
-from queuer.store.outbox import Effect
 from queuer.store.tables import EntryKind
 
 AT_ONCE = 250
@@ -81,12 +79,10 @@ class Builder:
         placement = Placement(
             id=self.new_id(), epoch=self.epoch, cycle=cycle, at=changes.now, assignments=admission.assignments
         )
-        patch = self.patches.admit(live, placement, domains=where)
-        effect = Effect(kind=EntryKind.ADMIT, uid=live.uid, admission_id=placement.id, patch=patch)
-        after = admitted(live, placement)
+        patch, after = self.patches.admit(live, placement, domains=where), admitted(live, placement)
         changes.put(
-            live.uid, after=after, effects=[effect], charges=charges(after, at=changes.now), domains=where,
-            hit=is_hit(live.explanation, started=changes.now),
+            live.uid, after=after, effects=[effect(EntryKind.ADMIT, after, patch)], domains=where,
+            charges=charges(after, at=changes.now), hit=is_hit(live.explanation, started=changes.now),
         )  # fmt: skip
 
     def _evict(self, changes: Round, leaving: Leaving) -> None:
@@ -97,7 +93,7 @@ class Builder:
             evicting(victim, now=changes.now), displaced_by=frozenset({beneficiary}), explanation=why
         )
         changes.put(
-            victim.uid, after=after, effects=[eviction(victim, self.patches.evict(victim))],
+            victim.uid, after=after, effects=[effect(EntryKind.EVICT, victim, self.patches.evict(victim))],
             cause=leaving.cause, beneficiary=beneficiary, note=note,
         )  # fmt: skip
 

@@ -55,13 +55,8 @@ class Recorder:
         most: int = MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine, self._epoch, self._slow, self._directory, self._kept = (
-            engine,
-            epoch,
-            slow,
-            directory,
-            kept,
-        )
+        self._engine, self._epoch, self._slow = engine, epoch, slow
+        self._directory, self._kept = directory, kept
         self._between, self._most, self._clock = between, most, clock
         self._offered = asyncio.Event()
         self._row: tuple[int, StoredCycle] | None = None

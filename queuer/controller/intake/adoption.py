@@ -15,7 +15,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.landing.settle import admitted
 from queuer.controller.ledger.record import undecided
-from queuer.controller.ledger.round import Round, charges
+from queuer.controller.ledger.round import Round, charges, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -24,7 +24,6 @@ from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.usable import check_queue, check_user
 from queuer.domain.workload import PodSet
-from queuer.store.outbox import Effect
 from queuer.store.tables import EntryKind
 
 log = logger("adoption")
@@ -99,10 +98,9 @@ def adopt(
         with changes.isolate(live.uid):
             assignments = tuple(_as_it_is(pod_set, live, state) for pod_set in live.workload.pod_sets)
             placement = Placement(id=new_id(), epoch=epoch, cycle=cycle, at=now, assignments=assignments)
-            patch = jobs.adopt(live, placement)
-            effect = Effect(kind=EntryKind.ADMIT, uid=live.uid, admission_id=placement.id, patch=patch)
             after = admitted(live, placement)
-            changes.put(live.uid, after=after, effects=[effect], charges=charges(after, at=now))
+            mark = effect(EntryKind.ADMIT, after, jobs.adopt(live, placement))
+            changes.put(live.uid, after=after, effects=[mark], charges=charges(after, at=now))
     return changes
 
 

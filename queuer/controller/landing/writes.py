@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits, SettleResult, failed, patched, requeued, settle
 from queuer.controller.landing.steps import Move, tally
-from queuer.controller.ledger.round import Round
+from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
@@ -66,9 +65,7 @@ def _withdraw(
     if result.outcome is EntryOutcome.INVALID:
         text = f"the API server refused to start the job: {result.message}"
         after = _explained(failed(live, now=changes.now, limits=limits), text)
-    patch, admission = jobs.withdraw(live), result.entry.admission_id
-    effect = Effect(kind=EntryKind.WITHDRAW, uid=live.uid, admission_id=admission, patch=patch)
-    changes.put(live.uid, after=after, effects=[effect])
+    changes.put(live.uid, after=after, effects=[effect(EntryKind.WITHDRAW, live, jobs.withdraw(live))])
 
 
 def _explained(live: Live, text: str) -> Live:
@@ -129,7 +126,7 @@ def _note_gone(changes: Round, uid: str, state: ClusterState) -> None:
 def _write_down(changes: Round, live: Live, found: SettleResult, *, jobs: ClusterJobs) -> None:
     after, effects = found.after, list[Effect]()
     if Move.EVICT in found.moves:
-        effects = [eviction(live, jobs.evict(live))]
+        effects = [effect(EntryKind.EVICT, live, jobs.evict(live))]
         after = _explained(after, f"evicted: {found.note}")
     changes.put(
         live.uid, after=after, effects=effects, cause=found.cause, note=found.note, hosts=found.hosts,
@@ -138,9 +135,3 @@ def _write_down(changes: Round, live: Live, found: SettleResult, *, jobs: Cluste
     if found.note:
         log.info("step", workload=live.uid, queue=live.workload.queue, moves=[s.move for s in found.steps],
                  said=found.note)  # fmt: skip
-
-
-def eviction(live: Live, patch: Mapping[str, Any]) -> Effect:
-    """The effect that suspends the job of an admitted workload."""
-    assert live.placement is not None
-    return Effect(kind=EntryKind.EVICT, uid=live.uid, admission_id=live.placement.id, patch=patch)

@@ -275,6 +275,12 @@ class Round(dict[str, Change]):
         return alone
 
 
+def effect(kind: EntryKind, live: Live, patch: Mapping[str, Any]) -> Effect:
+    """The PATCH that starts or suspends the job of an admitted workload, or withdraws its admission."""
+    assert live.placement is not None
+    return Effect(kind=kind, uid=live.uid, admission_id=live.placement.id, patch=patch)
+
+
 def charges(live: Live, *, at: float) -> tuple[LedgerRow, ...]:
     """The open ledger rows of an admitted workload: one for each pod set, opened at `at`."""
     if live.placement is None:

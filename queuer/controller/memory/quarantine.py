@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from queuer.domain.backoff import BackOff
@@ -53,13 +53,9 @@ class Quarantine:
         """The workloads to try again; they are left alone no more."""
         found = [uid for uid, entry in self._entries.items() if not entry.tried and entry.until <= now]
         for uid in found:
-            entry = self._entries[uid]
-            self._entries[uid] = QuarantineEntry(
-                why=entry.why, failures=entry.failures, until=entry.until, tried=True
-            )
-        for uid in [
-            u for u, entry in self._entries.items() if entry.tried and entry.until + BACK_OFF.longest < now
-        ]:
+            self._entries[uid] = replace(self._entries[uid], tried=True)
+        past = now - BACK_OFF.longest
+        for uid in [uid for uid, entry in self._entries.items() if entry.tried and entry.until < past]:
             del self._entries[uid]
         return found
 

@@ -195,11 +195,8 @@ class ClusterState:
         self.read_again(self.lines.discard(uid))
         self.quarantine.forget(uid)
         self.untold.pop(uid, None)
-        self.moving.discard(uid)
-        self.timed.discard(uid)
-        self.holds.discard(uid)
-        self.unstartable.discard(uid)
-        self.touched.discard(uid)
+        for members in (self.moving, self.timed, self.holds, self.unstartable, self.touched):
+            members.discard(uid)
 
     def restore(
         self,

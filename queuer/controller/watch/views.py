@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.keys import STATUS
+from queuer.domain.keys import MANAGED, STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
 from queuer.domain.workload import GRACE
 from queuer.kube.kinds import JobKind
-from queuer.kube.objects import Amounts, NodeObject, Pod, holds
+from queuer.kube.objects import (
+    Amounts,
+    LimitRange,
+    Namespace,
+    NodeObject,
+    Pod,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+    holds,
+)
 from queuer.kube.patches import admission_of
 from queuer.kube.requests import effective_requests
-from queuer.kube.workloads import groups_of
+from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, groups_of
 
 _EFFECTS = frozenset(TaintEffect)
-
-
 MOST_ON_NODE = 2**48
 """Of one resource on a node, in base units: 256 tebibytes. 64 bits sum those of 16,384 nodes."""
+OPTED_IN = frozenset({"true", "required"})
 
 
 def node_of(found: NodeObject) -> tuple[Node, tuple[FieldProblem, ...]]:
@@ -120,3 +130,48 @@ def _requests(found: Pod) -> dict[str, int]:
             found.spec.overhead or ()
         )
         return {**dict.fromkeys(named, MOST_ON_NODE), "pods": 1}
+
+
+@dataclass(slots=True)
+class Facts:
+    """Objects that bear on the meaning of jobs, by uid: namespaces, defaults, classes; and the schedulers in use."""
+
+    namespaces: dict[str, Namespace] = field(default_factory=dict)
+    limit_ranges: dict[str, LimitRange] = field(default_factory=dict)
+    resource_quotas: dict[str, ResourceQuota] = field(default_factory=dict)
+    runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+
+    def of(self, namespace: str) -> NamespaceFacts:
+        """The facts of one namespace."""
+        classes = self.priority_classes.values()
+        return NamespaceFacts(
+            limit_ranges=tuple(r for r in self.limit_ranges.values() if r.metadata.namespace == namespace),
+            overheads={c.metadata.name: c.overhead.pod_fixed for c in self.runtime_classes.values()},
+            priorities={c.metadata.name: c.value for c in classes},
+            default_priority=next((c.value for c in classes if c.global_default), 0),
+            schedulers=self.schedulers,
+        )
+
+    def values(self) -> dict[str, int]:
+        """See `NamespaceFacts.values`."""
+        return self.of("").values
+
+    def unseen(self) -> dict[str, tuple[str, ...]]:
+        """By namespace the kinds of its objects that bear on its jobs, beside the queues."""
+        limits = {r.metadata.namespace for r in self.limit_ranges.values()}
+        quotas = {r.metadata.namespace for r in self.resource_quotas.values()}
+        return {
+            name: (
+                *(["LimitRange"] if name in limits else ()),
+                *(["ResourceQuota"] if name in quotas else ()),
+            )
+            for name in sorted(limits | quotas)
+        }
+
+    def opted_in(self) -> frozenset[str]:
+        """Names of the namespaces whose labelled jobs are ours to touch."""
+        return frozenset(
+            n.metadata.name for n in self.namespaces.values() if n.metadata.labels.get(MANAGED) in OPTED_IN
+        )

@@ -15,8 +15,7 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view, node_of, pod_of
+from queuer.controller.watch.views import Facts, job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import QUEUE
 from queuer.kube.client import Client, NotFoundError

@@ -15,7 +15,7 @@ from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.domain.assignments import Placement
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload

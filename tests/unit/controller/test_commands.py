@@ -16,8 +16,7 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view
+from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token

@@ -20,7 +20,7 @@ from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable

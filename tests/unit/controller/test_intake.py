@@ -13,8 +13,7 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view
+from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.reasons import Token, Verdict

@@ -20,7 +20,7 @@ from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.domain.assignments import Admission, Assignment, Bond, Placement, SolveStatus
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node

@@ -15,8 +15,7 @@ from queuer.controller.landing.writes import take_results
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
-from queuer.controller.watch.views import job_view
+from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token

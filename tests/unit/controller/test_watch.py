@@ -12,8 +12,7 @@ from aiohttp import web
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import OPTED_IN, Facts
-from queuer.controller.watch.views import job_view
+from queuer.controller.watch.views import OPTED_IN, Facts, job_view
 from queuer.controller.watch.watches import Watches, served
 from queuer.domain.keys import MANAGED
 from queuer.domain.queue import Access, Queue, QueueTree

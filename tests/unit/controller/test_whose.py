@@ -16,7 +16,7 @@ from queuer.controller.landing.settle import requeued
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.facts import Facts
+from queuer.controller.watch.views import Facts
 from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.keys import ADMISSION, MANAGED, WORKLOAD
