@@ -40,11 +40,6 @@ for verb in (whatif.shape, whatif.job):
     app.command(verb.__name__)(verb)
 
 
-@app.callback()
-def _group() -> None:
-    """Simulate: the real decision on files in virtual time, or for one more job on the cluster."""
-
-
 @app.command()
 def scenario(
     files: Annotated[list[Path], typer.Argument(help="Scenario files (YAML).")],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +53,7 @@ IDENTITIES = {
 }
 
 
-def write_tokens(path: Path, *, new_token: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+def write_tokens(path: Path) -> None:
     """Write the API server's token file: known tokens stay, identities without one get one."""
     known = read_tokens(path) if path.exists() else {}
     path.touch(mode=0o600)
@@ -63,7 +62,7 @@ def write_tokens(path: Path, *, new_token: Callable[[], str] = lambda: secrets.t
         for name, identity in IDENTITIES.items():
             # Without groups there is no fourth column: an empty one is a group whose name is empty.
             groups = [",".join(identity.groups)] if identity.groups else []
-            writer.writerow([known.get(name) or new_token(), identity.user, name, *groups])
+            writer.writerow([known.get(name) or secrets.token_hex(16), identity.user, name, *groups])
 
 
 def read_tokens(path: Path) -> dict[str, str]:
