@@ -11,13 +11,6 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-TOKENS = """
-    'Misconfigured', 'NoMatchingFlavor', 'ExceedsMaxQuota', 'WaitingForQuota', 'BorrowingLimitReached',
-    'BehindInQueue', 'TopologyPlacementFailed', 'WaitingForPreemptedWorkloads', 'PendingEvaluation',
-    'SolverDeferred', 'Suspended', 'OnHold', 'AdmittedNotPlaced', 'NodesUnavailable', 'ControllerStale',
-    'Quarantined'
-"""
-
 CONFIGURATION = """
 CREATE TABLE changeset (
     revision bigint CONSTRAINT pk_changeset PRIMARY KEY,
@@ -163,7 +156,7 @@ CREATE TABLE workload (
         'Running', 'Evicting', 'Succeeded', 'Failed')),
     attempt integer NOT NULL DEFAULT 1 CONSTRAINT ck_workload_attempt CHECK (attempt > 0),
     admission_id uuid,
-    token text CONSTRAINT ck_workload_token CHECK (token IN (TOKENS)),
+    token text,
     explanation jsonb,
     reason_since timestamptz,
     admitted_at timestamptz,
@@ -341,8 +334,8 @@ CREATE TABLE reason_transition (
     id bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT pk_reason_transition PRIMARY KEY,
     uid text NOT NULL CONSTRAINT fk_reason_transition_uid REFERENCES workload (uid) ON DELETE CASCADE,
     at timestamptz NOT NULL,
-    from_token text CONSTRAINT ck_reason_transition_from_token CHECK (from_token IN (TOKENS)),
-    token text CONSTRAINT ck_reason_transition_token CHECK (token IN (TOKENS)),
+    from_token text,
+    token text,
     text text NOT NULL,
     params jsonb NOT NULL,
     cycle bigint
@@ -412,7 +405,7 @@ INSERT INTO queue (path, weight, state, policy, namespaces, revision) VALUES ('r
 
 def upgrade() -> None:
     for statements in (CONFIGURATION, WORKLOADS, HISTORY, ROWS):
-        op.execute(statements.replace("(TOKENS)", f"({TOKENS})"))
+        op.execute(statements)
 
 
 def downgrade() -> None:

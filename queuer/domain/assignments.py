@@ -94,8 +94,8 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bond:
-    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
-    landed. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
+    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or as it
+    starts. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
     """
 
     uid: str

@@ -41,7 +41,7 @@ def resume(state: State) -> dict[str, Bond]:
             held[bond.uid] = (bond, settled)
     before, waiting = np.zeros(len(state.nodes.names), dtype=bool), dict[str, Bond]()
     for uid, (bond, settled) in held.items():
-        if not _starts(state, settled, before):
+        if not _start_if_free(state, settled, before):
             waiting[uid] = bond
             before[list(settled.hosts)] = True
     return waiting
@@ -53,7 +53,7 @@ def prolonged(state: State, bond: Bond) -> Bond:
     return replace(bond, deadline=max([bond.deadline, *(at for at in going if at is not None)]))
 
 
-def _starts(state: State, settled: Settled, before: Mask) -> bool:
+def _start_if_free(state: State, settled: Settled, before: Mask) -> bool:
     """Start the gang of a bond in its placement, if that is free now. Its quota is held; only what is used is in its
     way. Its hosts are closed to all others where only pods that land there are in its way, or bonds `before` it (N).
     """

@@ -76,7 +76,7 @@ async def record(
     await connection.execute(_RECORD, {"row": rows_json([cycle])[1:-1], **counts})
 
 
-async def hold(
+async def write_held(
     connection: AsyncConnection, epoch: int, bonds: Sequence[Bond], reservations: Sequence[Reservation]
 ) -> None:
     """Replace all that is held for workloads that wait. Raises LeadershipLost."""

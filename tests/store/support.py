@@ -162,7 +162,7 @@ async def commit_cycle(
     entries = await evict(connection, epoch, evictions, at=at, cycle=record.id)
     new = [replace(a, charges=tuple(replace(row, opened=at) for row in a.charges)) for a in admissions]
     await transitions.admit(connection, epoch, new, at=at, cycle=record.id)
-    await cycles.hold(connection, epoch, bonds, reservations)
+    await cycles.write_held(connection, epoch, bonds, reservations)
     await workloads.explain(connection, epoch, explanations or {}, at=at, cycle=record.id)
     patch = {"spec": {"suspend": False}}
     starts = [Effect(kind=EntryKind.ADMIT, uid=a.uid, admission_id=a.id, patch=patch) for a in new]

@@ -144,7 +144,7 @@ def test_scripts_name_one_head() -> None:
 
 
 async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
-    """A state, token or outcome that nobody knows cannot be stored, whoever writes it."""
+    """A state or status that nobody knows cannot be stored, whoever writes it."""
     wrong = (
         "INSERT INTO queue (path, parent_id, weight, state, policy, namespaces, managed_by, revision) "
         "SELECT 'root.a', id, 1, 'opn', '{}', '{}', 'api', 1 FROM queue",

@@ -103,7 +103,7 @@ async def _decide(connection: AsyncConnection, changes: Round, epoch: int) -> No
     await cycles.record(connection, epoch, cycle, admitted=len(admissions), evicted=evicted)
     await transitions.admit(connection, epoch, admissions, at=at, cycle=cycle.id)
     if changes.bonds is not None:
-        await cycles.hold(connection, epoch, changes.bonds, changes.reservations or ())
+        await cycles.write_held(connection, epoch, changes.bonds, changes.reservations or ())
 
 
 async def _read(connection: AsyncConnection, changes: Round, epoch: int) -> None:

@@ -20,7 +20,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from queuer.domain.assignments import SolveStatus
-from queuer.domain.reasons import Token
 from queuer.store.tables.base import document, metadata, moment, one_of, singleton
 
 cycle = Table(
@@ -74,8 +73,6 @@ reason_transition = Table(
     Column("text", Text, nullable=False),
     Column("params", JSONB, nullable=False),
     Column("cycle", BigInteger),
-    one_of("from_token", Token),
-    one_of("token", Token),
     Index("ix_reason_transition_uid", "uid", "id"),
     Index("ix_reason_transition_at", "at"),
     comment="Each change of a workload's primary reason. `token` NULL: it stopped waiting.",

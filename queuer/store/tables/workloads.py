@@ -20,7 +20,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.tables.base import document, metadata, moment, one_of, stamped
 from queuer.store.tables.words import CommandOutcome, CommandVerb, EntryKind, EntryOutcome, NotAsked
@@ -60,7 +59,6 @@ workload = Table(
     Column("not_asked", Text),
     document("override", None),
     one_of("state", State),
-    one_of("token", Token),
     one_of("not_asked", NotAsked),
     CheckConstraint("attempt > 0", name="attempt"),
     CheckConstraint(
