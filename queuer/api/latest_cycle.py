@@ -1,8 +1,8 @@
 """The newest stored cycle, kept by one child process that answers all questions which need the solver.
 
-The server's loop and threads only wait for it. The child is started with the first question; one that is late or dead
-is replaced at the next. A large cluster's cycle is kept for longer than it took to read: else readers of a busy cluster
-would wait for nothing but reading. Every answer says of which cycle it is.
+The server's loop and threads only wait for it. The child is started with the first question; one that is dead or much
+too late is replaced at the next. A large cluster's cycle is kept for longer than it took to read: else readers of a
+busy cluster would wait for nothing but reading. Every answer says of which cycle it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, cast
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import QueuerError, Unavailable
 from queuer.solver.kept_cycle import CycleQuestion, CycleReply, CycleRequest
 from queuer.solver.process.child import Child, ChildFailure
 from queuer.store import stored
@@ -24,8 +24,10 @@ from queuer.store.engine import begin
 T = TypeVar("T")
 TARGET, NICE = "queuer.solver.kept_cycle:KeptCycle", 10
 """Decisions of a controller on the same machine come first."""
-WITHIN = 20.0
-"""Seconds after which an answer is given up. The first of a child takes its start and the reading of a cycle."""
+WITHIN, LONGEST = 20.0, 60.0
+"""Seconds after which who asks is told to ask again, and after which the child is given up. It works on meanwhile: the
+first answer on a cycle takes the reading of it, which the next question finds done.
+"""
 LINE = 64
 """Questions that may wait."""
 SLOW, KEPT = 0.1, 4.0
@@ -44,27 +46,52 @@ class CycleAnswer(Generic[T]):
 class LatestCycle:
     """Of one app."""
 
-    def __init__(self, engine: AsyncEngine, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._engine, self._clock = engine, clock
-        self._turn = asyncio.Lock()
+    def __init__(
+        self, engine: AsyncEngine, *, clock: Callable[[], float] = time.monotonic, within: float = WITHIN
+    ) -> None:
+        """`within`: see WITHIN."""
+        self._engine, self._clock, self._within = engine, clock, within
+        self._turn, self._apart = asyncio.Lock(), asyncio.Lock()
         self._waiting = 0
         self._child: Child | None = None
-        self._cycle, self._at = 0, 0.0  # as the child was told; 0 = none
+        self._cycle, self._at = 0, 0.0  # what the child has; 0 = none that is known
         self._until = float("-inf")
 
-    async def ask(self, question: CycleQuestion[T], *, within: float = WITHIN) -> CycleAnswer[T] | None:
+    async def ask(self, question: CycleQuestion[T]) -> CycleAnswer[T] | None:
         """The answer; None: no cycle is stored that this program reads.
 
-        Raises Unavailable where too many wait already or no answer came, and what the question raises.
+        Raises Unavailable where too many wait already or no answer came within WITHIN, and what the question raises.
         """
         if self._waiting >= LINE:
             raise _busy("many questions about the newest cycle wait already")
         self._waiting += 1
         try:
-            async with self._turn:
-                return await self._ask(question, within)
+            async with asyncio.timeout(self._within):
+                await self._turn.acquire()
+                answering = asyncio.create_task(self._ask(question))
+                answering.add_done_callback(self._end_turn)
+                return await asyncio.shield(answering)
+        except TimeoutError as error:
+            raise _busy(f"no answer about the newest cycle within {self._within:g} s") from error
         finally:
             self._waiting -= 1
+
+    async def ask_apart(self, question: CycleQuestion[T], row: stored.StoredRow) -> T | None:
+        """The answer about this stored cycle, by a child of its own: long work that nobody else waits for.
+
+        One at a time. None: this program cannot read it. Raises as `ask` does.
+        """
+        if self._apart.locked():
+            raise _busy("a cycle is decided again already")
+        async with self._apart:
+            child = Child(TARGET, nice=NICE)
+            try:
+                reply = await child.ask(CycleRequest(question=question, body=row.body), within=LONGEST)
+            except ChildFailure as error:
+                raise _busy(f"no answer about cycle {row.cycle}: {error}") from error
+            finally:
+                await child.end()
+        return cast(T | None, reply.value)
 
     async def number(self) -> int | None:
         """The cycle that the next answer is about; None before the first."""
@@ -78,26 +105,32 @@ class LatestCycle:
         """Whether the child's cycle counts as the newest one without a look."""
         return self._cycle > 0 and self._clock() < self._until
 
-    async def _ask(self, question: CycleQuestion[T], within: float) -> CycleAnswer[T] | None:
+    def _end_turn(self, answered: asyncio.Task[object]) -> None:
+        self._turn.release()
+        if not answered.cancelled():
+            answered.exception()  # nobody may be left who would hear it
+
+    async def _ask(self, question: CycleQuestion[T]) -> CycleAnswer[T] | None:
         child = await self._usable()
         row = await self._newer()
-        if row is not None:
-            self._cycle, self._at = row.cycle, row.at
-        if not self._cycle:
+        cycle, at = (self._cycle, self._at) if row is None else (row.cycle, row.at)
+        if not cycle:
             return None
-        request = CycleRequest(question=question, body=None if row is None else row.body)
+        self._cycle = 0  # a child that fails may have it or not
         try:
-            reply: CycleReply[T] = await child.ask(request, within=within)
-        except (ChildFailure, asyncio.CancelledError) as error:
-            self._cycle = 0  # the child may have died, or may not have got the cycle
-            if isinstance(error, asyncio.CancelledError):
-                raise
+            request = CycleRequest(question=question, body=None if row is None else row.body)
+            reply: CycleReply[T] = await child.ask(request, within=LONGEST)
+        except ChildFailure as error:
             raise _busy(f"no answer about the newest cycle: {error}") from error
+        except QueuerError:
+            self._cycle, self._at = cycle, at
+            raise
+        self._cycle, self._at = cycle, at
         if reply.seconds > SLOW:
             self._until = max(self._until, self._clock() + KEPT * reply.seconds)
         if not reply.readable:
             return None
-        return CycleAnswer(cycle=self._cycle, at=self._at, value=cast(T, reply.value))
+        return CycleAnswer(cycle=cycle, at=at, value=cast(T, reply.value))
 
     async def _usable(self) -> Child:
         """The child, or one that knows no cycle yet in the place of one that is gone."""

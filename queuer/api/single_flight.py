@@ -24,14 +24,20 @@ class SingleFlight(Generic[T]):
         self._renew, self._clock = renew, clock
         self._lock = asyncio.Lock()
         self._value: T | None = None
+        self._failure: Exception | None = None
         self._looked = float("-inf")
 
     async def __call__(self) -> T:
-        """Raises what `renew` raises; the next question then looks again."""
+        """Raises what `renew` raised for all who had asked by then."""
         asked = self._clock()
         async with self._lock:
             if self._looked < asked:  # else somebody looked after this question
                 looked = self._clock()
-                self._value = await self._renew(self._value)
+                try:
+                    self._value, self._failure = await self._renew(self._value), None
+                except Exception as error:  # noqa: BLE001 - raised below
+                    self._failure = error
                 self._looked = looked
+            if self._failure is not None:
+                raise self._failure
             return cast(T, self._value)

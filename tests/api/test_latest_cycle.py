@@ -18,6 +18,7 @@ from queuer.api.latest_cycle import KEPT, LINE, SLOW, LatestCycle
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.solver.ask import ClusterSlots, FairShare, QueueRanks
 from queuer.solver.kept_cycle import CycleReply, CycleRequest
+from queuer.solver.process.child import ChildFailure
 from queuer.solver.stored import encode
 from queuer.store import stored as store
 from queuer.store.stored import StoredRow
@@ -45,12 +46,18 @@ class Fake:
     usable: bool = True
     told: list[bytes | None] = field(default_factory=list)
     free: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: ChildFailure | None = None
 
     async def ask(self, request: CycleRequest[Any], *, within: float) -> CycleReply[Any]:
         assert within > 0
         self.told.append(request.body)
         await self.free.wait()
+        if self.failure is not None:
+            raise self.failure
         return CycleReply(value=None, readable=True, seconds=self.seconds if request.body else 0.0)
+
+    async def end(self) -> None:
+        """Nothing runs."""
 
 
 @pytest.fixture
@@ -108,8 +115,8 @@ async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:
     assert await latest.ask(QueueRanks())
 
 
-async def test_after_a_cancelled_question_the_child_is_told_the_cycle_again(child: Fake) -> None:
-    """Nobody knows whether it heard the number that answers are labelled with."""
+async def test_a_question_that_is_given_up_costs_the_child_nothing(child: Fake) -> None:
+    """It goes on reading, and the next question finds the cycle read."""
     latest = LatestCycle(NO_ENGINE)
     child.free.clear()
     asking = asyncio.create_task(latest.ask(QueueRanks()))
@@ -119,10 +126,45 @@ async def test_after_a_cancelled_question_the_child_is_told_the_cycle_again(chil
     await asyncio.wait({asking})
     child.free.set()
     assert await latest.ask(QueueRanks())
+    assert child.told == [b"1", None]
+
+
+async def test_who_waits_in_line_waits_no_longer_than_who_is_answered(child: Fake) -> None:
+    latest = LatestCycle(NO_ENGINE, within=0.05)
+    child.free.clear()
+    asking = [asyncio.create_task(latest.ask(QueueRanks())) for _ in range(3)]
+    done, waiting = await asyncio.wait(asking, timeout=10)
+    assert not waiting
+    assert all(isinstance(each.exception(), Unavailable) for each in done)
+    child.free.set()
+    assert await latest.ask(QueueRanks())
+    assert child.told == [b"1", None]
+
+
+async def test_after_a_child_has_failed_the_next_is_told_the_cycle_again(child: Fake) -> None:
+    """Nobody knows what it had heard."""
+    latest = LatestCycle(NO_ENGINE)
+    child.failure = ChildFailure("it ended")
+    with pytest.raises(Unavailable, match="it ended"):
+        await latest.ask(QueueRanks())
+    child.failure = None
+    assert await latest.ask(QueueRanks())
     assert child.told == [b"1", b"1"]
 
 
-async def test_a_child_that_is_late_or_dead_is_replaced(author: Author, engine: AsyncEngine) -> None:
+async def test_of_two_that_are_decided_again_the_second_comes_back(child: Fake) -> None:
+    latest, row = LatestCycle(NO_ENGINE), StoredRow(cycle=1, at=0.0, seed=0, body=b"1")
+    child.free.clear()
+    first = asyncio.create_task(latest.ask_apart(QueueRanks(), row))
+    while not child.told:  # noqa: ASYNC110 - one turn of the loop
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="already"):
+        await latest.ask_apart(QueueRanks(), row)
+    child.free.set()
+    await first
+
+
+async def test_a_child_that_is_dead_is_replaced(author: Author, engine: AsyncEngine) -> None:
     """Its caller is told to ask again, and the next child gets the cycle again. A refusal costs nothing."""
     await author.cycle()
     await author.keep(encode(decided(workload("u1", queue="root", pods=2, gpus=8))))
@@ -132,8 +174,6 @@ async def test_a_child_that_is_late_or_dead_is_replaced(author: Author, engine: 
     with pytest.raises(InvalidInput, match="there is no level zone"):
         await latest.ask(ClusterSlots(shape="1xgpu:8", level="zone", flavor=None))
     assert _pid(latest) == first
-    with pytest.raises(Unavailable, match="no answer within"):
-        await latest.ask(FairShare(root="root"), within=0.0)
     assert await latest.ask(FairShare(root="root"))
     os.kill(_pid(latest), signal.SIGKILL)
     while latest._child is not None and latest._child.usable:  # noqa: ASYNC110 - the kernel tells nobody

@@ -24,7 +24,6 @@ READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
 BUNDLE = "application/octet-stream"
 MOST = 50
 """Jobs of a decision that are told."""
-REPLAY_WITHIN = 60.0
 """Seconds: a decision with CP-SAT, at the low priority of the child."""
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
@@ -77,11 +76,11 @@ async def replay_cycle(engine: Engine, latest: Latest, asker: Asking, id: Number
     """Decide the stored cycle again and compare. Only the newest one is stored."""
     await asker.require(READ)
     async with one_view(engine) as connection:
-        number = await stored.newest_number(connection)
-    found = await latest.ask(ReplayCycle(), within=REPLAY_WITHIN) if number == id else None
-    if found is None or found.cycle != id:
-        raise _not_stored(id, number)
-    difference, seconds = found.value.difference, round(found.value.seconds, 3)
+        row = await stored.newest(connection)
+    found = await latest.ask_apart(ReplayCycle(), row) if row is not None and row.cycle == id else None
+    if found is None:
+        raise _not_stored(id, None if row is None else row.cycle)
+    difference, seconds = found.difference, round(found.seconds, 3)
     return models.Replay(cycle=id, same=not difference, difference=difference, seconds=seconds)
 
 
