@@ -16,7 +16,8 @@ from queuer.domain.document import (
 )
 from queuer.domain.errors import FieldProblem
 from queuer.domain.nodes import Flavor, Topology
-from queuer.domain.queue import ManagedBy, Queue
+from queuer.domain.queue import ManagedBy, QueueTree
+from queuer.domain.rules import Rules
 from queuer.store.config import Config, Name, ObjectKind
 
 Form = Mapping[str, Any]
@@ -49,19 +50,26 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changeset:
-    """What would change from revision `base`.
-
-    `problems`: why the result would be wrong; `conflicts`: what belongs to another writer; either forbids `apply`.
-    `warnings`: what is legal and worth knowing. `reverts`: the revision that this one takes back.
-    """
+    """Changes to revision `base`, as this writer. `reverts`: the revision that they take back."""
 
     base: int
     writer: ManagedBy
     changes: tuple[Change, ...]
+    reverts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedChangeset(Changeset):
+    """A changeset beside the configuration that it was judged by. `after`: the rules that it leaves.
+
+    `problems`: why the result would be wrong (`after` is `before` then); `conflicts`: what belongs to another writer.
+    Either forbids `apply`.
+    """
+
+    before: Config
+    after: Rules
     problems: tuple[FieldProblem, ...] = ()
     conflicts: tuple[FieldProblem, ...] = ()
-    warnings: tuple[FieldProblem, ...] = ()
-    reverts: int | None = None
 
 
 def changes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
@@ -79,36 +87,29 @@ def forms(config: Config) -> dict[Name, Form]:
     return found
 
 
-def queues_after(config: Config, changes: Iterable[Change]) -> dict[str, Queue]:
-    """The queues that a changeset leaves, by path; not judged."""
-    queues = {queue.path: queue for queue in config.tree}
+def rules_after(rules: Rules, changes: Iterable[Change]) -> Rules:
+    """The rules that these changes leave. Raises InvalidInput where they would be wrong."""
+    queues = {queue.path: queue for queue in rules.tree}
+    flavors = {flavor.name: (position, flavor) for position, flavor in enumerate(rules.flavors)}
+    topology = rules.topology
     for change in changes:
-        if change.kind is ObjectKind.QUEUE and change.after is None:
-            queues.pop(change.name, None)
+        name, form = change.name, change.after
+        if change.kind is ObjectKind.TOPOLOGY:
+            topology = Topology() if form is None else parse_topology(form)
+        elif form is None:
+            (queues if change.kind is ObjectKind.QUEUE else flavors).pop(name, None)
         elif change.kind is ObjectKind.QUEUE:
-            queues[change.name] = parse_queue(change.name, change.after)
-    return queues
-
-
-def flavors_after(config: Config, changes: Iterable[Change]) -> tuple[Flavor, ...]:
-    """The flavors that a changeset leaves, in their order."""
-    placed = {flavor.name: (position, flavor) for position, flavor in enumerate(config.flavors)}
-    for change in changes:
-        if change.kind is ObjectKind.FLAVOR and change.after is None:
-            placed.pop(change.name, None)
-        elif change.kind is ObjectKind.FLAVOR and change.after is not None:
-            placed[change.name] = (change.after["position"], flavor_of(change.after))
-    return tuple(flavor for _, flavor in sorted(placed.values(), key=lambda pair: (pair[0], pair[1].name)))
+            queues[name] = parse_queue(name, form)
+        else:
+            flavors[name] = (form["position"], flavor_of(form))
+    in_order = sorted(flavors.values(), key=lambda pair: (pair[0], pair[1].name))
+    return Rules(
+        tree=QueueTree.of(queues.values()),
+        flavors=tuple(flavor for _, flavor in in_order),
+        topology=topology,
+    )
 
 
 def flavor_of(form: Form) -> Flavor:
     """The flavor of a form, which has its `position` besides."""
     return parse_flavor({key: value for key, value in form.items() if key != "position"})
-
-
-def topology_after(config: Config, changes: Iterable[Change]) -> Topology:
-    """The topology that a changeset leaves."""
-    said = [change.after for change in changes if change.kind is ObjectKind.TOPOLOGY]
-    if not said:
-        return config.topology
-    return Topology() if said[0] is None else parse_topology(said[0])

@@ -12,7 +12,7 @@ from queuer.domain.fields import format_duration
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
-from queuer.store.changeset import Changeset, queues_after
+from queuer.store.changeset import Changeset, JudgedChangeset
 from queuer.store.config import ObjectKind
 from queuer.store.holdings import Holding, holdings
 from queuer.store.usage import TreeView, tree_view
@@ -30,11 +30,15 @@ class Over:
     row: int
 
     @property
+    def over(self) -> int:
+        """The excess."""
+        return self.used - self.limit
+
+    @property
     def problem(self) -> FieldProblem:
         """In words."""
         limit, used, over = (
-            format_quantity(n, resource=self.resource)
-            for n in (self.limit, self.used, self.used - self.limit)
+            format_quantity(n, resource=self.resource) for n in (self.limit, self.used, self.over)
         )
         return FieldProblem(
             field=f"queues.{self.queue}.quota[{self.row}].limit",
@@ -63,12 +67,12 @@ class Cuts:
     victims: tuple[Holding, ...] = ()
 
 
-async def cuts(connection: AsyncConnection, changeset: Changeset) -> Cuts:
+async def cuts(connection: AsyncConnection, changeset: JudgedChangeset) -> Cuts:
     """The cuts of a sound changeset, by what is held now."""
     if not any(change.kind is ObjectKind.QUEUE and change.before is not None for change in changeset.changes):
         return Cuts(reductions=tuple(_deletions(changeset)))
     view = await tree_view(connection)
-    after = QueueTree.of(queues_after(view.config, changeset.changes).values())
+    after = changeset.after.tree
     touched = [
         c.name
         for c in changeset.changes
@@ -228,7 +232,7 @@ def _victims(after: QueueTree, held: Sequence[Holding], over: Iterable[Over]) ->
     for row in sorted(over, key=lambda row: -row.queue.count(".")):
         account = (row.flavor, row.resource)
         inside = [h for h in held if h.charge.get(account) and row.queue in after.lineage(h.queue)]
-        excess = row.used - row.limit
+        excess = row.over
         excess -= sum(h.charge[account] for h in inside if h.leaving or h.uid in gone)
         used = _by_queue(inside, account)
 

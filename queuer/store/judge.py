@@ -1,4 +1,7 @@
-"""Whether a wish may be put in the place of the configuration: what is wrong with it, whose it is, what is odd."""
+"""Whether a wish may be put in the place of the configuration: what is wrong with it, and whose it is.
+
+What is legal and yet odd is told by `queuer.api.config.cautions`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.document import export_queue
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import nearest
-from queuer.domain.queue import ManagedBy, QueueState, QueueTree
-from queuer.store.changeset import Change, Changeset, Form, forms, queues_after
+from queuer.domain.queue import ManagedBy, QueueState
+from queuer.domain.rules import Rules
+from queuer.store.changeset import Change, Form, JudgedChangeset, forms, rules_after
 from queuer.store.config import Config, Name, ObjectKind
 
 _HOLDERS = text("""
@@ -33,46 +36,42 @@ async def judged(
     wanted: Mapping[Name, Form | None],
     *,
     writer: ManagedBy,
-) -> Changeset:
+) -> JudgedChangeset:
     """The changeset that brings objects to these forms; None deletes."""
     present = forms(config)
     deleted = [path for (kind, path), form in wanted.items() if kind is ObjectKind.QUEUE and form is None]
     busy = await holders(connection, deleted)
-    problems: list[FieldProblem] = []
-    warnings = [
-        FieldProblem(field=f"queues.{path}", message=f"{count} waiting workloads will have no queue")
-        for path, count in (await _count(connection, _WAITING, deleted)).items()
-    ]
-    if busy and writer is ManagedBy.CRD:
-        wanted = {**wanted, **_drained(config, deleted, busy)}
-        warnings += [
-            _busy(path, count, hint="it drains and goes with the last") for path, count in busy.items()
-        ]
-    else:
-        hint = "set state: draining and delete it when they are gone"
-        problems += [_busy(path, count, hint=hint) for path, count in busy.items()]
+    if writer is ManagedBy.CRD:
+        wanted, busy = {**wanted, **_drained(config, deleted, busy)}, {}
     changes = tuple(
         Change(kind=name[0], name=name[1], before=present.get(name), after=form)
         for name, form in sorted(wanted.items())
         if present.get(name) != form
     )
-    return Changeset(
+    after, wrong = _after(config, changes)
+    return JudgedChangeset(
         base=config.revision,
         writer=writer,
         changes=changes,
+        before=config,
+        after=after,
         problems=(
-            *problems,
+            *(_busy(path, count) for path, count in busy.items()),
             *await _leaves_with_work(connection, config, changes),
-            *_tree_problems(config, changes),
+            *wrong,
         ),
         conflicts=tuple(_conflicts(config, changes, writer=writer)),
-        warnings=(*warnings, *_unknown_flavors(present, changes)),
     )
 
 
 async def holders(connection: AsyncConnection, paths: Sequence[str]) -> dict[str, int]:
     """How many workloads hold something in each of these queues, where any does."""
     return await _count(connection, _HOLDERS, paths)
+
+
+async def waiting_in(connection: AsyncConnection, paths: Sequence[str]) -> dict[str, int]:
+    """How many workloads wait in each of these queues, where any does."""
+    return await _count(connection, _WAITING, paths)
 
 
 def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> dict[Name, Form]:
@@ -84,8 +83,12 @@ def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> 
     }
 
 
-def _busy(path: str, count: int, *, hint: str) -> FieldProblem:
-    return FieldProblem(field=f"queues.{path}", message=f"has {count} admitted workloads", hint=hint)
+def _busy(path: str, count: int) -> FieldProblem:
+    return FieldProblem(
+        field=f"queues.{path}",
+        message=f"has {count} admitted workloads",
+        hint="set state: draining and delete it when they are gone",
+    )
 
 
 async def _leaves_with_work(
@@ -96,7 +99,7 @@ async def _leaves_with_work(
         c.name.rpartition(".")[0]: c.name for c in changes if c.kind is ObjectKind.QUEUE and c.before is None
     }
     leaves = [path for path in sorted(new) if path in config.tree and config.tree.is_leaf(path)]
-    admitted, waiting = await holders(connection, leaves), await _count(connection, _WAITING, leaves)
+    admitted, waiting = await holders(connection, leaves), await waiting_in(connection, leaves)
     return [
         FieldProblem(
             field=f"queues.{new[path]}",
@@ -109,12 +112,12 @@ async def _leaves_with_work(
     ]
 
 
-def _tree_problems(config: Config, changes: tuple[Change, ...]) -> tuple[FieldProblem, ...]:
+def _after(config: Config, changes: tuple[Change, ...]) -> tuple[Rules, tuple[FieldProblem, ...]]:
+    """The rules that these changes leave, or the present ones and what is wrong with the changes."""
     try:
-        QueueTree.of(queues_after(config, changes).values())
+        return rules_after(config, changes), ()
     except InvalidInput as error:
-        return error.problems
-    return ()
+        return config, error.problems
 
 
 def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy) -> Iterator[FieldProblem]:
@@ -126,24 +129,6 @@ def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy
                 message=f"is managed by {owner}, {writer} cannot {change.action} it",
                 hint=f"change it where {owner} keeps it",
             )
-
-
-def _unknown_flavors(present: Mapping[Name, Form], changes: tuple[Change, ...]) -> Iterator[FieldProblem]:
-    """Quota rows that name a flavor nobody declared count nothing until it is declared."""
-    flavors = {name for kind, name in present if kind is ObjectKind.FLAVOR}
-    for change in changes:
-        if change.kind is ObjectKind.FLAVOR:
-            (flavors.discard if change.after is None else flavors.add)(change.name)
-    known = flavors or {"default"}
-    for change in changes:
-        rows = (change.after or {}).get("quota", ()) if change.kind is ObjectKind.QUEUE else ()
-        for index, row in enumerate(rows):
-            if row.get("flavor") is not None and row["flavor"] not in known:
-                yield FieldProblem(
-                    field=f"queues.{change.name}.quota[{index}].flavor",
-                    message=f"flavor {row['flavor']} is not declared",
-                    hint=nearest(row["flavor"], known),
-                )
 
 
 async def _count(connection: AsyncConnection, statement: Any, paths: Sequence[str]) -> dict[str, int]:

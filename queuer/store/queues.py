@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.document import TreeDocument, export_flavor, export_queue, export_topology
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.queue import ROOT, ManagedBy, QueueState
-from queuer.store.changeset import Change, Changeset, Form, changes_of, forms
+from queuer.store.changeset import Change, Changeset, Form, JudgedChangeset, changes_of, forms
 from queuer.store.codec import rows_json, to_json
 from queuer.store.config import Config, Name, ObjectKind, load_config, write
 from queuer.store.events import Event, append
@@ -49,8 +49,8 @@ class Moved(Conflict):
 
 async def plan(
     connection: AsyncConnection, desired: TreeDocument, *, writer: ManagedBy, prune: bool | None = None
-) -> Changeset:
-    """What has to change for `desired` to hold. Writes nothing and raises nothing for a wrong wish: see Changeset.
+) -> JudgedChangeset:
+    """The changes after which `desired` holds, judged. Writes nothing and raises nothing for a wrong wish.
 
     `prune` (default: what the document says) deletes queues of this writer below `desired.root` that it does not
     name. A queue that still has admitted workloads is not deleted: for CRs it drains first, for others it is a problem.
@@ -61,7 +61,7 @@ async def plan(
 
 
 async def apply(
-    connection: AsyncConnection, changeset: Changeset, *, actor: str, source: str, reason: str
+    connection: AsyncConnection, changeset: JudgedChangeset, *, actor: str, source: str, reason: str
 ) -> int:
     """Write a changeset with its audit row and events; answers the new revision (the old one for no change).
 
@@ -106,7 +106,7 @@ async def lock(connection: AsyncConnection) -> None:
 
 async def plan_state(
     connection: AsyncConnection, path: str, state: QueueState, *, writer: ManagedBy
-) -> Changeset:
+) -> JudgedChangeset:
     """That a queue of the tree be open, held or draining, and nothing else. Raises NotFound."""
     config = await load_config(connection)
     if path not in config.tree:
@@ -115,7 +115,7 @@ async def plan_state(
     return await judged(connection, config, wanted, writer=writer)
 
 
-async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:
+async def plan_revert(connection: AsyncConnection, of: int) -> JudgedChangeset:
     """The changeset that takes back revision `of`, by the same writer. What changed again since is a conflict.
 
     Raises NotFound.
@@ -138,7 +138,7 @@ async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:
     return replace(found, conflicts=found.conflicts + moved, reverts=of)
 
 
-async def rebase(connection: AsyncConnection, planned: Changeset) -> Changeset:
+async def rebase(connection: AsyncConnection, planned: Changeset) -> JudgedChangeset:
     """The same changes to the configuration as it is now, which is locked until the transaction ends.
 
     Raises Moved where an object that they touch has been changed. What others changed beside it does no harm.

@@ -173,7 +173,8 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
     await decided(author, tree(a=8, b=8), job("a1", A, 8), job("b1", B, 9))
     made = await plan(api, {**tree(a=8, c=8), "prune": True})
     assert made["impact"]["unstartable"]["count"] == 0
-    assert f"queues.{B}" in {row["field"] for row in made["warnings"]}
+    told = {row["field"]: row["message"] for row in made["warnings"]}
+    assert told[f"queues.{B}"] == "1 waiting workloads will have no queue"
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,14 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
             f"queues.{A}.quota[0].resource",
             "no node has tpu",
         ),
+        (
+            {
+                "queues": {A: {"quota": [{"flavor": "h10", "resource": GPU, "limit": 8}]}},
+                "flavors": [{"name": "h100"}],
+            },
+            f"queues.{A}.quota[0].flavor",
+            "flavor h10 is not declared (did you mean h100?)",
+        ),
     ],
 )  # fmt: skip
 async def test_what_is_most_likely_a_mistake_is_warned_about(
@@ -203,7 +212,7 @@ async def test_what_is_most_likely_a_mistake_is_warned_about(
 ) -> None:
     await decided(author, tree(a=8), job("a1", A, 8))
     made = await plan(api, {**KIND, **wish})
-    found = {row["field"]: row["message"] for row in made["warnings"]}
+    found = {row["field"]: f"{row['message']} ({row['hint']})" for row in made["warnings"]}
     assert message in found[field]
 
 

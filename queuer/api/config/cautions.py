@@ -1,14 +1,17 @@
-"""Findings on a changeset: legal, but most likely a mistake, by the newest cycle's nodes and the jobs seen so far."""
+"""Findings on a sound changeset: legal, but most likely a mistake. `queuer.store.judge` finds what forbids one.
+
+They come from the configuration itself, the jobs seen so far, and the nodes of the newest cycle.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
-from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, Node, flavor_of
 from queuer.domain.quantity import Resources, add, format_quantity
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.quota import charge_of
@@ -23,14 +26,38 @@ from queuer.store.config import ObjectKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cautions:
-    """From one configuration to another, by these changes. `namespaces`: those of all jobs ever seen."""
+    """From one configuration to another, by these changes."""
 
     before: Rules
     after: Rules
     changes: Sequence[Change]
 
+    @property
+    def deleted(self) -> list[str]:
+        """Paths of queues that go."""
+        return [c.name for c in self.changes if c.kind is ObjectKind.QUEUE and c.after is None]
+
+    def of_waiting(self, waiting: Mapping[str, int]) -> Iterator[FieldProblem]:
+        """Workloads that wait in a queue that goes. `waiting`: their number, by queue."""
+        for path, count in waiting.items():
+            yield FieldProblem(
+                field=f"queues.{path}", message=f"{count} waiting workloads will have no queue"
+            )
+
+    def of_flavors(self) -> Iterator[FieldProblem]:
+        """Quota rows that name a flavor which nobody declared: they count nothing until it is declared."""
+        known = {flavor.name for flavor in self.after.flavors} or {DEFAULT_FLAVOR}
+        for path, _ in self._queues():
+            for index, row in enumerate(self.after.tree[path].quota):
+                if row.flavor is not None and row.flavor not in known:
+                    yield FieldProblem(
+                        field=f"queues.{path}.quota[{index}].flavor",
+                        message=f"flavor {row.flavor} is not declared",
+                        hint=nearest(row.flavor, known),
+                    )
+
     def of_namespaces(self, namespaces: Collection[str]) -> Iterator[FieldProblem]:
-        """Namespaces newly named that no job was ever seen in."""
+        """Namespaces newly named that no job was ever seen in. `namespaces`: those of all jobs ever seen."""
         for path, old in self._queues():
             for index, name in enumerate(self.after.tree[path].namespaces):
                 if name not in namespaces and name not in old.namespaces and namespaces:

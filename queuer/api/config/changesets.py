@@ -30,7 +30,7 @@ from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import changesets as history
 from queuer.store import drafts
 from queuer.store import queues as store
-from queuer.store.changeset import Changeset
+from queuer.store.changeset import JudgedChangeset
 from queuer.store.drafts import Draft
 from queuer.store.engine import begin
 from queuer.store.tables import DraftState, Effect
@@ -214,14 +214,14 @@ def _delay(effect: Effect, text: str | None) -> float | None:
 
 
 def _put(tree: TreeDocument, prune: bool | None) -> Wish:
-    async def wish(connection: AsyncConnection, writer: ManagedBy) -> Changeset:
+    async def wish(connection: AsyncConnection, writer: ManagedBy) -> JudgedChangeset:
         return await store.plan(connection, tree, writer=writer, prune=prune)
 
     return wish
 
 
 def _revert(revision: int) -> Wish:
-    async def wish(connection: AsyncConnection, writer: ManagedBy) -> Changeset:
+    async def wish(connection: AsyncConnection, writer: ManagedBy) -> JudgedChangeset:
         changeset = await store.plan_revert(connection, revision)
         if changeset.writer is not writer:
             named = FieldProblem(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from uuid import uuid4
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,65 +15,50 @@ from queuer.api.latest_cycle import LatestCycle
 from queuer.api.models import FieldError, instant
 from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, format_quantity, format_resources
-from queuer.domain.queue import QueueTree
-from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
 from queuer.solver.whatif import Difference
 from queuer.store import lookup, reads
-from queuer.store.changeset import Changeset, flavors_after, queues_after, topology_after
-from queuer.store.config import Config, load_config
-from queuer.store.cuts import Cuts, cuts
-from queuer.store.drafts import Draft
+from queuer.store.changeset import JudgedChangeset
+from queuer.store.cuts import Cuts, Over, Reclaimable, cuts
 from queuer.store.holdings import Holding
-from queuer.store.tables import Effect
+from queuer.store.judge import waiting_in
 
 MOST_JOBS = 100
-TTL = 15 * 60.0
-"""Seconds for which a plan may be applied."""
 _NO_CYCLE = "no cycle is stored yet that this version reads"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A sound changeset with all that a report is made of, from one view of the tables. `document`: the body that asked
-    for it, in which warnings have their places; `at`: when it was seen.
+    """A sound changeset with all that the tables tell of it, from one view of them. `at`: when that was.
+
+    `document`: the body that asked for it, in which warnings have their places.
     """
 
     at: float
     document: object
-    changeset: Changeset
-    config: Config
+    changeset: JudgedChangeset
     cuts: Cuts
-    namespaces: frozenset[str]
+    cautions: Cautions
+    warnings: tuple[FieldProblem, ...]
 
     @classmethod
-    async def of(cls, connection: AsyncConnection, changeset: Changeset, *, document: object = None) -> Seen:
+    async def of(
+        cls, connection: AsyncConnection, changeset: JudgedChangeset, *, document: object = None
+    ) -> Seen:
         """Everything from one view of the tables."""
+        cautions = Cautions(before=changeset.before, after=changeset.after, changes=changeset.changes)
+        taken = await cuts(connection, changeset)
+        warnings = (
+            *cautions.of_waiting(await waiting_in(connection, cautions.deleted)),
+            *cautions.of_flavors(),
+            *(row.problem for row in taken.over),
+            *cautions.of_namespaces(frozenset(await reads.namespaces(connection))),
+            *cautions.of_use(),
+        )
         return cls(
-            at=await lookup.now(connection),
-            document=document,
-            changeset=changeset,
-            config=await load_config(connection),
-            cuts=await cuts(connection, changeset),
-            namespaces=frozenset(await reads.namespaces(connection)),
-        )
-
-    @cached_property
-    def cautions(self) -> Cautions:
-        """From the configuration as it is to what it would be."""
-        config, changes = self.config, self.changeset.changes
-        after = Rules(
-            tree=QueueTree.of(queues_after(config, changes).values()),
-            flavors=flavors_after(config, changes),
-            topology=topology_after(config, changes),
-        )
-        return Cautions(before=config, after=after, changes=changes)
-
-    def warnings(self, of_nodes: Iterable[FieldProblem]) -> list[FieldError]:
-        """All that is legal and odd, with what was found about nodes."""
-        found = [*self.changeset.warnings, *(row.problem for row in self.cuts.over)]
-        found += [*self.cautions.of_namespaces(self.namespaces), *self.cautions.of_use(), *of_nodes]
-        return _errors(found, self.document)
+            at=await lookup.now(connection), document=document, changeset=changeset, cuts=taken,
+            cautions=cautions, warnings=warnings,
+        )  # fmt: skip
 
 
 async def report(seen: Seen, newest: LatestCycle) -> models.Report:
@@ -86,57 +70,15 @@ async def report(seen: Seen, newest: LatestCycle) -> models.Report:
         missing = silent.message
     found = [] if answer is None else answer.value[0]
     impact = missing if answer is None else _impact(answer.cycle, answer.at, answer.value[1])
+    taken = seen.cuts
     return models.Report(
-        warnings=seen.warnings(found),
-        reductions=_errors(seen.cuts.reductions, seen.document),
-        over_limit=[
-            models.OverLimit(
-                queue=row.queue,
-                flavor=row.flavor,
-                resource=row.resource,
-                limit=format_quantity(row.limit, resource=row.resource),
-                used=format_quantity(row.used, resource=row.resource),
-                over=format_quantity(row.used - row.limit, resource=row.resource),
-            )
-            for row in seen.cuts.over
-        ],
-        reclaimable=[
-            models.Reclaimable(
-                queue=row.queue,
-                flavor=row.flavor,
-                resource=row.resource,
-                amount=format_quantity(row.amount, resource=row.resource),
-            )
-            for row in seen.cuts.reclaimable
-        ],
-        victims=victims(seen.cuts.victims),
+        warnings=_errors([*seen.warnings, *found], seen.document),
+        reductions=_errors(taken.reductions, seen.document),
+        over_limit=[models.OverLimit(**_quantities(row, "limit", "used", "over")) for row in taken.over],
+        reclaimable=[models.Reclaimable(**_quantities(row, "amount")) for row in taken.reclaimable],
+        victims=_jobs(taken.victims, [_held(holding) for holding in taken.victims]),
         impact=None if isinstance(impact, str) else impact,
         impact_missing=impact if isinstance(impact, str) else "",
-    )
-
-
-async def drafted(
-    seen: Seen,
-    newest: LatestCycle,
-    *,
-    actor: str,
-    source: str,
-    root: str,
-    effect: Effect = Effect.DRAIN,
-    evict_after: float | None = None,
-) -> Draft:
-    """The plan with its report, which nobody has kept yet."""
-    return Draft(
-        id=uuid4(),
-        at=seen.at,
-        expires=seen.at + TTL,
-        actor=actor,
-        source=source,
-        root=root,
-        changeset=seen.changeset,
-        report=(await report(seen, newest)).model_dump(mode="json"),
-        effect=effect,
-        evict_after=evict_after,
     )
 
 
@@ -147,9 +89,9 @@ def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | s
     return models.Impact(
         cycle=cycle,
         as_of=instant(at),
-        starts=_listed(made.starts),
-        evicted=_listed(made.evicted),
-        unstartable=_listed(made.unstartable),
+        starts=_first(made.starts),
+        evicted=_first(made.evicted),
+        unstartable=_first(made.unstartable),
     )
 
 
@@ -162,32 +104,26 @@ def _errors(problems: Iterable[FieldProblem], document: object) -> list[FieldErr
     ]
 
 
-def _listed(found: tuple[Workload, ...]) -> models.Jobs:
-    return models.Jobs(
-        count=len(found),
-        amounts=_sum(workload.demand for workload in found),
-        jobs=[
-            models.Job(uid=w.uid, kind=w.kind, namespace=w.namespace, name=w.name, queue=w.queue)
-            for w in found[:MOST_JOBS]
-        ],
-    )
+def _quantities(row: Over | Reclaimable, *amounts: str) -> dict[str, Any]:
+    """The account of a row, with these of its amounts as Kubernetes quantities."""
+    said = {name: format_quantity(getattr(row, name), resource=row.resource) for name in amounts}
+    return {"queue": row.queue, "flavor": row.flavor, "resource": row.resource, **said}
 
 
-def victims(found: tuple[Holding, ...]) -> models.Jobs:
-    """Those who would go, all of them."""
-    held = ({resource: n for (flavor, resource), n in h.charge.items() if flavor is None} for h in found)
-    return models.Jobs(
-        count=len(found),
-        amounts=_sum(held),
-        jobs=[
-            models.Job(uid=h.uid, kind=h.kind, namespace=h.namespace, name=h.name, queue=h.queue)
-            for h in found
-        ],
-    )
+def _first(found: Sequence[Workload]) -> models.Jobs:
+    """All of these jobs in numbers, the first of them by name."""
+    return _jobs(found, [workload.demand for workload in found], most=MOST_JOBS)
 
 
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, str]:
+def _held(holding: Holding) -> dict[str, int]:
+    return {resource: amount for (flavor, resource), amount in holding.charge.items() if flavor is None}
+
+
+def _jobs(
+    found: Sequence[Workload | Holding], amounts: Iterable[Mapping[str, int]], *, most: int | None = None
+) -> models.Jobs:
     total: dict[str, int] = {}
-    for part in parts:
+    for part in amounts:
         total = add(total, part)
-    return format_resources(total)
+    jobs = [models.Job.model_validate(each, from_attributes=True) for each in found[:most]]
+    return models.Jobs(count=len(found), amounts=format_resources(total), jobs=jobs)

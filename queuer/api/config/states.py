@@ -20,7 +20,7 @@ from queuer.api.request_keys import RequestKey
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.store import changesets as history
 from queuer.store import queues as store
-from queuer.store.changeset import Changeset
+from queuer.store.changeset import JudgedChangeset
 
 router = APIRouter(prefix=PREFIX, tags=["queues"])
 
@@ -36,7 +36,7 @@ class _Switch:
     async def set(self, path: str, state: QueueState, why: models.ReasonGiven | None) -> models.Changeset:
         """The changeset with its report: applied, or only told where nothing was to change or to be kept."""
 
-        async def wish(connection: AsyncConnection, writer: ManagedBy) -> Changeset:
+        async def wish(connection: AsyncConnection, writer: ManagedBy) -> JudgedChangeset:
             await check_queue(connection, path)
             return await store.plan_state(connection, path, state, writer=writer)
 

@@ -26,7 +26,7 @@ from queuer.api.known_queues import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store
-from queuer.store.changeset import Changeset
+from queuer.store.changeset import JudgedChangeset
 from queuer.store.config import ObjectKind, load_config
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
@@ -97,7 +97,7 @@ async def put_queue_tree(
         document = parse(plain)
     wanted = {tag.strip() for tag in (if_match or "*").split(",")}
 
-    async def wish(connection: AsyncConnection, writer: ManagedBy) -> Changeset:
+    async def wish(connection: AsyncConnection, writer: ManagedBy) -> JudgedChangeset:
         changeset = await store.plan(connection, document, writer=writer, prune=prune)
         if wanted.isdisjoint({"*", etag(changeset.base)}):
             known = [int(tag[1:-1]) for tag in wanted if _ETAG.fullmatch(tag)]

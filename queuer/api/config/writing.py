@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Annotated
+from uuid import uuid4
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.changes import fields_of
-from queuer.api.config.planning import Seen, drafted
+from queuer.api.config.planning import Seen, report
 from queuer.api.config.views import root_of
 from queuer.api.deps import Asking, Engine, Latest, Settings, one_view
 from queuer.api.http.pointers import placed
@@ -28,7 +29,7 @@ from queuer.domain.queue import ManagedBy
 from queuer.store import changesets as history
 from queuer.store import commands, drafts
 from queuer.store import queues as store
-from queuer.store.changeset import Changeset
+from queuer.store.changeset import JudgedChangeset
 from queuer.store.changesets import Applied
 from queuer.store.commands import NewCommand
 from queuer.store.config import Name
@@ -37,7 +38,9 @@ from queuer.store.drafts import Draft
 from queuer.store.engine import begin
 from queuer.store.tables import CommandVerb, DraftState, Effect
 
-Wish = Callable[[AsyncConnection, ManagedBy], Awaitable[Changeset]]
+TTL = 15 * 60.0
+"""Seconds for which a plan may be applied."""
+Wish = Callable[[AsyncConnection, ManagedBy], Awaitable[JudgedChangeset]]
 """Plans what somebody wants, as this writer."""
 _AGAIN = "plan again and look at the difference"
 
@@ -82,11 +85,20 @@ class Desk:
                 check(changeset)
                 seen = await Seen.of(connection, changeset, document=document)
                 _require_room(effect, seen.cuts)
-        draft = await drafted(
-            seen, self.latest, actor=self.asker.caller.name, source=source(self.request), root=whose, effect=effect,
+        told = await report(seen, self.latest)
+        return Draft(
+            id=uuid4(),
+            at=seen.at,
+            expires=seen.at + TTL,
+            actor=self.asker.caller.name,
+            source=source(self.request),
+            root=whose,
+            changeset=changeset,
+            report=told.model_dump(mode="json"),
+            effect=effect,
             evict_after=evict_after,
-        )  # fmt: skip
-        return replace(draft, request=key)
+            request=key,
+        )
 
     async def keep(self, draft: Draft) -> None:
         """Keep a draft, for its 15 minutes."""
@@ -156,7 +168,7 @@ class Desk:
 Writes = Annotated[Desk, Depends()]
 
 
-def check(changeset: Changeset) -> None:
+def check(changeset: JudgedChangeset) -> None:
     """Raise InvalidInput where the result would be wrong, OwnedElsewhere where it belongs to another writer."""
     if changeset.problems:
         raise InvalidInput(*changeset.problems)

@@ -30,7 +30,6 @@ from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Simulated
 from queuer.store import lookup, queues, waiting
-from queuer.store.changeset import flavors_after, queues_after, topology_after
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["simulations"])
@@ -96,18 +95,12 @@ def _whose(asked: SimulationRequest, caller: Caller, tree: QueueTree) -> tuple[W
 
 async def _rules(connection: AsyncConnection, asked: SimulationRequest) -> Rules:
     """The rules in force, after the document's changes. Raises InvalidInput where they would be wrong."""
-    config = await load_config(connection)
     if asked.tree is None:
-        return config
+        return await load_config(connection)
     changeset = await queues.plan(connection, asked.tree, writer=ManagedBy.API)
     if changeset.problems:
         raise InvalidInput(*changeset.problems)
-    changes = changeset.changes
-    return Rules(
-        tree=QueueTree.of(queues_after(config, changes).values()),
-        flavors=flavors_after(config, changes),
-        topology=topology_after(config, changes),
-    )
+    return changeset.after
 
 
 async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> models.Simulation:
