@@ -143,7 +143,7 @@ class QuotaBook:
         }
         self._flavors = tuple(capacity)
         self.lineage = cache(self._find_lineage)
-        self.guaranteed = cache(self._find_guaranteed)
+        self.guaranteed = cache(lambda path, account: tree.guaranteed(path, *account))
         self.claims = cache(self._find_claims)
         self.lends_all = cache(self._find_lends_all)
         self.initial = self._unlent()
@@ -187,17 +187,6 @@ class QuotaBook:
     def _find_lends_all(self, path: str, account: Account) -> bool:
         """Whether no queue of the path keeps anything back, so that each parent counts just what is used."""
         return not any(self.kept(queue, account) for queue in self.lineage(path))
-
-    def _find_guaranteed(self, path: str, account: Account) -> int:
-        flavor, resource = account
-        row = self._rows[path].get(account)
-        if row is not None and row.guaranteed is not None:
-            return row.guaranteed
-        below = sum(self.guaranteed(kid, account) for kid in self.tree.children[path])
-        if below or flavor is not None:
-            return below
-        rows = self._rows[path].items()
-        return sum(r.guaranteed or 0 for (f, name), r in rows if f is not None and name == resource)
 
     def _find_claims(self, path: str) -> frozenset[Account]:
         return frozenset(
