@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import exp2
 
 from queuer.domain.quantity import Resources
-from queuer.domain.queue import ROOT, QueueTree, Sharing
+from queuer.domain.queue import QueueTree, Sharing
+from queuer.domain.usage import subtree_sums
 
 Past = Mapping[str, Mapping[str, float]]
 """Decayed average use by queue path (subtree included) and resource, base units."""
@@ -70,13 +71,9 @@ def rolled_up(tree: QueueTree, own: Mapping[float, Past]) -> Past:
     The use of a deleted queue counts at its nearest ancestor that exists.
     """
     wanted = half_lives(tree)
-    found: dict[str, dict[str, float]] = {}
-    for half_life, by_queue in own.items():
-        for path, amounts in by_queue.items():
-            for above in tree.lineage(path):
-                if above == ROOT or wanted.get(above) != half_life:
-                    continue
-                held = found.setdefault(above, {})
-                for resource, amount in amounts.items():
-                    held[resource] = held.get(resource, 0.0) + amount
-    return found
+    return {
+        path: amounts
+        for half_life, by_queue in own.items()
+        for path, amounts in subtree_sums(tree, by_queue).items()
+        if amounts and wanted.get(path) == half_life
+    }

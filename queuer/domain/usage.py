@@ -5,16 +5,33 @@ Amounts lie in one list, so that a copy is cheap and a question costs a few addi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from queuer.domain.queue import ROOT
+from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.quota import Account, Charge, CountedCharge, Guarantee, LimitCheck, QuotaBook, Shortfall
+
+K = TypeVar("K")
+N = TypeVar("N", int, float)
+
+
+def subtree_sums(tree: QueueTree, own: Mapping[str, Mapping[K, N]]) -> dict[str, dict[K, N]]:
+    """Sums over the subtree of each queue, of `own` amounts by queue. Amounts of a deleted queue count at its nearest
+    ancestor that exists.
+    """
+    total: dict[str, dict[K, N]] = {queue.path: {} for queue in tree}
+    for path, amounts in own.items():
+        for above in tree.lineage(path):
+            if above in tree:
+                held = total[above]
+                for key, amount in amounts.items():
+                    held[key] = held.get(key, 0) + amount
+    return total
 
 
 class Usage:
-    """The use of every queue's subtree, and the part that its parent counts, in one list by the cells of the
-    book. `add`
-    with `times=-1` releases.
+    """The use of every queue's subtree, and the part that its parent counts, in one list by the cells of the book.
+    `add` with `times=-1` releases.
     """
 
     __slots__ = ("_amounts", "book")

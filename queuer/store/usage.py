@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.queue import ROOT, Queue, QueueTree
 from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
+from queuer.domain.usage import subtree_sums
 from queuer.store.config import Config, load_config
 from queuer.store.ledger import usage
 from queuer.store.waiting import Group, groups
@@ -113,9 +114,9 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     waits = await groups(connection)
     runs = (await connection.execute(_ADMITTED)).all()
     capacity = charge_of((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
-    used = _subtree_sums(tree, {path: charge_of(held) for path, held in (await usage(connection)).items()})
-    pending = _subtree_sums(tree, _demand(group for group in waits if group.demand))
-    lacking = _subtree_sums(tree, _demand(group for group in waits if group.admissible))
+    used = subtree_sums(tree, {path: charge_of(held) for path, held in (await usage(connection)).items()})
+    pending = subtree_sums(tree, _demand(group for group in waits if group.demand))
+    lacking = subtree_sums(tree, _demand(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     book = QuotaBook(tree, {})
@@ -170,17 +171,6 @@ def _inside(tree: QueueTree, rows: Iterable[R]) -> Mapping[str, list[R]]:
         for above in tree.lineage(row.queue):
             inside[above].append(row)
     return inside
-
-
-def _subtree_sums(tree: QueueTree, own: ChargeByQueue) -> dict[str, dict[Account, int]]:
-    """Sums over each subtree. Amounts of a deleted queue count at its nearest ancestor that exists."""
-    total: dict[str, dict[Account, int]] = {queue.path: defaultdict(int) for queue in tree}
-    for path, amounts in own.items():
-        for above in tree.lineage(path):
-            if above in tree:
-                for account, amount in amounts.items():
-                    total[above][account] += amount
-    return total
 
 
 def _accounts(queue: Queue, *amounts: Charge) -> list[Account]:
