@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.assignments import Bond, Placement, Reservation
 from queuer.store.codec import assignments_of, instant, record_of
 
+T = TypeVar("T", Bond, Reservation)
 _LAST = text("""
     SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
 """)
@@ -57,11 +59,7 @@ async def load_admissions(connection: AsyncConnection) -> dict[str, Placement]:
 
 async def load_bonds(connection: AsyncConnection) -> tuple[Bond, ...]:
     """All bonds that hold, without those that cannot be read."""
-    return tuple(
-        record_of(Bond, row, assignments=assignments)
-        for row in await connection.execute(_HELD_BONDS)
-        if (assignments := assignments_of(row.assignments)) is not None
-    )
+    return await _held(connection, _HELD_BONDS, Bond)
 
 
 async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
@@ -79,8 +77,12 @@ async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[s
 
 async def load_reservations(connection: AsyncConnection) -> tuple[Reservation, ...]:
     """All reservations that hold, without those that cannot be read."""
+    return await _held(connection, _HELD_RESERVATIONS, Reservation)
+
+
+async def _held(connection: AsyncConnection, statement: TextClause, kind: type[T]) -> tuple[T, ...]:
     return tuple(
-        record_of(Reservation, row, assignments=assignments)
-        for row in await connection.execute(_HELD_RESERVATIONS)
+        record_of(kind, row, assignments=assignments)
+        for row in await connection.execute(statement)
         if (assignments := assignments_of(row.assignments)) is not None
     )
