@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from queuer.domain.workload import PodSet
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.nodes import Mask, Numbers
+from queuer.solver.nodes import Mask
 
 ANYWHERE = "any"
 """Of all nodes of a flavor, whatever their domains."""
@@ -68,12 +66,11 @@ class ClusterMap:
         """All domains of a level, those with most free first. No such level: ValueError."""
         nodes = self._state.nodes
         at, column = self.levels.index(level), nodes.column[resource]
-        numbers, usable = nodes.domains[at], ~(self._cordoned | self._unready)
+        usable = ~(self._cordoned | self._unready)
         alloc, free = nodes.alloc[:, column], np.where(usable, self._room.free[:, column].clip(min=0), 0)
         whole = usable & (alloc > 0) & (free == alloc)
-        count = len(nodes.domain_names[at])
         parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole)
-        sums = [_sums(numbers, part, count) for part in parts]
+        sums = [nodes.sums(at, part).tolist() for part in parts]
         rows = [
             DomainRow(
                 path=tuple(path), parent=p, nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w
@@ -103,7 +100,7 @@ class ClusterMap:
         rows = []
         for at, level in enumerate(self.levels):
             names = nodes.domain_names[at]
-            sums = _sums(nodes.domains[at], by_node, len(names))
+            sums = nodes.sums(at, by_node).tolist()
             rows.append(_row(level, [tuple(name) for name in names], sums, pod_set.count))
         return [*rows, _row(ANYWHERE, [()], [int(by_node.sum())], pod_set.count)]
 
@@ -120,11 +117,3 @@ def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) 
         slots=0 if best is None else sums[best],
         places=tuple(names[at] for at in fitting),
     )
-
-
-def _sums(numbers: Numbers, amounts: NDArray[Any], count: int) -> list[int]:
-    """By domain, of nodes that are in one."""
-    known = numbers >= 0
-    total = np.zeros(count, dtype=np.int64)
-    np.add.at(total, numbers[known], np.asarray(amounts, dtype=np.int64)[known])
-    return [int(n) for n in total]

@@ -13,7 +13,6 @@ from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
 from queuer.solver.explain.reasons import reasons
 from queuer.solver.faults import check_moment
-from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament
 from queuer.solver.packed import packed_subtrees, select
 from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
@@ -171,13 +170,7 @@ class _Cycle:
             order=order,
         )
         return Plan(
-            admissions=tuple(
-                Admission(
-                    uid=s.gang.uid,
-                    assignments=pinned(state.nodes, s.gang.shape.example, s.variant.flavors, s.spreads),
-                )
-                for s in starts
-            ),
+            admissions=tuple(Admission(uid=s.gang.uid, assignments=s.pinned(state.nodes)) for s in starts),
             evictions=tuple(e for s in state.settled.values() for e in s.evictions),
             bonds=tuple(held.values()),
             reservations=reservations,
@@ -201,9 +194,7 @@ class _Cycle:
         own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
         bond = Bond(
             uid=settled.gang.uid,
-            assignments=pinned(
-                state.nodes, settled.gang.shape.example, settled.variant.flavors, settled.spreads
-            ),
+            assignments=settled.pinned(state.nodes),
             victims=tuple(own or state.leaving),
             deadline=state.time + self._budget.bond,
         )

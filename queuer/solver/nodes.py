@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +146,13 @@ class Nodes:
             self._members[level] = (order, starts)
         order, starts = self._members[level]
         return order[starts[domain] : starts[domain + 1]]
+
+    def sums(self, level: int, amounts: NDArray[Any]) -> Matrix:
+        """Amounts (N) by domain of a level, of the nodes that are in one."""
+        numbers = self.domains[level]
+        known, total = numbers >= 0, np.zeros(len(self.domain_names[level]), dtype=np.int64)
+        np.add.at(total, numbers[known], amounts[known])
+        return total
 
     def accepts_as(self, other: Nodes) -> bool:
         """Whether this has followed the other without any change of the nodes themselves."""

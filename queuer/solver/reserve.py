@@ -21,7 +21,6 @@ from queuer.domain.usage import Usage
 from queuer.solver.arrays import Arrays
 from queuer.solver.bonds import restored, resume
 from queuer.solver.ends import end_of, expected_end
-from queuer.solver.landing import pinned
 from queuer.solver.nodes import Matrix, Rows, added, fits
 from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
@@ -196,7 +195,7 @@ class Reserver:
             Reserved(
                 reservation=Reservation(
                     uid=gang.uid,
-                    assignments=pinned(state.nodes, gang.workload, settled.variant.flavors, settled.spreads),
+                    assignments=settled.pinned(state.nodes),
                     start=start,
                     expires=expires,
                 ),

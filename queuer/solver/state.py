@@ -13,14 +13,14 @@ from functools import cache, partial
 
 import numpy as np
 
-from queuer.domain.assignments import Eviction, Reservation
+from queuer.domain.assignments import Assignment, Eviction, Reservation
 from queuer.domain.quota import Account, Charge, CountedCharge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.ends import end_of, expected_end, leaves_soon
-from queuer.solver.landing import Landing
-from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Rows
+from queuer.solver.landing import Landing, pinned
+from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Nodes, Rows
 from queuer.solver.placement import Spreads, Variant, rows_of
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room, View
@@ -39,6 +39,10 @@ class Settled:
     spreads: Spreads
     evictions: tuple[Eviction, ...] = ()
     bound: bool = False
+
+    def pinned(self, nodes: Nodes) -> tuple[Assignment, ...]:
+        """The placement by node name, with its pins."""
+        return pinned(nodes, self.gang.shape.example, self.variant.flavors, self.spreads)
 
     @property
     def hosts(self) -> frozenset[int]:

@@ -126,14 +126,9 @@ class Places:
             by_node = np.where(closed, 0, by_node)
         if at is None:
             return -1, int(by_node.sum())
-        there = self._by_domain(at, by_node)
+        there = self._nodes.sums(at, by_node)
         best = int(there.argmax()) if len(there) else -1
         return best, int(there[best]) if len(there) else 0
-
-    def _by_domain(self, at: int, by_node: Matrix) -> Matrix:
-        numbers = self._nodes.domains[at]
-        known, count = numbers >= 0, len(self._nodes.domain_names[at])
-        return np.bincount(numbers[known], weights=by_node[known], minlength=count).astype(np.int64)
 
     def _sums_exclude(self, workload: Workload, variant: Variant) -> bool:
         """Whether all pod sets together ask for more than any domain of their level has, or all nodes."""
@@ -144,7 +139,7 @@ class Places:
         if at is None:
             return bool(np.any(asked > self._nodes.total))
         if at not in self._sums:
-            self._sums[at] = np.array([self._by_domain(at, column) for column in self._nodes.alloc.T])
+            self._sums[at] = np.array([self._nodes.sums(at, column) for column in self._nodes.alloc.T])
         return not bool((asked <= self._sums[at].T).all(axis=1).any())
 
     def _told(self, gang: Gang, variant: Variant, found: Closest, *, idle: bool = False) -> Reason:
@@ -266,7 +261,7 @@ class Places:
         by = [{"why": str(why), "nodes": n} for why, n in causes.items() if n]
         told: dict[str, Any] = {"nodes": sum(causes.values()), "of": len(nodes.names), "by": by}
         if found.at is not None:
-            room = self._by_domain(found.at, np.where(usable, slots, 0))
+            room = self._nodes.sums(found.at, np.where(usable, slots, 0))
             level = nodes.snapshot.topology.levels[found.at]
             told["domains"] = {"level": level, "short": int((room < part.count).sum()), "of": len(room)}
         return told
