@@ -153,8 +153,8 @@ class QuotaBook:
         self.idle: list[int] = []
         self.cell = cache(self._new_cell)
         self.charge_path = cache(self._find_charge_path)
-        self.claim_cells = cache(self._find_claim_cells)
-        self.excess_cells = cache(self._find_excess_cells)
+        self.claimed_at = cache(self._find_claimed_at)
+        self.share_parts = cache(self._find_share_parts)
         self.guarantee = cache(self._find_guarantee)
 
     def _find_lineage(self, path: str) -> tuple[str, ...]:
@@ -263,21 +263,20 @@ class QuotaBook:
         cells = tuple((cell, amount) for (_, amount), cells in found for cell in cells or ())
         return CountedCharge(path, cells, tuple((account, charge[account]) for account in where.keeps_back))
 
-    def _find_claim_cells(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
-        """Claims of a workload in `path`, each with where its use in `at` is, and what that is guaranteed."""
-        return tuple((a, self.cell(at, a).used, self.guaranteed(at, a)) for a in self.claims(path))
+    def _find_claimed_at(self, path: str, at: str) -> tuple[Guarantee, ...]:
+        """The guarantees of `at` in the claims of a workload in `path`."""
+        return tuple(self.guarantee(at, account) for account in self.claims(path))
 
-    def _find_excess_cells(self, path: str) -> tuple[tuple[int, tuple[tuple[Account, int, int], ...]], ...]:
-        """By resource the live capacity, and accounts of which it counts what is used above the guarantee: by flavor
-        where the guarantee is.
+    def _find_share_parts(self, path: str) -> tuple[tuple[int, tuple[Guarantee, ...]], ...]:
+        """By resource the live capacity, and the guarantees above which its use counts in a share: by flavor where the
+        queue has them.
         """
         found = []
         for (flavor, resource), live in self.live.items():
             if flavor is None and live:
                 by_flavor = any(self.guaranteed(path, (f, resource)) for f in self._flavors)
                 accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
-                parts = tuple((a, self.cell(path, a).used, self.guaranteed(path, a)) for a in accounts)
-                found.append((live, parts))
+                found.append((live, tuple(self.guarantee(path, account) for account in accounts)))
         return tuple(found)
 
     def _find_guarantee(self, path: str, account: Account) -> Guarantee:

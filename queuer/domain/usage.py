@@ -160,9 +160,9 @@ class Usage:
         """
         if at == ROOT:
             return False
-        claims, some = self.book.claim_cells(path, at), False
+        claims, some = self.book.claimed_at(path, at), False
         amounts = self._now()
-        for account, cell, guaranteed in claims:
+        for cell, guaranteed, account in claims:
             asks = charge.get(account)
             if asks is not None:
                 if amounts[cell] + asks > guaranteed:
@@ -198,17 +198,13 @@ class Usage:
         """How much more is used there than is guaranteed."""
         return self._now()[guarantee.cell] - guarantee.guaranteed
 
-    def above(self, path: str, account: Account) -> bool:
-        """Whether the queue uses more in this account than it is guaranteed."""
-        return self.excess(self.book.guarantee(path, account)) > 0
-
     def share(self, path: str, charge: Charge) -> float:
         """Weighted dominant share of what the queue borrows, with the charge counted in (3.4)."""
-        most, resources = 0.0, self.book.excess_cells(path)
+        most, resources = 0.0, self.book.share_parts(path)
         amounts = self._now()
         for live, parts in resources:
             excess = 0
-            for account, cell, guaranteed in parts:
+            for cell, guaranteed, account in parts:
                 over = amounts[cell] + charge.get(account, 0) - guaranteed
                 if over > 0:
                     excess += over

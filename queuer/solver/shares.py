@@ -104,11 +104,11 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
 def factors(usage: Usage, path: str, charge: Charge, *, past: float) -> Factors:
     """As `Usage.share` counts, a charge included."""
     best = ("", 0, 1)
-    for capacity, parts in usage.book.excess_cells(path):
-        over = (usage.used(path, account) + charge.get(account, 0) - least for account, _, least in parts)
+    for capacity, parts in usage.book.share_parts(path):
+        over = (usage.used(path, account) + charge.get(account, 0) - least for _, least, account in parts)
         excess = sum(max(0, amount) for amount in over)
         if excess * best[2] > best[1] * capacity:
-            best = (parts[0][0][1], excess, capacity)
+            best = (parts[0].account[1], excess, capacity)
     resource, excess, capacity = best
     weight = usage.book.tree[path].weight
     return Factors(resource=resource, excess=excess, capacity=capacity, weight=weight, past=past)
