@@ -239,12 +239,9 @@ async def put_overrides(
 async def targets(connection: AsyncConnection, uids: Iterable[str]) -> dict[str, Target]:
     """The workloads of these uids; those that are not known are absent."""
     return {
-        row.uid: Target(
-            uid=row.uid, kind=row.kind, namespace=row.namespace, name=row.name, queue=row.queue,
-            ended=row.deleted or State(row.state).ended,
-        )
+        row.uid: record_of(Target, row, ended=row.deleted or State(row.state).ended)
         for row in await connection.execute(_TARGETS, {"uids": list(uids)})
-    }  # fmt: skip
+    }
 
 
 def _event(row: Row[Any], *, at: float) -> Event:

@@ -6,7 +6,8 @@ before the event loop or in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -14,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, exc, text
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 import queuer
 from queuer.domain.errors import QueuerError, Unavailable
@@ -55,24 +56,14 @@ def downgrade(url: str, revision: str) -> None:
 
 def current(url: str) -> str | None:
     """The revision that the database is at; None for one that was never migrated."""
-    engine = _engine(url)
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-    except exc.OperationalError as error:
-        raise _unreachable(error) from error
-    finally:
-        engine.dispose()
+    with _connected(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
 
 
 def server_time(url: str) -> float:
     """The database's clock, epoch seconds. Call it where `check` finds nothing wrong."""
-    engine = _engine(url)
-    try:
-        with engine.connect() as connection:
-            return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
-    finally:
-        engine.dispose()
+    with _connected(url) as connection:
+        return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
 
 
 def head() -> str:
@@ -111,23 +102,26 @@ def _refuse_unknown(at: str | None, needed: str) -> None:
 
 
 def _run(url: str, step: Callable[[Config], None]) -> None:
-    engine = _engine(url)
+    with _connected(url) as connection:
+        check_version(_server_version(connection))
+        config = _config()
+        config.attributes["connection"] = connection
+        step(config)
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    """A connection of its own. Raises Unavailable where the server does not answer."""
+    arguments = {"application_name": "queuer-migrate", "connect_timeout": 5}
+    engine = create_engine(normalise_url(url), connect_args=arguments)
     try:
         with engine.connect() as connection:
-            check_version(_server_version(connection))
-            config = _config()
-            config.attributes["connection"] = connection
-            step(config)
+            yield connection
     except exc.OperationalError as error:
-        raise _unreachable(error) from error
+        said = str(error.orig).strip().splitlines()[0]
+        raise Unavailable(f"PostgreSQL: {said}", hint="check QUEUER_DATABASE_URL and the server") from error
     finally:
         engine.dispose()
-
-
-def _engine(url: str) -> Engine:
-    return create_engine(
-        normalise_url(url), connect_args={"application_name": "queuer-migrate", "connect_timeout": 5}
-    )
 
 
 def _config() -> Config:
@@ -140,10 +134,3 @@ def _config() -> Config:
 def _server_version(connection: Connection) -> int:
     version: int = connection.connection.driver_connection.info.server_version  # type: ignore[union-attr]
     return version
-
-
-def _unreachable(error: exc.OperationalError) -> Unavailable:
-    return Unavailable(
-        f"PostgreSQL: {str(error.orig).strip().splitlines()[0]}",
-        hint="check QUEUER_DATABASE_URL and the server",
-    )

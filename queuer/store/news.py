@@ -60,8 +60,7 @@ class Moved:
 
 async def mark(connection: AsyncConnection) -> TableMark:
     """How far it is now."""
-    row = (await connection.execute(_MARK)).one()
-    return TableMark(event=row.event, cycle=row.cycle)
+    return record_of(TableMark, (await connection.execute(_MARK)).one())
 
 
 async def moved(connection: AsyncConnection, since: TableMark, *, count: int) -> list[Moved]:

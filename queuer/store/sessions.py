@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.store.codec import record_of
+
 _ADD = text("""
     INSERT INTO session (digest, name, groups, expires)
     VALUES (:digest, :name, :groups, now() + make_interval(secs => :seconds))
@@ -36,7 +38,7 @@ async def begin(connection: AsyncConnection, cookie: str, session: Session, *, s
 async def find(connection: AsyncConnection, cookie: str) -> Session | None:
     """The session of a cookie, unless it ended."""
     row = (await connection.execute(_FIND, {"digest": _digest(cookie)})).one_or_none()
-    return None if row is None else Session(name=row.name, groups=tuple(row.groups))
+    return None if row is None else record_of(Session, row)
 
 
 async def end(connection: AsyncConnection, cookie: str) -> None:
