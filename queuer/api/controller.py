@@ -5,13 +5,12 @@ It is told from the heartbeat alone. A controller that idles writes it too, so t
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.models import Model, instant
+from queuer.api.models import Instant, Model, instant
 from queuer.domain.reasons import Reason, Token
 from queuer.store import heartbeat, lookup
 from queuer.store.heartbeat import Heartbeat
@@ -42,7 +41,7 @@ class Controller(Model):
     """The controller that leads, by its last sign of life."""
 
     state: ControllerState
-    at: datetime | None = Field(description="The last sign of life of its loop.")
+    at: Instant | None = Field(description="The last sign of life of its loop.")
     cycle: int | None = Field(description="The last decision.")
     cycle_age_seconds: float | None
     waiting: int | None = Field(description="Workloads that the last decision left waiting.")

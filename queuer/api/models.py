@@ -1,26 +1,71 @@
-"""Shared by the shapes of all REST answers, with the spelling of times and amounts.
+"""Shared by the shapes of all REST answers: an answer is made of a record of the same field names.
 
-Amounts are Kubernetes quantities, times RFC 3339, names camelCase. Within `/api/v1` fields may be added, never removed
-or given another meaning.
+Amounts are Kubernetes quantities, times RFC 3339, names camelCase; records have base units and seconds since the epoch.
+Within `/api/v1` fields may be added, never removed or given another meaning.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 from pydantic.alias_generators import to_camel
 
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import format_quantity, format_resources
 
-Amounts = dict[str, str]
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def instant(seconds: float) -> datetime:
+    """A time of a record as REST says it."""
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def _instant(value: Any) -> Any:
+    if isinstance(value, int | float):
+        return instant(value)
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
+        raise ValueError("no RFC 3339 time; write e.g. 2026-01-31T09:00:00Z")
+    return value
+
+
+def _quantity(value: Any, info: ValidationInfo) -> Any:
+    return format_quantity(value, resource=info.data["resource"] or "") if isinstance(value, int) else value
+
+
+def _amounts(value: Any) -> Any:
+    said = not isinstance(value, Mapping) or any(isinstance(amount, str) for amount in value.values())
+    return value if said else format_resources(value)
+
+
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+"""A time, of an answer or as a parameter."""
+Quantity = Annotated[str, BeforeValidator(_quantity)]
+"""An amount of the resource that the field `resource` before it names."""
+Amounts = Annotated[dict[str, str], BeforeValidator(_amounts)]
 """Kubernetes quantities by resource name."""
+
+
+_ABSENT = object()
 
 
 class Model(BaseModel):
     """Base of all answers."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid", from_attributes=True
+    )
+
+    @classmethod
+    def from_record(cls, record: Any, **more: Any) -> Self:
+        """A record's fields of the same names, and `more`: fields that it does not have, or says otherwise."""
+        for name in cls.model_fields:
+            if name not in more and (value := getattr(record, name, _ABSENT)) is not _ABSENT:
+                more[name] = value
+        return cls.model_validate(more)
 
 
 class FieldError(Model):
@@ -43,18 +88,3 @@ class Problem(Model):
     instance: str
     request_id: str
     errors: list[FieldError] = []
-
-
-def instant(seconds: float) -> datetime:
-    """A time as REST says it."""
-    return datetime.fromtimestamp(seconds, tz=UTC)
-
-
-def instant_or_none(seconds: float | None) -> datetime | None:
-    """The same of a time that may be missing."""
-    return None if seconds is None else instant(seconds)
-
-
-def quantity_or_none(amount: int | None, resource: str) -> str | None:
-    """An amount in base units as a Kubernetes quantity."""
-    return None if amount is None else format_quantity(amount, resource=resource)

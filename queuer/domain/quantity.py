@@ -19,7 +19,7 @@ Resources = Mapping[str, int]
 NOTHING: Resources = MappingProxyType({})
 MAX_AMOUNT = 2**63 - 1
 
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_BINARY = {"Ei": 2**60, "Pi": 2**50, "Ti": 2**40, "Gi": 2**30, "Mi": 2**20, "Ki": 2**10}  # largest first
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _PATTERN = re.compile(r"^([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE])?)$")
 
@@ -76,7 +76,7 @@ def format_quantity(amount: int, *, resource: str) -> str:
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if amount and _in_bytes(resource):
-        for suffix, factor in sorted(_BINARY.items(), key=lambda item: -item[1]):
+        for suffix, factor in _BINARY.items():
             if amount % factor == 0:
                 return f"{amount // factor}{suffix}"
     return str(amount)

@@ -17,8 +17,8 @@ ANYWHERE = "any"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
     """A domain by its values from the widest level down. Amounts in base units, of one resource. `free`: on usable
-    nodes, without held and reserved room; `whole`: usable nodes that are free altogether. `parent`: the domain one
-    level wider, empty for the widest and for hosts that are in none.
+    nodes, without held and reserved room; `whole_nodes`: usable nodes that are free altogether. `parent`: the domain
+    one level wider, empty for the widest and for hosts that are in none.
     """
 
     path: tuple[str, ...]
@@ -28,12 +28,12 @@ class DomainRow:
     not_ready: int
     allocatable: int
     free: int
-    whole: int
+    whole_nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRow:
-    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these.
+    """Gangs that fit now, each within one domain of the level. `best`: the domain with most room for pods, `best_pods`.
 
     `places`: all domains with room for a gang, the best first.
     """
@@ -41,9 +41,9 @@ class SlotRow:
     level: str
     domains: int
     gangs: int
-    fitting: int
+    fitting_domains: int
     best: tuple[str, ...]
-    slots: int
+    best_pods: int
     places: tuple[tuple[str, ...], ...]
 
 
@@ -73,7 +73,14 @@ class ClusterMap:
         sums = [nodes.sums(at, part).tolist() for part in parts]
         rows = [
             DomainRow(
-                path=tuple(path), parent=p, nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w
+                path=tuple(path),
+                parent=p,
+                nodes=n,
+                cordoned=c,
+                not_ready=u,
+                allocatable=a,
+                free=f,
+                whole_nodes=w,
             )
             for path, p, n, c, u, a, f, w in zip(
                 nodes.domain_names[at], self._parents(at), *sums, strict=True
@@ -112,8 +119,8 @@ def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) 
         level=level,
         domains=len(sums),
         gangs=sum(n // count for n in sums),
-        fitting=len(fitting),
+        fitting_domains=len(fitting),
         best=() if best is None else names[best],
-        slots=0 if best is None else sums[best],
+        best_pods=0 if best is None else sums[best],
         places=tuple(names[at] for at in fitting),
     )

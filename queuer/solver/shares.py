@@ -16,13 +16,13 @@ from queuer.solver.after_cycle import AfterCycle
 class Factors:
     """`excess / capacity / weight + past` is the score by which an inner queue compares children that would borrow.
 
-    `resource`: the one of which the excess above the guarantee is the largest part of the live capacity; empty where
-    nothing is borrowed. `past`: the share of decayed past use, already by weight.
+    `resource`: the one of which the excess above the guarantee is the largest part of the live capacity. It and
+    `capacity` are None where nothing is borrowed. `past`: the share of decayed past use, already by weight.
     """
 
-    resource: str
+    resource: str | None
     excess: int
-    capacity: int
+    capacity: int | None
     weight: float
     past: float
 
@@ -49,7 +49,7 @@ class QueueShare:
     guaranteed: Resources
     used: Resources
     past: Mapping[str, float]
-    by: str
+    ordered_by: str
     now: Factors
     offered: Factors | None
     entitled: bool
@@ -92,7 +92,7 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
                 guaranteed={r: book.guaranteed(queue.path, (None, r)) for r in named},
                 used={r: state.claimed.used(queue.path, (None, r)) for r in named},
                 past=state.snapshot.past.get(queue.path, {}),
-                by=by,
+                ordered_by=by,
                 now=factors(state.claimed, queue.path, {}, past=past),
                 offered=factors(state.claimed, queue.path, charges[0], past=past) if charges else None,
                 entitled=entitled,
@@ -103,15 +103,20 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
 
 def factors(usage: Usage, path: str, charge: Charge, *, past: float) -> Factors:
     """As `Usage.share` counts, a charge included."""
-    best = ("", 0, 1)
+    best: tuple[str | None, int, int] = (None, 0, 1)
     for capacity, parts in usage.book.share_parts(path):
         over = (usage.used(path, account) + charge.get(account, 0) - least for _, least, account in parts)
         excess = sum(max(0, amount) for amount in over)
         if excess * best[2] > best[1] * capacity:
             best = (parts[0].account[1], excess, capacity)
     resource, excess, capacity = best
-    weight = usage.book.tree[path].weight
-    return Factors(resource=resource, excess=excess, capacity=capacity, weight=weight, past=past)
+    return Factors(
+        resource=resource,
+        excess=excess,
+        capacity=None if resource is None else capacity,
+        weight=usage.book.tree[path].weight,
+        past=past,
+    )
 
 
 def deficits(after: AfterCycle, root: str = ROOT) -> dict[tuple[str, str], int]:

@@ -142,6 +142,14 @@ class Target:
     ended: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """An eviction that somebody has ordered for later: when, in seconds, and why."""
+
+    at: float
+    reason: str
+
+
 async def add(
     connection: AsyncConnection,
     rows: Sequence[NewCommand],
@@ -193,10 +201,10 @@ async def waiting(connection: AsyncConnection) -> bool:
     return bool((await connection.execute(_ANY)).scalar_one())
 
 
-async def ordered(connection: AsyncConnection, uid: str) -> tuple[float, str] | None:
-    """When a workload is to be evicted by a command that is not due yet, in seconds, and why."""
+async def ordered(connection: AsyncConnection, uid: str) -> Ordered | None:
+    """The eviction of a workload by a command that is not due yet."""
     row = (await connection.execute(_ORDERED_OF, {"uid": uid})).one_or_none()
-    return None if row is None else (row.due.timestamp(), row.reason)
+    return None if row is None else Ordered(at=row.due.timestamp(), reason=row.reason)
 
 
 async def all_ordered(connection: AsyncConnection) -> tuple[int, float | None]:

@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import record_of
 
-_COLUMNS = "id, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats"
+_COLUMNS = (
+    "id, started_at AS started, finished_at AS finished, trigger, status, admitted, evicted, waiting, stats"
+)
 _PAGE = text(f"""
     SELECT {_COLUMNS} FROM cycle WHERE (CAST(:before AS bigint) IS NULL OR id < :before)
         AND started_at >= coalesce(CAST(:since AS timestamptz), '-infinity')
@@ -55,8 +57,8 @@ class PastCycle:
     """A decision. Times in seconds; `stats`: `queuer.solver.records.CycleStats` as JSON values."""
 
     id: int
-    started_at: float
-    finished_at: float
+    started: float
+    finished: float
     trigger: str
     status: str
     admitted: int

@@ -89,7 +89,7 @@ def test_the_map_adds_up_and_counts_what_can_be_used() -> None:
     work = [running(gang("w", pod_set(1, 3), queue="root.a"), {"n0": 1})]
     there = ClusterMap(AfterCycle.of(stored(snapshot([*RACKS, out], [queue("root.a")], admitted=work))))
     rows = there.domains("rack", GPU)
-    assert [(row.path[-1], row.free, row.whole, row.cordoned) for row in rows] == [
+    assert [(row.path[-1], row.free, row.whole_nodes, row.cordoned) for row in rows] == [
         ("r1", 8, 2, 0), ("r0", 5, 1, 0), ("r2", 0, 0, 1),
     ]  # fmt: skip
     assert sum(row.allocatable for row in rows) == 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Model
+from queuer.api.models import Amounts, Instant, Model
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.workload import State
@@ -53,7 +52,7 @@ class Simulation(Model):
         description="Kinds of objects in the namespace that may stand against the job, and that nobody looked at.",
     )
     cycle: int
-    as_of: datetime
+    as_of: Instant
     places: list[Place] = Field(default=[], description="Where it would start.")
     evictions: list[Leaving] = Field(default=[], description="By queue what would have to leave first.")
     primary: ReasonDetail | None = Field(default=None, description="Why it would wait.")
@@ -80,7 +79,7 @@ class Topology(Model):
     """Domains of one level, those with most free first."""
 
     cycle: int
-    as_of: datetime
+    as_of: Instant
     levels: list[str]
     level: str
     resource: str
@@ -111,7 +110,7 @@ class SlotTable(Model):
     """The levels, widest first; the last row is the whole flavor."""
 
     cycle: int
-    as_of: datetime
+    as_of: Instant
     shape: str
     flavor: str
     rows: list[Slots]
@@ -122,8 +121,8 @@ class Cycle(Model):
     """A committed decision."""
 
     id: int
-    started: datetime
-    finished: datetime
+    started: Instant
+    finished: Instant
     trigger: str
     status: str = Field(description="What CP-SAT did: GREEDY not asked, OPTIMAL, FEASIBLE, FAILED.")
     admitted: int

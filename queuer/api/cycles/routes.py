@@ -9,15 +9,13 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
 from queuer.api.http.lists import Cursor, Limit, make_cursor, read_cursor, standing
-from queuer.api.http.parameters import Instant
 from queuer.api.identity.rights import Resource, Right, Verb
-from queuer.api.models import instant
+from queuer.api.models import Instant
 from queuer.domain.errors import NotFound
 from queuer.domain.events import event_text
-from queuer.domain.quantity import add, format_resources
+from queuer.domain.quantity import add
 from queuer.solver.ask import ReplayCycle
 from queuer.store import pastcycles, stored
-from queuer.store.pastcycles import PastCycle
 
 router = APIRouter(prefix=PREFIX, tags=["cycles"])
 READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
@@ -51,7 +49,7 @@ async def list_cycles(
     )
     newest = await stored.newest_number(snapshot)
     return models.CycleList(
-        items=[_cycle(each, newest) for each in found[:limit]],
+        items=[models.Cycle.from_record(each, replayable=each.id == newest) for each in found[:limit]],
         next=make_cursor("id", found[limit - 1].id) if len(found) > limit else None,
         **await standing(snapshot),
     )
@@ -64,11 +62,15 @@ async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: 
     found = await pastcycles.one(snapshot, id)
     if found is None:
         raise NotFound(f"no cycle {id} is kept", hint="queuer cycles lists those that are")
-    cycle = _cycle(found, await stored.newest_number(snapshot))
     moved = await pastcycles.decisions(snapshot, id, namespaces=namespaces, count=MOST)
     before, after = await pastcycles.beside(snapshot, id)
-    told = [_decision(each) for each in moved]
-    return models.CycleDetail(**cycle.model_dump(), decisions=told, before=before, after=after)
+    return models.CycleDetail.from_record(
+        found,
+        replayable=id == await stored.newest_number(snapshot),
+        decisions=[_decision(each) for each in moved],
+        before=before,
+        after=after,
+    )
 
 
 @router.get("/cycles/{id}/replay")
@@ -110,28 +112,6 @@ def _decision(found: pastcycles.Decision) -> models.Decision:
     amounts: dict[str, int] = {}
     for pod_set in found.pod_sets:
         amounts = add(amounts, pod_set["requests"], times=pod_set["count"])
-    return models.Decision(
-        uid=found.uid,
-        kind=found.kind,
-        namespace=found.namespace,
-        name=found.name,
-        queue=found.queue,
-        to=found.data["to"],
-        amounts=format_resources(amounts),
-        text=event_text("workload.state", found.data),
-    )
-
-
-def _cycle(found: PastCycle, newest: int | None) -> models.Cycle:
-    return models.Cycle(
-        id=found.id,
-        started=instant(found.started_at),
-        finished=instant(found.finished_at),
-        trigger=found.trigger,
-        status=found.status,
-        admitted=found.admitted,
-        evicted=found.evicted,
-        waiting=found.waiting,
-        stats=dict(found.stats),
-        replayable=found.id == newest,
+    return models.Decision.from_record(
+        found, to=found.data["to"], amounts=amounts, text=event_text("workload.state", found.data)
     )

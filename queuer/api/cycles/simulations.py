@@ -18,9 +18,7 @@ from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
 from queuer.api.models import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
-from queuer.domain.assignments import Assignment
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
-from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict, hide, namespaces_in
 from queuer.domain.rules import Rules
@@ -112,11 +110,8 @@ async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> mode
             label=label,
             cycle=number,
             as_of=instant(at),
-            places=[_place(row) for row in said.places],
-            evictions=[
-                models.Leaving(queue=row.queue, gangs=row.gangs, amounts=format_resources(row.amounts))
-                for row in said.leaving
-            ],
+            places=[models.Place.from_record(row, count=sum(row.nodes.values())) for row in said.places],
+            evictions=[models.Leaving.from_record(row) for row in said.leaving],
         )
     seen = await _seen(told, asker)
     return models.Simulation(
@@ -124,9 +119,9 @@ async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> mode
         label=label,
         cycle=number,
         as_of=instant(at),
-        primary=ReasonDetail.of(seen.primary),
-        others=[ReasonDetail.of(other) for other in seen.others],
-        would_admit=[WouldAdmit.of(change) for change in seen.would_admit],
+        primary=ReasonDetail.from_record(seen.primary),
+        others=[ReasonDetail.from_record(other) for other in seen.others],
+        would_admit=[WouldAdmit.from_record(change) for change in seen.would_admit],
         detail=Detail.model_validate(seen.detail),
     )
 
@@ -135,9 +130,3 @@ async def _seen(told: Explanation, asker: Asker) -> Explanation:
     """As this caller may have it."""
     readable = await asker.readable(namespaces_in(told))
     return hide(told, readable.__contains__)
-
-
-def _place(row: Assignment) -> models.Place:
-    return models.Place(
-        pod_set=row.pod_set, flavor=row.flavor, count=sum(row.nodes.values()), nodes=dict(row.nodes)
-    )

@@ -86,25 +86,18 @@ def _there(found: T | None) -> T:
 
 
 def _domain(row: DomainRow, resource: str) -> models.Domain:
-    return models.Domain(
+    return models.Domain.from_record(
+        row,
         domain=row.path[-1],
         parent="/".join(row.parent) or None,
-        nodes=row.nodes,
-        cordoned=row.cordoned,
-        not_ready=row.not_ready,
-        allocatable={resource: format_quantity(row.allocatable, resource=resource)},
-        free={resource: format_quantity(row.free, resource=resource)},
-        whole_nodes=row.whole,
+        allocatable={resource: row.allocatable},
+        free={resource: row.free},
     )
 
 
 def _slots(row: SlotRow, *, places: bool) -> models.Slots:
-    return models.Slots(
-        level=row.level,
-        domains=row.domains,
-        gangs=row.gangs,
-        fitting_domains=row.fitting,
+    return models.Slots.from_record(
+        row,
         best="/".join(row.best) or None,
-        best_pods=row.slots,
         places=["/".join(place) for place in row.places[:MOST]] if places else [],
     )

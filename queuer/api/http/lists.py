@@ -6,7 +6,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, TypedDict, TypeVar
 
@@ -14,7 +13,7 @@ from fastapi import Query
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.models import Model, instant
+from queuer.api.models import Instant, Model, instant
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.store import events, lookup
@@ -36,7 +35,7 @@ class NewestCycle(Model):
     """The newest run of the decision."""
 
     id: int
-    finished: datetime
+    finished: Instant
     status: str
 
 
@@ -45,7 +44,7 @@ class Page(Model):
     `asOf`.
     """
 
-    as_of: datetime
+    as_of: Instant
     cycle: NewestCycle | None = Field(description="The newest decision; null before the first.")
     seq: int = Field(description="The newest event of all, shown or not.")
 
@@ -53,7 +52,7 @@ class Page(Model):
 class ViewStamp(TypedDict):
     """From when a page is."""
 
-    as_of: datetime
+    as_of: Instant
     cycle: NewestCycle | None
     seq: int
 

@@ -1,19 +1,15 @@
-"""Parameters of routes: unknown ones are refused, times are RFC 3339, and an action is no object.
+"""Parameters of routes: unknown ones are refused, and an action is no object.
 
 `dryrun` must not pass for a `dryRun` that nobody reads.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated, Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -59,16 +55,3 @@ def not_an_action(request: Request) -> None:
         return
     if f"{route}:{verb}" in request.app.openapi()["paths"]:
         raise HTTPException(405, "Method Not Allowed")
-
-
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-
-
-def _checked(value: Any) -> Any:
-    if isinstance(value, str) and not _RFC3339.fullmatch(value):
-        raise ValueError("no RFC 3339 time; write e.g. 2026-01-31T09:00:00Z")
-    return value
-
-
-Instant = Annotated[datetime, BeforeValidator(_checked)]
-"""A point in time as a parameter."""

@@ -5,7 +5,6 @@ about these alone, and changes of the queues above, by which they are bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -14,9 +13,8 @@ from pydantic import Field
 from queuer.api.config.changes import describe
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
-from queuer.api.http.parameters import Instant
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
-from queuer.api.models import Model, instant
+from queuer.api.models import Instant, Model
 from queuer.domain.events import figures
 from queuer.domain.queue import ROOT
 from queuer.store import audit
@@ -33,7 +31,7 @@ class AuditEntry(Model):
     """One deed. `text`: what was done; `queues`: those it is about; `revision`: of the changeset that it applied."""
 
     id: int
-    at: datetime
+    at: Instant
     actor: str
     source: str
     action: str
@@ -90,19 +88,7 @@ async def list_audit(
         count=limit,
     )
     items = [
-        AuditEntry(
-            id=row.id,
-            at=instant(row.at),
-            actor=row.actor,
-            source=row.source,
-            action=row.action,
-            text=deed_text(row.action, row.detail, row.changes),
-            reason=row.reason,
-            revision=row.revision,
-            queues=list(row.queues),
-            detail=dict(row.detail),
-        )
-        for row in found.rows
+        AuditEntry.from_record(row, text=deed_text(row.action, row.detail, row.changes)) for row in found.rows
     ]
     return AuditList(items=items, next=found.next, **await standing(snapshot))
 

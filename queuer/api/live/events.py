@@ -5,7 +5,6 @@ Callers who may not read a namespace are told of none of its jobs.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -13,9 +12,8 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
-from queuer.api.http.parameters import Instant
 from queuer.api.known_queues import check_queue
-from queuer.api.models import Model, instant
+from queuer.api.models import Instant, Model
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.events import event_text
 from queuer.domain.workload import State
@@ -68,7 +66,7 @@ class EventItem(Model):
     """
 
     id: int
-    at: datetime
+    at: Instant
     type: str
     uid: str | None
     job: EventJob | None
@@ -123,22 +121,9 @@ async def list_events(
         count=limit,
     )
     items = [
-        EventItem(
-            id=id,
-            at=instant(e.at),
-            type=e.type,
-            uid=e.uid,
-            job=_job(found.jobs.get(e.uid or "")),
-            queue=e.queue,
-            text=event_text(e.type, e.data),
-            data=EventData.model_validate(e.data),
+        EventItem.from_record(
+            event, id=id, job=found.jobs.get(event.uid or ""), text=event_text(event.type, event.data)
         )
-        for id, e in found.rows
+        for id, event in found.rows
     ]
     return EventList(items=items, next=found.next, **await standing(snapshot))
-
-
-def _job(found: events.EventJob | None) -> EventJob | None:
-    if found is None:
-        return None
-    return EventJob(kind=found.kind, namespace=found.namespace, name=found.name)

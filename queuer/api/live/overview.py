@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.controller import Controller, ControllerState, controller
 from queuer.api.deps import PREFIX, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
-from queuer.api.models import Amounts, Model, instant, instant_or_none
+from queuer.api.models import Amounts, Instant, Model, Quantity, instant
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
 from queuer.api.queues.views import is_starved
@@ -70,7 +69,7 @@ class AttentionItem(Model):
     kind: Attention
     severity: Severity
     ref: str | None
-    since: datetime | None
+    since: Instant | None
     count: int
     text: str
 
@@ -81,10 +80,10 @@ class Capacity(Model):
     """
 
     resource: str
-    allocatable: str
-    used: str
-    free: str
-    unplaceable: str
+    allocatable: Quantity
+    used: Quantity
+    free: Quantity
+    unplaceable: Quantity
 
 
 class ReasonGroup(Model):
@@ -94,32 +93,32 @@ class ReasonGroup(Model):
     verdict: Verdict
     jobs: int
     amounts: Amounts
-    oldest: datetime
+    oldest: Instant
 
 
 class Series(Model):
     """One resource of root over the last day, a value for each of `at`."""
 
     resource: str
-    used: list[str]
-    guaranteed: list[str]
-    pending: list[str]
+    used: list[Quantity]
+    guaranteed: list[Quantity]
+    pending: list[Quantity]
 
 
 class Overview(Model):
     """The cluster at a glance."""
 
-    as_of: datetime
+    as_of: Instant
     controller: Controller
     cycle: NewestCycle | None
     counts: dict[State, int] = Field(description="Workloads that have not ended.")
     queues: int
-    oldest_admissible: datetime | None = Field(description="Since when work waits for room alone.")
+    oldest_admissible: Instant | None = Field(description="Since when work waits for room alone.")
     capacity: list[Capacity]
     attention: list[AttentionItem]
     attention_total: int
     reasons: list[ReasonGroup]
-    at: list[datetime] = Field(
+    at: list[Instant] = Field(
         description="Starts of the steps of five minutes that `series` has values for; in others nobody led."
     )
     admitted: list[int] = Field(description="Gangs that were admitted in each of these steps.")
@@ -135,7 +134,7 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings) -> Overvi
         leader = await controller(snapshot, stale_after=settings.stale_after)
     attention = [*_controller(leader), *found.attention]
     more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
-    return Overview(**{**found.shared, **more})
+    return Overview.model_validate({**found.shared, **more})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +160,11 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             *_unstartable(view),
         ],
         shared={
-            "as_of": instant(now),
+            "as_of": now,
             "cycle": newest_cycle(cycle),
             "counts": await summary.states(connection),
             "queues": len(view.queues),
-            "oldest_admissible": instant_or_none(view.queues[ROOT].since),
+            "oldest_admissible": view.queues[ROOT].since,
             "capacity": _capacity(view, cycle.unplaceable if cycle else {}),
             "reasons": _reasons(view.waiting),
             "at": [instant(at) for at in times],
@@ -189,9 +188,8 @@ def _item(
     severity: Severity | None = None,
 ) -> AttentionItem:
     severity = severity or _SEVERITY.get(kind, Severity.WARNING)
-    return AttentionItem(
-        kind=kind, severity=severity, ref=ref, since=instant_or_none(since), count=count, text=text
-    )
+    since_then = None if since is None else instant(since)
+    return AttentionItem(kind=kind, severity=severity, ref=ref, since=since_then, count=count, text=text)
 
 
 def _controller(found: Controller) -> Iterator[AttentionItem]:
@@ -282,10 +280,9 @@ def _capacity(view: TreeView, out: Mapping[str, int]) -> list[Capacity]:
     for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
         if flavor is None:
             taken, closed = used.get((None, resource), 0), out.get(resource, 0)
-            parts = {"allocatable": amount, "used": taken, "unplaceable": closed}
-            parts["free"] = max(0, amount - taken - closed)
-            texts = {name: format_quantity(n, resource=resource) for name, n in parts.items()}
-            found.append(Capacity(resource=resource, **texts))
+            free = max(0, amount - taken - closed)
+            parts = {"allocatable": amount, "used": taken, "free": free, "unplaceable": closed}
+            found.append(Capacity.model_validate({"resource": resource, **parts}))
     return found
 
 
@@ -317,16 +314,13 @@ async def _series(connection: AsyncConnection, *, now: float) -> tuple[list[floa
     points = {at: averages(group) for at, group in steps(rows, STEP).items()}
     names = sorted({resource for there in points.values() for resource, flavor in there if flavor is None})
 
-    def line(resource: str, word: str) -> list[str]:
-        found = (there.get((resource, None), {}).get(word, 0) for there in points.values())
-        return [format_quantity(amount, resource=resource) for amount in found]
-
     series = [
-        Series(
-            resource=name,
-            used=line(name, "used"),
-            guaranteed=line(name, "guaranteed"),
-            pending=line(name, "pending"),
+        Series.model_validate(
+            {"resource": name}
+            | {
+                word: [there.get((name, None), {}).get(word, 0) for there in points.values()]
+                for word in ("used", "guaranteed", "pending")
+            }
         )
         for name in names
     ]

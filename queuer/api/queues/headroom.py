@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from queuer.api.latest_cycle import CycleAnswer
 from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.fields import format_duration
 from queuer.domain.per_user import Share
-from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Access, QueueState
 from queuer.solver.ask import HeadroomTable
 from queuer.solver.headroom import Bound, Cap, Headroom
@@ -54,55 +55,42 @@ def _asked_of_jobs(access: Access, who: Who) -> Iterator[str]:
 
 
 def _row(found: Headroom, resource: str, *, leaf: bool) -> models.HeadroomRow:
-    def text(amount: int) -> str:
-        return format_quantity(amount, resource=resource)
-
     guaranteed, used = found.own[resource]
     may, unused = found.pods * found.requests[resource], max(0, guaranteed - used)
-    return models.HeadroomRow(
+    return models.HeadroomRow.from_record(
+        found,
         resource=resource,
-        flavor=found.flavor,
-        pod=format_resources(found.requests),
-        guaranteed=text(guaranteed),
-        used=text(used),
-        own=text(unused),
-        borrowable=text(max(0, may - unused)),
-        free=text(found.free[resource]),
+        pod=found.requests,
+        guaranteed=guaranteed,
+        used=used,
+        own=unused,
+        borrowable=max(0, may - unused),
+        free=found.free[resource],
         rooms=[
-            *(_room(bound) for bound in found.bounds if bound.account[1] == resource),
-            *(_share(share) for share in found.shares if share.resource == resource),
+            *(
+                _room(bound, resource, flavor=bound.account[0])
+                for bound in found.bounds
+                if bound.account[1] == resource
+            ),
+            *(
+                _room(share, resource, flavor=None, live=False, per_user=True)
+                for share in found.shares
+                if share.resource == resource
+            ),
         ],
         pods=found.pods if leaf else None,
-        may_start_now=text(may) if leaf else None,
-        below=None if leaf else text(may),
+        may_start_now=may if leaf else None,
+        below=None if leaf else may,
         capped_by=found.cap,
-        ancestor=found.ancestor,
-        largest_gang=dict(found.levels),
-        reclaimable=text(found.reclaimable * found.requests[resource]),
-        reclaimed_from=list(found.borrowers),
+        largest_gang=found.levels,
+        reclaimable=found.reclaimable * found.requests[resource],
+        reclaimed_from=found.borrowers,
     )
 
 
-def _room(bound: Bound) -> models.Room:
-    flavor, resource = bound.account
-    return models.Room(
-        queue=bound.queue,
-        flavor=flavor,
-        limit=format_quantity(bound.limit, resource=resource),
-        room=format_quantity(bound.room, resource=resource),
-        live=bound.live,
-    )
-
-
-def _share(share: Share) -> models.Room:
-    return models.Room(
-        queue=share.queue,
-        flavor=None,
-        limit=format_quantity(share.limit, resource=share.resource),
-        room=format_quantity(share.room, resource=share.resource),
-        live=False,
-        per_user=True,
-    )
+def _room(found: Bound | Share, resource: str, **more: Any) -> models.Room:
+    texts = {name: format_quantity(getattr(found, name), resource=resource) for name in ("limit", "room")}
+    return models.Room.from_record(found, **texts, **more)
 
 
 _WHY = {

@@ -13,7 +13,6 @@ from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
-from queuer.domain.quantity import format_quantity
 from queuer.store import rollup
 from queuer.store.rollup import Period, UsagePoint
 
@@ -120,11 +119,7 @@ async def tree(connection: AsyncConnection, asked: datetime, *, now: float) -> m
 
 def _point(at: float, rows: list[UsagePoint]) -> models.HistoryPoint:
     accounts = [
-        models.HistoryAccount(
-            resource=resource,
-            flavor=flavor,
-            **{word: format_quantity(n, resource=resource) for word, n in account.items()},
-        )
+        models.HistoryAccount.model_validate({"resource": resource, "flavor": flavor, **account})
         for (resource, flavor), account in sorted(averages(rows).items(), key=str)
     ]
     return models.HistoryPoint(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Model
+from queuer.api.models import Amounts, Instant, Model, Quantity
 from queuer.api.workloads.models import Workload
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.solver.headroom import Cap
@@ -21,9 +20,9 @@ class QuotaRow(Model):
 
     resource: str
     flavor: str | None = None
-    guaranteed: str | None = None
-    limit: str | None = None
-    lend: str | None = None
+    guaranteed: Quantity | None = None
+    limit: Quantity | None = None
+    lend: Quantity | None = None
 
 
 class Account(Model):
@@ -35,12 +34,12 @@ class Account(Model):
 
     resource: str
     flavor: str | None
-    guaranteed: str
-    limit: str | None
-    used: str
-    borrowed: str
-    lent: str
-    pending: str
+    guaranteed: Quantity
+    limit: Quantity | None
+    used: Quantity
+    borrowed: Quantity
+    lent: Quantity
+    pending: Quantity
     starved: bool
 
 
@@ -72,7 +71,7 @@ class Queue(Model):
     unstartable_workloads: int
     held_workloads: int
     admitted_workloads: int
-    oldest_pending: datetime | None
+    oldest_pending: Instant | None
 
 
 class QueueVerb(StrEnum):
@@ -123,21 +122,21 @@ class HeadroomRow(Model):
     resource: str
     flavor: str
     pod: Amounts
-    guaranteed: str
-    used: str
-    own: str
-    borrowable: str
-    free: str = Field(description="On nodes of the flavor that may be used, whatever limits say.")
+    guaranteed: Quantity
+    used: Quantity
+    own: Quantity
+    borrowable: Quantity
+    free: Quantity = Field(description="On nodes of the flavor that may be used, whatever limits say.")
     rooms: list[Room] = Field(description="Limits on the path, from the leaf up.")
     pods: int | None
-    may_start_now: str | None = Field(description="Null where the queue takes no jobs itself.")
-    below: str | None = Field(
+    may_start_now: Quantity | None = Field(description="Null where the queue takes no jobs itself.")
+    below: Quantity | None = Field(
         description="Of such a queue: what its limits and the nodes leave to all below it together."
     )
     capped_by: Cap
     ancestor: str | None = Field(description="Whose limit or state is the cap.")
     largest_gang: dict[str, int]
-    reclaimable: str = Field(
+    reclaimable: Quantity = Field(
         description="What one job may have beyond that at most, as the guarantee is taken back from others by eviction."
     )
     reclaimed_from: list[str] = Field(description="Whose it would be, most first.")
@@ -150,7 +149,7 @@ class Headroom(Model):
     text: str
     rows: list[HeadroomRow]
     cycle: int | None
-    as_of: datetime | None
+    as_of: Instant | None
     controller: Controller | None = None
 
 
@@ -177,7 +176,7 @@ class Pending(Model):
     next: str | None
     cycle: int | None
     controller: Controller
-    as_of: datetime
+    as_of: Instant
 
 
 class HistoryAccount(Model):
@@ -185,18 +184,18 @@ class HistoryAccount(Model):
 
     resource: str
     flavor: str | None
-    used: str
-    guaranteed: str
-    borrowed: str
-    lent: str
-    pending: str
-    limit: str | None = None
+    used: Quantity
+    guaranteed: Quantity
+    borrowed: Quantity
+    lent: Quantity
+    pending: Quantity
+    limit: Quantity | None = None
 
 
 class HistoryPoint(Model):
     """One step, by its start."""
 
-    at: datetime
+    at: Instant
     pending_workloads: int
     admitted_workloads: int
     accounts: list[HistoryAccount]
@@ -214,8 +213,8 @@ class History(Model):
     """A queue with all below it over time. Steps in which nobody led are missing."""
 
     queue: str
-    since: datetime
-    until: datetime
+    since: Instant
+    until: Instant
     step_seconds: int
     points: list[HistoryPoint]
     waits: Waits
@@ -233,8 +232,8 @@ class PastQueue(Model):
 class PastTree(Model):
     """All queues at a past time. `at`: the start of the minute or hour told, null where none near it is kept."""
 
-    asked: datetime
-    at: datetime | None
+    asked: Instant
+    at: Instant | None
     step_seconds: int
     items: list[PastQueue]
 
@@ -243,8 +242,8 @@ class Factors(Model):
     """`share` = excess / capacity / weight; `score` = `share` + `past`. The least score goes first among borrowers."""
 
     resource: str | None
-    excess: str
-    capacity: str | None
+    excess: Quantity
+    capacity: Quantity | None
     weight: float
     share: float
     past: float
@@ -274,7 +273,7 @@ class Deficit(Model):
 
     queue: str
     resource: str
-    amount: str
+    amount: Quantity
 
 
 class Pair(Model):
@@ -283,7 +282,7 @@ class Pair(Model):
     resource: str
     starved: str
     borrower: str | None
-    amount: str
+    amount: Quantity
 
 
 class FairShare(Model):
@@ -294,5 +293,5 @@ class FairShare(Model):
     deficits: list[Deficit]
     pairs: list[Pair]
     cycle: int | None
-    as_of: datetime | None
+    as_of: Instant | None
     controller: Controller | None = None

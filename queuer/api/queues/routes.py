@@ -19,12 +19,11 @@ from queuer.api.http.lists import (
     read_cursor,
     words,
 )
-from queuer.api.http.parameters import Instant
 from queuer.api.identity.names import masked_for
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.known_queues import check_queue, no_queue
-from queuer.api.models import instant
-from queuer.api.queues import fair, headroom, models, pending, views
+from queuer.api.models import Instant, instant
+from queuer.api.queues import headroom, models, pending, views
 from queuer.api.queues import history as past
 from queuer.api.queues.queue_ranks import RankCache
 from queuer.api.queues.tree_cache import Tree
@@ -190,5 +189,5 @@ async def get_fair_share(
     if table is None:
         found = models.FairShare(root=root, items=[], deficits=[], pairs=[], cycle=None, as_of=None)
     else:
-        found = fair.shares_of(table, root)
+        found = views.fair_share(table, root)
     return found.model_copy(update={"controller": leader})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from queuer.api.models import instant_or_none, quantity_or_none
+from queuer.api.latest_cycle import CycleAnswer
+from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
@@ -13,6 +14,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState
 from queuer.domain.quota import Account
 from queuer.domain.routing import export_routing
+from queuer.solver.ask import FairShareTable
 from queuer.store.config import ObjectKind
 from queuer.store.usage import Amounts, QueueView, TreeView
 
@@ -30,35 +32,24 @@ def place(path: str) -> tuple[str, ...]:
 def _queue(view: TreeView, found: QueueView) -> models.Queue:
     queue, tree = found.queue, view.config.tree
     amounts = found.amounts if queue.parent else tuple(_bounded(a, view.capacity) for a in found.amounts)
-    return models.Queue(
-        path=queue.path,
-        parent=queue.parent,
+    return models.Queue.from_record(
+        queue,
         leaf=tree.is_leaf(queue.path),
-        weight=queue.weight,
-        state=queue.state,
         effective_state=tree.effective_state(queue.path),
         managed_by=view.config.writers.get((ObjectKind.QUEUE, queue.path)),
-        revision=queue.revision,
-        namespaces=list(tree.namespaces(queue.path)),
+        namespaces=tree.namespaces(queue.path),
         policy=POLICY.show(tree.policy(queue.path)),
         access=ACCESS.show(tree.access(queue.path)),
         placement=export_routing(queue.placement),
-        quota=[
-            models.QuotaRow(
-                resource=row.resource,
-                flavor=row.flavor,
-                guaranteed=quantity_or_none(row.guaranteed, row.resource),
-                limit=quantity_or_none(row.limit, row.resource),
-                lend=quantity_or_none(row.lend, row.resource),
-            )
-            for row in queue.quota
+        accounts=[
+            models.Account.from_record(account, starved=is_starved(view, found, account))
+            for account in amounts
         ],
-        accounts=[_account(account, starved=is_starved(view, found, account)) for account in amounts],
         pending_workloads=found.waiting,
         unstartable_workloads=found.unstartable,
         held_workloads=found.held,
         admitted_workloads=found.admitted,
-        oldest_pending=instant_or_none(found.oldest),
+        oldest_pending=found.oldest,
     )
 
 
@@ -79,18 +70,20 @@ def _bounded(amounts: Amounts, capacity: Mapping[Account, int]) -> Amounts:
     return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
 
 
-def _account(amounts: Amounts, *, starved: bool) -> models.Account:
-    def text(amount: int) -> str:
-        return format_quantity(amount, resource=amounts.resource)
-
-    return models.Account(
-        resource=amounts.resource,
-        flavor=amounts.flavor,
-        guaranteed=text(amounts.guaranteed),
-        limit=quantity_or_none(amounts.limit, amounts.resource),
-        used=text(amounts.used),
-        borrowed=text(amounts.borrowed),
-        lent=text(amounts.lent),
-        pending=text(amounts.pending),
-        starved=starved,
+def fair_share(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare:
+    """The queues below one as the order compares them, and who has what starved queues lack."""
+    table = found.value
+    return models.FairShare(
+        root=root,
+        items=[
+            models.QueueShare.from_record(row, past={r: round(amount) for r, amount in row.past.items()})
+            for row in table.rows
+        ],
+        deficits=[
+            models.Deficit(queue=queue, resource=resource, amount=format_quantity(amount, resource=resource))
+            for (queue, resource), amount in table.deficits.items()
+        ],
+        pairs=[models.Pair.from_record(pair) for pair in table.pairs],
+        cycle=found.cycle,
+        as_of=instant(found.at),
     )

@@ -5,11 +5,11 @@ The decision tells them as plain data with times in epoch seconds; these shapes 
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Any, Self
 
 from pydantic import Field
 
-from queuer.api.models import Amounts, Model
+from queuer.api.models import Amounts, Instant, Model
 from queuer.domain.reasons import JobChange
 
 
@@ -74,8 +74,8 @@ class Holder(Model):
     name: str | None = None
     resource: str | None = None
     amount: str | None = None
-    ends: datetime | None = Field(default=None, description="When it is expected to end.")
-    starts: datetime | None = Field(default=None, description="When what is reserved is to start.")
+    ends: Instant | None = Field(default=None, description="When it is expected to end.")
+    starts: Instant | None = Field(default=None, description="When what is reserved is to start.")
     leaving: bool = False
     starting: bool = Field(default=False, description="The newest cycle has started it.")
     held: bool = Field(default=False, description="It is not there yet: room is held for it.")
@@ -84,8 +84,8 @@ class Holder(Model):
 class Reservation(Model):
     """Nodes that are kept for it from `start` on; a start that has passed: what frees up there is kept."""
 
-    start: datetime
-    expires: datetime
+    start: Instant
+    expires: Instant
     hosts: list[str]
 
 
@@ -99,9 +99,9 @@ class Ahead(Model):
 class Estimate(Model):
     """A range of starts; null: later than was looked at. `hitRate`: how many of the `n` of the last week held."""
 
-    earliest: datetime = Field(alias="from")
-    likely: datetime | None = None
-    latest: datetime | None = Field(default=None, alias="to")
+    earliest: Instant = Field(alias="from")
+    likely: Instant | None = None
+    latest: Instant | None = Field(default=None, alias="to")
     basis: str = ""
     n: int
     hit_rate: float | None
@@ -120,7 +120,7 @@ class Beneficiary(Model):
 class Evicted(Model):
     """How its last attempt ended: by which right or failure, at which ancestor it was reclaimed, and for whom."""
 
-    at: datetime
+    at: Instant
     cause: str = ""
     note: str = ""
     reclaim_at: str | None = None
@@ -151,12 +151,10 @@ class WouldAdmit(Model):
     queue: str | None = None
     resource: str | None = None
     amount: str | None = None
-    by: datetime | None = None
+    by: Instant | None = None
 
     @classmethod
-    def of(cls, change: JobChange) -> WouldAdmit:
-        """As REST says it."""
-        told = {key: change.job.get(key) for key in ("namespace", "name", "queue", "resource", "amount")}
-        return cls.model_validate(
-            {"change": change.text, "evictions": change.evictions, "by": change.job.get("ends"), **told}
-        )
+    def from_record(cls, record: JobChange, **more: Any) -> Self:
+        """The same of a change, with the figures of the job that has to end."""
+        told = {key: record.job.get(key) for key in ("namespace", "name", "queue", "resource", "amount")}
+        return super().from_record(record, change=record.text, by=record.job.get("ends"), **told, **more)

@@ -44,11 +44,11 @@ async def explained(
     told, detail = hide(told, readable), hide(detail, readable)
     more: dict[str, Any] = {}
     if primary is not None and told is not None:
-        job = job.model_copy(update={"reason": models.Reason.of(told.primary)})
-        primary = models.ReasonDetail.of(told.primary).model_copy(update={"since": primary.since})
+        job = job.model_copy(update={"reason": models.Reason.from_record(told.primary)})
+        primary = models.ReasonDetail.from_record(told.primary).model_copy(update={"since": primary.since})
         more = {"verdict": told.verdict, "primary": primary}
-        more["others"] = [models.ReasonDetail.of(other) for other in told.others]
-        more["would_admit"] = [WouldAdmit.of(change) for change in told.would_admit]
+        more["others"] = [models.ReasonDetail.from_record(other) for other in told.others]
+        more["would_admit"] = [WouldAdmit.from_record(change) for change in told.would_admit]
         detail = {**told.detail, **detail}
     explanation = recorded.model_copy(update={**more, "detail": Detail.model_validate(detail)})
     more = {"next": _next_step(job, primary, told.would_admit if told else ())}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import controller
 from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
@@ -22,12 +21,10 @@ from queuer.api.http.lists import (
     word,
     words,
 )
-from queuer.api.http.parameters import Instant
 from queuer.api.known_queues import check_queue
-from queuer.api.models import instant
+from queuer.api.models import Instant
 from queuer.api.workloads import models, views
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store import listing
@@ -103,33 +100,14 @@ async def list_workloads(
         **await standing(snapshot),
     }
     if group_by is not None:
-        groups, total = await _groups(snapshot, wanted, group_by, limit=limit)
+        found, total = await listing.groups(snapshot, wanted, group_by, count=limit)
+        groups = [models.WorkloadGroup.from_record(group) for group in found]
         return models.WorkloadList(items=[], next=None, groups=groups, groups_total=total, **more)
     rising = not sort.startswith("-")
-    found = await listing.workloads(
-        snapshot, wanted, order=order, rising=rising, after=after, count=limit + 1
-    )
-    last = found[limit - 1] if len(found) > limit else None
+    page = await listing.workloads(snapshot, wanted, order=order, rising=rising, after=after, count=limit + 1)
+    last = page[limit - 1] if len(page) > limit else None
     following = None if last is None else make_cursor(sort, _KEYS[order](last), last.workload.uid)
-    return models.WorkloadList(items=await views.rows(snapshot, found[:limit]), next=following, **more)
-
-
-async def _groups(
-    connection: AsyncConnection, wanted: Wanted, by: By, *, limit: int
-) -> tuple[list[models.WorkloadGroup], int]:
-    """Those of most jobs, and how many there are."""
-    found, total = await listing.groups(connection, wanted, by, count=limit)
-    groups = [
-        models.WorkloadGroup(
-            key=group.key,
-            jobs=group.jobs,
-            amounts=format_resources(group.amounts),
-            oldest=instant(group.oldest),
-            newest=instant(group.newest),
-        )
-        for group in found
-    ]
-    return groups, total
+    return models.WorkloadList(items=await views.rows(snapshot, page[:limit]), next=following, **more)
 
 
 def _live(wanted: Wanted) -> Wanted:

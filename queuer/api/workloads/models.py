@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Model, instant, instant_or_none
+from queuer.api.models import Amounts, Instant, Model, instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.domain import reasons
 from queuer.domain.reasons import Token, Verdict
@@ -28,11 +27,6 @@ class Reason(Model):
     unstartable: bool = Field(default=False, description="The job can never start as it is.")
     text: str
 
-    @classmethod
-    def of(cls, reason: reasons.Reason) -> Reason:
-        """As REST says it."""
-        return cls.model_validate(reason, from_attributes=True)
-
 
 class PodSet(Model):
     """Pods of one role and shape; `requests` are the effective requests of one pod."""
@@ -49,7 +43,7 @@ class Override(Model):
     hold: bool | None
     priority: int | None
     by: str
-    at: datetime
+    at: Instant
     reason: str
 
 
@@ -66,11 +60,11 @@ class Workload(Model):
     state: State
     attempt: int
     demand: Amounts
-    submitted: datetime
-    admitted: datetime | None
-    landed: datetime | None
-    finished: datetime | None
-    deleted: datetime | None = Field(description="When the job object was gone.")
+    submitted: Instant
+    admitted: Instant | None
+    landed: Instant | None
+    finished: Instant | None
+    deleted: Instant | None = Field(description="When the job object was gone.")
     reason: Reason | None
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
     holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
@@ -83,8 +77,8 @@ class WorkloadGroup(Model):
     key: str | None
     jobs: int
     amounts: Amounts = Field(description="What all of them ask for together.")
-    oldest: datetime = Field(description="The earliest submit time.")
-    newest: datetime = Field(description="The latest submit time.")
+    oldest: Instant = Field(description="The earliest submit time.")
+    newest: Instant = Field(description="The latest submit time.")
 
 
 class WorkloadList(Page):
@@ -101,14 +95,13 @@ class ReasonDetail(Reason):
     """A reason with its figures, which depend on the token, and since when it holds."""
 
     params: dict[str, Any] = Field(description="Amounts are quantities, times RFC 3339.")
-    since: datetime | None = None
+    since: Instant | None = None
 
     @classmethod
-    def of(cls, reason: reasons.Reason, *, since: float | None = None) -> ReasonDetail:
-        """As REST says it. `since`: seconds since the epoch."""
-        times = {key: instant(reason.params[key]) for key in _TIMES & reason.params.keys()}
-        more = {"params": {**reason.shown, **times}, "since": instant_or_none(since)}
-        return cls.model_validate({**Reason.of(reason).model_dump(), **more})
+    def from_record(cls, record: reasons.Reason, **more: Any) -> Self:
+        """The same of a reason, whose figures are in base units and seconds."""
+        times = {key: instant(record.params[key]) for key in _TIMES & record.params.keys()}
+        return super().from_record(record, params={**record.shown, **times}, **more)
 
 
 class Paragraph(Model):
@@ -126,7 +119,7 @@ class Explanation(Model):
 
     uid: str
     state: State
-    as_of: datetime | None
+    as_of: Instant | None
     cycle: int | None
     age_seconds: float | None
     verdict: Verdict | None
@@ -164,7 +157,7 @@ class Admission(Model):
 class Moment(Model):
     """One entry of a workload's history."""
 
-    at: datetime
+    at: Instant
     what: str
     text: str
 
@@ -172,7 +165,7 @@ class Moment(Model):
 class OrderedEviction(Model):
     """An eviction that somebody has ordered for later."""
 
-    at: datetime
+    at: Instant
     reason: str
 
 
@@ -192,15 +185,15 @@ class WorkloadDetail(Workload):
     may: list[CommandVerb] = Field(
         default=[], description="What the caller may do to it, as far as rights go."
     )
-    as_of: datetime
+    as_of: Instant
 
 
 class Span(Model):
     """A state that it was in; `to` null = it still is."""
 
     state: State
-    begin: datetime = Field(serialization_alias="from")
-    end: datetime | None = Field(serialization_alias="to")
+    begin: Instant = Field(serialization_alias="from")
+    end: Instant | None = Field(serialization_alias="to")
     seconds: float
     attempt: int
     cause: str
@@ -211,8 +204,8 @@ class ReasonSpan(Model):
 
     token: Token
     text: str
-    begin: datetime = Field(serialization_alias="from")
-    end: datetime | None = Field(serialization_alias="to")
+    begin: Instant = Field(serialization_alias="from")
+    end: Instant | None = Field(serialization_alias="to")
     seconds: float
     cycle: int | None
 
@@ -221,7 +214,7 @@ class Tick(Model):
     """A decision about it: it was started, evicted, or told another reason."""
 
     cycle: int
-    at: datetime
+    at: Instant
     decision: str
 
 
@@ -229,8 +222,8 @@ class Timeline(Model):
     """The past of a workload. `seconds` of all reasons sum to `waitedSeconds`."""
 
     uid: str
-    as_of: datetime
-    submitted: datetime
+    as_of: Instant
+    submitted: Instant
     waited_seconds: float
     spans: list[Span]
     reasons: list[ReasonSpan]

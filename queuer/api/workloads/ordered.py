@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from queuer.api.models import Model, instant, instant_or_none
+from queuer.api.models import Instant, Model
 from queuer.store.commands import Command as Stored
 from queuer.store.tables import CommandOutcome, CommandVerb
 
@@ -73,9 +72,9 @@ class Command(Model):
     by: str
     source: str
     reason: str
-    at: datetime
-    due: datetime
-    done: datetime | None
+    at: Instant
+    due: Instant
+    done: Instant | None
     outcome: CommandOutcome | None
     message: str | None
 
@@ -106,17 +105,4 @@ def command(stored: Stored) -> Command:
     outcome, message = stored.outcome, stored.message
     if stored.expired:
         outcome, message = CommandOutcome.REFUSED, "no controller took it up"
-    return Command(
-        id=stored.id,
-        verb=stored.verb,
-        uid=stored.uid,
-        arguments=dict(stored.arguments),
-        by=stored.actor,
-        source=stored.source,
-        reason=stored.reason,
-        at=instant(stored.at),
-        due=instant(stored.due),
-        done=instant_or_none(stored.done_at),
-        outcome=outcome,
-        message=message,
-    )
+    return Command.from_record(stored, by=stored.actor, done=stored.done_at, outcome=outcome, message=message)

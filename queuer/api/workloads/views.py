@@ -9,13 +9,12 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import Controller, controller, stale
-from queuer.api.models import instant, instant_or_none
+from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
 from queuer.api.workloads.spans import Held, held_of, spans_of
 from queuer.api.workloads.timeline import spans, timeline
 from queuer.domain.assignments import EvictionRule
-from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import (
@@ -86,24 +85,15 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
         **await _ahead(connection, stored),
         **await _evicted(connection, workload, moments),
     }
-    found = models.WorkloadDetail(
-        **row.model_dump(),
-        preemptible=workload.preemptible,
-        required=workload.required,
-        preferred=workload.preferred,
+    found = models.WorkloadDetail.from_record(
+        workload,
+        **dict(row),
         max_runtime_seconds=workload.max_runtime,
-        hold=workload.hold,
-        pod_sets=[
-            models.PodSet(
-                name=p.name, count=p.count, min_count=p.min_count, requests=format_resources(p.requests)
-            )
-            for p in workload.pod_sets
-        ],
         admission=None if present is None else _admission(present, held),
-        eviction=_ordered(await commands.ordered(connection, workload.uid)),
+        eviction=await commands.ordered(connection, workload.uid),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
         timeline=timeline(moments),
-        as_of=instant(now),
+        as_of=now,
     )
     return Recorded(
         detail=_unless_stale(found, await controller(connection, stale_after=stale_after)),
@@ -116,15 +106,11 @@ def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.Worklo
     reason, told = stale(by), found.explanation
     if reason is None or told.primary is None or not found.state.waiting:
         return found
-    primary = models.ReasonDetail.of(reason).model_copy(update={"since": by.at})
+    primary = models.ReasonDetail.from_record(reason).model_copy(update={"since": by.at})
     others = [told.primary, *told.others]
     more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
     explanation = told.model_copy(update=more)
-    return found.model_copy(update={"reason": models.Reason.of(reason), "explanation": explanation})
-
-
-def _ordered(found: tuple[float, str] | None) -> models.OrderedEviction | None:
-    return None if found is None else models.OrderedEviction(at=instant(found[0]), reason=found[1])
+    return found.model_copy(update={"reason": models.Reason.from_record(reason), "explanation": explanation})
 
 
 async def _evicted(
@@ -178,35 +164,19 @@ def row_of(stored: StoredWorkload) -> models.Workload:
 
 
 def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held | None) -> models.Workload:
-    workload, explained = stored.workload, _explained(stored)
-    return models.Workload(
-        uid=workload.uid,
-        kind=workload.kind,
-        namespace=workload.namespace,
-        name=workload.name,
-        queue=workload.queue,
-        user=workload.user,
-        priority=workload.priority,
+    explained = _explained(stored)
+    return models.Workload.from_record(
+        stored.workload,
         state=stored.state,
         attempt=stored.attempt,
-        demand=format_resources(workload.demand),
-        submitted=instant(workload.submitted),
-        admitted=instant_or_none(stored.admitted_at),
-        landed=instant_or_none(stored.landed_at),
-        finished=instant_or_none(stored.finished_at),
-        deleted=instant_or_none(stored.deleted_at),
-        reason=None if explained is None else models.Reason.of(explained.primary),
-        domains=list(domains),
-        holds={} if held is None else format_resources(held.amounts),
-        override=_override(stored.override),
-    )
-
-
-def _override(found: Override | None) -> models.Override | None:
-    if found is None:
-        return None
-    return models.Override(
-        hold=found.hold, priority=found.priority, by=found.by, at=instant(found.at), reason=found.reason
+        admitted=stored.admitted_at,
+        landed=stored.landed_at,
+        finished=stored.finished_at,
+        deleted=stored.deleted_at,
+        reason=explained.primary if explained else None,
+        domains=domains,
+        holds=held.amounts if held else {},
+        override=stored.override,
     )
 
 
@@ -224,14 +194,14 @@ def _explanation(
     return models.Explanation(
         uid=stored.workload.uid,
         state=stored.state,
-        as_of=None if cycle is None else instant(cycle.finished_at),
-        cycle=None if cycle is None else cycle.id,
-        age_seconds=None if cycle is None else max(0.0, now - cycle.finished_at),
-        verdict=None if explained is None else explained.verdict,
-        primary=None
-        if explained is None
-        else models.ReasonDetail.of(explained.primary, since=stored.reason_since),
-        others=[models.ReasonDetail.of(other) for other in (explained.others if explained else ())],
+        as_of=instant(cycle.finished_at) if cycle else None,
+        cycle=cycle.id if cycle else None,
+        age_seconds=max(0.0, now - cycle.finished_at) if cycle else None,
+        verdict=explained.verdict if explained else None,
+        primary=models.ReasonDetail.from_record(explained.primary, since=stored.reason_since)
+        if explained
+        else None,
+        others=[models.ReasonDetail.from_record(other) for other in (explained.others if explained else ())],
         would_admit=[],
         detail=Detail.model_validate({**(explained.detail if explained else {}), **detail}),
     )
@@ -239,27 +209,16 @@ def _explanation(
 
 def _admission(past: reads.PastAdmission, held: lookup.Held | None) -> models.Admission:
     hosts, counts = past.hosts or {}, held.counts if held else {}
-    return models.Admission(
-        id=past.id,
-        cycle=past.cycle,
-        domains=list(past.domains),
-        placements=[
-            _placement(a, hosts=hosts.get(a["podSet"], {}), held=counts.get(a["podSet"]))
-            for a in past.assignments
-        ],
-    )
-
-
-def _placement(
-    assignment: Mapping[str, Any], *, hosts: Mapping[str, int], held: int | None
-) -> models.Placement:
-    nodes: dict[str, int] = assignment["nodes"]
-    return models.Placement(
-        pod_set=assignment["podSet"],
-        flavor=assignment["flavor"],
-        count=sum(nodes.values()),
-        nodes=nodes,
-        hosts=dict(hosts),
-        held=held,
-        selector=assignment["selector"],
-    )
+    placements = [
+        {
+            "pod_set": (name := assignment["podSet"]),
+            "flavor": assignment["flavor"],
+            "count": sum(assignment["nodes"].values()),
+            "nodes": assignment["nodes"],
+            "hosts": hosts.get(name, {}),
+            "held": counts.get(name),
+            "selector": assignment["selector"],
+        }
+        for assignment in past.assignments
+    ]
+    return models.Admission.from_record(past, placements=placements)
