@@ -17,25 +17,22 @@ import httpx2
 import pytest
 
 from queuer.api import simulator
-from queuer.domain.assignments import SolveStatus
 from queuer.domain.document import TreeDocument
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow
 from queuer.solver.after_cycle import within_user_limits
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
+from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store import queues
 from queuer.store.config import load_config
 from queuer.store.engine import begin
 from tests.api.rows import Author
+from tests.solver.make import plan_of
 from tests.solver.worlds import GPU, NOW, world
 
 GREEDY = Budget(deterministic=0.0)
 USERS = ("alice", "bob")
-NOBODY_TOLD = Plan(
-    admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
-    stats=CycleStats(status=SolveStatus.GREEDY),
-)  # fmt: skip
+NOBODY_TOLD = plan_of()
 
 
 def limited(seed: int) -> Snapshot:

@@ -7,7 +7,6 @@ PostgreSQL and the API server, never from its memory.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -263,8 +262,3 @@ def tree(namespace: str, **queues: Any) -> dict[str, Any]:
         "topology": {"levels": ["topology.kubernetes.io/block", "topology.kubernetes.io/rack"]},
         "queues": bodies,
     }
-
-
-def dump(value: Any) -> str:
-    """JSON for messages."""
-    return json.dumps(value, indent=1, default=str)

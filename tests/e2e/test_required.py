@@ -11,7 +11,6 @@ from tests.e2e.support import wait_until
 from tests.e2e.tenancy import (
     BREAK_GLASS,
     CONTROLLER_MANAGER,
-    KINDS,
     OPERATOR,
     Place,
     annotation,
@@ -34,11 +33,6 @@ def required(cluster: Cluster) -> Iterator[Place]:
     with opened(cluster, labels={"queuer.dev/managed": "required"}, annotations=creators) as place:
         wait_until(lambda: not place.accepts(pod()), timeout=30, describe="the policies are in force")
         yield place
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def test_jobs_must_be_queued(required: Place, kind: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from queuer.domain.assignments import Admission, Bond, Reservation
+from queuer.domain.assignments import Admission, Bond, Reservation, SolveStatus
 from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, Queue, QueueTree, QuotaRow
@@ -13,7 +14,7 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
+from queuer.solver.records import Admitted, Budget, CycleStats, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.state import State
 from queuer.solver.verify import verify
 
@@ -134,6 +135,15 @@ def decided(snap: Snapshot, *, now: float = 0.0, solver: float = 0.0) -> Plan:
     assert verify(snap, plan, now=now) == ()
     assert not plan.stats.refused
     return plan
+
+
+def plan_of(**fields: Any) -> Plan:
+    """A plan that does nothing but what is said."""
+    made = Plan(
+        admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
+        stats=CycleStats(status=SolveStatus.GREEDY),
+    )  # fmt: skip
+    return replace(made, **fields)
 
 
 def started(plan: Plan) -> set[str]:

@@ -21,16 +21,17 @@ from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
-from queuer.domain.assignments import Admission, Assignment, SolveStatus
+from queuer.domain.assignments import Admission, Assignment
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
-from queuer.solver.records import CycleStats, Plan, Snapshot
+from queuer.solver.records import Plan, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
+from tests.solver.make import plan_of
 from tests.store.support import NOW, Step, take_office, take_steps
 
 
@@ -81,11 +82,8 @@ class Scene:
     async def decide(self, snapshot: Snapshot, **_: Any) -> Plan:
         """Admits everybody."""
         where = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
-        return Plan(
-            admissions=tuple(Admission(uid=p.workload.uid, assignments=where) for p in snapshot.pending),
-            evictions=(), bonds=(), reservations=(), explanations={}, order=(),
-            stats=CycleStats(status=SolveStatus.GREEDY),
-        )  # fmt: skip
+        uids = [p.workload.uid for p in snapshot.pending]
+        return plan_of(admissions=tuple(Admission(uid=uid, assignments=where) for uid in uids))
 
     async def rounds(self, count: int = 4) -> None:
         """Rounds, each with the decision that the one before began."""

@@ -11,27 +11,23 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.cycle import recorder as module
 from queuer.controller.cycle.recorder import Recorder
-from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
-from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
+from queuer.solver.records import Budget, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.stored import StoredRow
 from tests import waiting
+from tests.solver.make import plan_of
 from tests.store.support import NOW, take_office, workload
 
 
 def decision(*uids: str, at: float = NOW) -> StoredCycle:
     """One about these waiting workloads."""
-    plan = Plan(
-        admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=uids,
-        stats=CycleStats(status=SolveStatus.GREEDY),
-    )  # fmt: skip
     pending = tuple(Pending(workload=workload(uid)) for uid in uids)
     snapshot = Snapshot(nodes=(), tree=QueueTree.of(()), pending=pending)
-    return StoredCycle(snapshot=snapshot, now=at, seed=3, budget=Budget(), plan=plan)
+    return StoredCycle(snapshot=snapshot, now=at, seed=3, budget=Budget(), plan=plan_of(order=uids))
 
 
 async def kept(engine: AsyncEngine) -> StoredRow | None:

@@ -14,12 +14,12 @@ from queuer.controller.cycle.reasons import FEW
 from queuer.controller.ledger.commit import write
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
-from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
+from queuer.solver.records import Pending, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import begin
+from tests.solver.make import plan_of
 from tests.store.support import NOW, intake_of, workload
 
 RETELL = 30.0
@@ -56,11 +56,7 @@ class Waiting:
 
     async def tell(self, at: float, explanation: Explanation) -> int:
         """All are told the same. Answers how many rows were written."""
-        plan = Plan(
-            admissions=(), evictions=(), bonds=(), reservations=(), order=(),
-            explanations={one.uid: explanation for one in self.made},
-            stats=CycleStats(status=SolveStatus.GREEDY),
-        )  # fmt: skip
+        plan = plan_of(explanations={one.uid: explanation for one in self.made})
         pending = tuple(Pending(workload=one) for one in self.made)
         snapshot = Snapshot(nodes=(), tree=self.state.rules.tree, pending=pending)
         self.number += 1

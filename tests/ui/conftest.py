@@ -20,6 +20,13 @@ PICTURES = Path(__file__).parents[2] / ".cache/ui"
 expect.set_options(timeout=30_000)  # a loaded machine is slow, and the demo goes on beside the test
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of a file pays for the demo, too, and all wait for a browser that is slow under load."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def demo() -> Iterator[Site]:
     """160 nodes that are full, twelve queues, and jobs that wait for all kinds of reasons."""

@@ -146,9 +146,8 @@ def test_quota_is_changed_and_the_change_taken_back(page: Page, waiting: Waiting
         expect(title).to_be_focused()
         reach(page, page.get_by_label("Reason"))
         page.keyboard.type("by keys alone")
-        if (
-            name := page.get_by_label("Type the name")
-        ).count():  # asked for where running work borrows just now
+        name = page.get_by_label("Type the name")
+        if name.count():  # it is asked for where the cut hits work that runs just now
             reach(page, name)
             page.keyboard.type(waiting.queue)
         page.keyboard.press("Enter")

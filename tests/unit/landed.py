@@ -7,12 +7,12 @@ from typing import Any
 
 from queuer.controller.landing.settle import Limits, settle
 from queuer.controller.landing.steps import Move, tally
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
-from queuer.domain.workload import Cause, PodSet, State, Workload
+from queuer.domain.workload import Cause, State
+from tests.unit.make import gang, job_view, placed
 
 DEADLINE = 60.0
 LIMITS = Limits(landing_deadline=DEADLINE, avoid=BackOff(first=60.0, longest=600.0), lost_node=300.0)
@@ -32,12 +32,8 @@ class Scene:
     note: str = ""
 
     def __post_init__(self) -> None:
-        workload = Workload(
-            uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-            pod_sets=(PodSet(name="main", count=self.size, requests={"pods": 1}),),
-        )  # fmt: skip
-        row = Assignment(pod_set="main", flavor="default", nodes={"n1": self.size})
-        placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, assignments=(row,))
+        placement = placed({"n1": self.size}, patched=0.0)
+        workload = gang(pods=self.size, name="job")
         self.live = Live(workload=workload, state=State.PLACING, placement=placement)
         for i in range(self.size):
             self.put(f"p{i}", "n1")
@@ -64,10 +60,7 @@ class Scene:
 
     def look(self, now: float) -> float | None:
         """One look of the controller, as `settle_touched` does it. When it was evicted, None = not yet."""
-        job = JobView(
-            uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
-            admission="adm", left=self.left,
-        )  # fmt: skip
+        job = job_view(name="job", suspended=False, admission="adm", left=self.left)
         seen = tally(self.pods.of(self.live.workload))
         outcome = settle(self.live, job, seen, now=now, limits=LIMITS)
         if outcome is None:

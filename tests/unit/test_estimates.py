@@ -8,11 +8,9 @@ import pytest
 
 from queuer.domain.estimates import KEPT, RUNS, Estimates
 from queuer.domain.workload import PodSet, Workload
+from tests.unit.make import gang
 
-JOB = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0, user="ann",
-    pod_sets=(PodSet(name="main", count=2, requests={"gpu": 4, "pods": 1}),),
-)  # fmt: skip
+JOB = gang(pods=2, requests={"gpu": 4, "pods": 1}, name="job", user="ann")
 WIDE = replace(JOB, pod_sets=(PodSet(name="main", count=8, requests={"gpu": 4, "pods": 1}),))
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule, SolveStatus
+from queuer.domain.assignments import Admission, Assignment, Bond, Eviction, EvictionRule
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
-from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
+from queuer.solver.records import Pending, Plan, Snapshot
 from queuer.solver.verify import Rule, verify
-from tests.solver.make import node, queue, snapshot
+from tests.solver.make import node, plan_of, queue, snapshot
 
 NOW = 0.0
 RACKS = [node(f"n{i}", labels={"block": "b", "rack": f"r{(i + 1) // 2}"}) for i in (1, 2, 3, 4)]
@@ -52,14 +52,10 @@ def plan(snap: Snapshot, starts: Mapping[str, Iterable[Assignment]], **more: Any
     """With a reason for everyone who waits, turns in the snapshot's order."""
     held = {b.uid: waits(Token.WAITING_FOR_PREEMPTED_WORKLOADS) for b in more.get("bonds", ())}
     uids = tuple(p.workload.uid for p in snap.pending)
-    made = Plan(
+    made = plan_of(
         admissions=tuple(Admission(uid=uid, assignments=tuple(rows)) for uid, rows in starts.items()),
-        evictions=(),
-        bonds=(),
-        reservations=(),
         explanations={uid: held.get(uid, waits()) for uid in uids if uid not in starts},
         order=uids,
-        stats=CycleStats(status=SolveStatus.GREEDY),
     )
     return replace(made, **more)
 

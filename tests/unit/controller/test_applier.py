@@ -16,15 +16,15 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts
-from queuer.domain.assignments import Placement
 from queuer.domain.errors import Unavailable
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import State
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
+from tests.unit.make import gang, job_view, placed
 
-JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="7", suspended=True)
+JOB = job_view(name="job", resource_version="7")
 ENTRY = Entry(
     seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0,
     patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}},
@@ -130,13 +130,9 @@ def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admissio
     memory = ClusterState()
     jobs = ClusterJobs(cast(Any, None), memory, Facts())
     assert not jobs.wanted(ENTRY), "it is gone"
-    workload = Workload(
-        uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0, pod_sets=()
-    )
-    placement = Placement(id=admission, epoch=1, cycle=1, at=0.0, assignments=())
-    memory.put(Live(workload=workload, state=state, placement=placement))
+    memory.put(Live(workload=gang(), state=state, placement=placed(id=admission)))
     assert jobs.wanted(ENTRY) is wanted
-    memory.put(Live(workload=workload, state=State.QUEUED))
+    memory.put(Live(workload=gang(), state=State.QUEUED))
     assert not jobs.wanted(ENTRY), "it waits again"
 
 

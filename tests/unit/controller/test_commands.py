@@ -17,7 +17,6 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
@@ -26,6 +25,7 @@ from queuer.kube.kinds import JOB
 from queuer.kube.objects import Meta, PriorityClass
 from queuer.store.commands import Command
 from queuer.store.tables import CommandOutcome, CommandVerb
+from tests.unit.make import placed
 
 QUEUE = "root.a"
 CLASSES = {"low": 10, "high": 1000, "top": 5000, "system-node-critical": 2_000_001_000}
@@ -59,8 +59,7 @@ class Desk:
 
     def runs(self) -> None:
         """It was admitted and runs."""
-        where = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
-        placement = Placement(id="a1", epoch=1, cycle=1, at=0.0, assignments=where)
+        placement = placed({"n1": 1}, id="a1")
         self.state.put(replace(self.live, state=State.RUNNING, placement=placement, explanation=None))
 
     @property

@@ -21,11 +21,11 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts
-from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving
+from tests.unit.make import gang, placed
 from tests.waiting import until
 
 LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
@@ -33,11 +33,8 @@ LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:
     """A workload whose job was deleted, and of which no pod is seen."""
-    workload = Workload(
-        uid=uid, kind="Job", namespace=namespace, name=uid, queue="root.a", submitted=0.0, pod_sets=()
-    )
-    placement = Placement(id=admission, epoch=1, cycle=1, at=0.0, assignments=())
-    return Live(workload=workload, state=State.FAILED, placement=placement, deleted=True)
+    workload = gang(uid, namespace=namespace)
+    return Live(workload=workload, state=State.FAILED, placement=placed(id=admission), deleted=True)
 
 
 class Pods:

@@ -17,8 +17,8 @@ from queuer.domain.estimates import LEAST, Estimates, StartRange
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, Workload
 from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
+from tests.unit.make import gang
 from tests.waiting import until
 
 NOW = 6_000.0
@@ -31,13 +31,9 @@ SHOWN = {"from": 6_600, "likely": 7_200, "to": 7_800}
 
 
 def snapshot() -> Snapshot:
-    workload = Workload(
-        uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,
-        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-    )  # fmt: skip
     node = Node(name="n1", labels={}, allocatable={"pods": 10})
     tree = QueueTree.of([Queue(path="root.a")])
-    return Snapshot(nodes=(NodeState(node=node),), tree=tree, pending=(Pending(workload=workload),))
+    return Snapshot(nodes=(NodeState(node=node),), tree=tree, pending=(Pending(workload=gang("g")),))
 
 
 @asynccontextmanager

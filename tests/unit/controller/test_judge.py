@@ -19,7 +19,6 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import (
     Admission,
-    Assignment,
     Bond,
     Eviction,
     EvictionRule,
@@ -27,24 +26,15 @@ from queuer.domain.assignments import (
     SolveStatus,
 )
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store.tables import NotAsked
+from tests.solver.make import plan_of
+from tests.unit.make import assigned, gang, job_view, placed
 
-PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+PLACE = assigned({"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
-
-
-def workload(uid: str) -> Workload:
-    return Workload(
-        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0,
-        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-    )  # fmt: skip
-
-
-def job(uid: str) -> JobView:
-    return JobView(uid=uid, kind="Job", namespace="ns", name=uid, resource_version="5", suspended=True)
 
 
 class Patches:
@@ -74,21 +64,21 @@ class Patches:
 def world() -> tuple[ClusterState, DecisionRequest, Plan]:
     """`a` is admitted, `b` is bound to the place of `v`, which is evicted for it."""
     state = ClusterState()
-    pending = [workload("a"), workload("b")]
+    pending = [gang("a"), gang("b")]
     for one in pending:
         state.put(Live(workload=one, state=State.QUEUED))
-    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=(PLACE,), patched=1.0)
-    state.put(Live(workload=workload("v"), state=State.RUNNING, placement=placement, landed=2.0))
+    placement = placed({"n1": 1}, patched=1.0)
+    state.put(Live(workload=gang("v"), state=State.RUNNING, placement=placement, landed=2.0))
     for uid in ("a", "b", "v"):
-        state.job_changed(job(uid))
+        state.job_changed(job_view(uid))
     state.take_unread(99)
     snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=tuple(Pending(workload=w) for w in pending))
-    plan = Plan(
+    plan = plan_of(
         admissions=(Admission(uid="a", assignments=(PLACE,)),),
         evictions=(Eviction(uid="v", beneficiary="b", rule=EvictionRule.RECLAIM),),
         bonds=(Bond(uid="b", assignments=(PLACE,), victims=("v",), deadline=900.0),),
-        reservations=(), explanations={}, order=("a", "b"), stats=STATS,
-    )  # fmt: skip
+        order=("a", "b"),
+    )
     return state, DecisionRequest(snapshot=snapshot, cycle=2, at=10.0, trigger="change"), plan
 
 
@@ -150,7 +140,7 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
 def test_a_job_that_was_edited_meanwhile_is_not_started_as_it_was() -> None:
     """Its newest resourceVersion is known already, so the API server would not object."""
     state, asked, plan = world()
-    state.job_changed(replace(job("a"), resource_version="6"))
+    state.job_changed(replace(job_view("a"), resource_version="6"))
     assert uids(committed(state, asked, plan, edited=frozenset("a")))[0] == []
     assert uids(committed(state, asked, plan))[0] == ["a"], "a write that changes nothing it asks for"
 
@@ -174,7 +164,7 @@ def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more()
 def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
     """The first run of a queue that ends tells all that wait there how long they may take."""
     state, asked, plan = world()
-    state.learn(workload("ended"), 100.0)
+    state.learn(gang("ended"), 100.0)
     assert state.live["a"].workload.estimate is not None
     found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
@@ -213,7 +203,7 @@ def test_a_bound_gang_takes_what_its_victim_leaves_of_a_namespace_once() -> None
 def test_a_gang_is_not_bound_to_the_room_of_who_stays() -> None:
     """Another gang's victim need not be one of its own."""
     state, asked, plan = world()
-    state.put(replace(state.live["b"], workload=replace(workload("b"), namespace="elsewhere")))
+    state.put(replace(state.live["b"], workload=replace(gang("b"), namespace="elsewhere")))
     pending = tuple(Pending(workload=state.live[uid].workload) for uid in ("a", "b"))
     asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending))
     late = {uid: full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS) for uid in ("a", "b")}
@@ -251,7 +241,7 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
 def waiting(count: int) -> tuple[ClusterState, DecisionRequest, Plan]:
     """So many workloads that wait, and a plan that admits none."""
     state, asked, plan = world()
-    pending = [Pending(workload=workload(f"w{n}")) for n in range(count)]
+    pending = [Pending(workload=gang(f"w{n}")) for n in range(count)]
     for one in pending:
         state.put(Live(workload=one.workload, state=State.QUEUED))
     snapshot = replace(asked.snapshot, pending=(*asked.snapshot.pending, *pending))
@@ -308,7 +298,7 @@ def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(not_asked: bool) -
 def test_what_is_held_or_edited_meanwhile_keeps_what_it_was_told_then() -> None:
     state, asked, plan = world()
     state.put(replace(state.live["a"], state=State.HELD, explanation=full(0, token=Token.ON_HOLD)))
-    state.put(replace(state.live["b"], workload=replace(workload("b"), priority=1)))
+    state.put(replace(state.live["b"], workload=replace(gang("b"), priority=1)))
     late = {uid: full(1) for uid in ("a", "b")}
     assert committed(state, asked, replace(plan, explanations=late)) == {}
 

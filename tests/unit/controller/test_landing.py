@@ -20,22 +20,14 @@ from queuer.controller.landing.steps import (
 )
 from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.assignments import Assignment, Placement
-from queuer.domain.workload import Cause, PodSet, State, Workload
+from queuer.domain.workload import Cause, State
+from tests.unit.make import gang, job_view, placed
 
-WORKLOAD = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=2, requests={"pods": 1}),),
-)  # fmt: skip
-PLACEMENT = Placement(
-    id="adm", epoch=1, cycle=1, at=100.0, patched=100.0,
-    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1, "n2": 1}),),
-)  # fmt: skip
+WORKLOAD = gang(pods=2, name="job")
+PLACEMENT = placed({"n1": 1, "n2": 1}, at=100.0, patched=100.0)
 PLACING = Live(workload=WORKLOAD, state=State.PLACING, placement=PLACEMENT)
 RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
-JOB = JobView(
-    uid="u", kind="Job", namespace="ns", name="job", resource_version="5", suspended=False, admission="adm"
-)
+JOB = job_view(name="job", resource_version="5", suspended=False, admission="adm")
 SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
 
 

@@ -16,31 +16,27 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.ledger.round import Round
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView, Live, Short
+from queuer.controller.memory.live import Live, Short
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
-from queuer.domain.assignments import Admission, Assignment, Bond, Placement, SolveStatus
+from queuer.domain.assignments import Admission, Assignment, Bond
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.solver.decide import decide
-from queuer.solver.records import CycleStats, Plan, Snapshot
+from queuer.solver.records import Plan, Snapshot
+from tests.solver.make import plan_of
+from tests.unit.make import gang, job_view, placed
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
-WORKLOAD = Workload(
-    uid="a", kind="Job", namespace="ns", name="a", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-)  # fmt: skip
-PLAN = Plan(
-    admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=("a",),
-    stats=CycleStats(status=SolveStatus.GREEDY),
-)  # fmt: skip
+WORKLOAD = gang("a")
+PLAN = plan_of(order=("a",))
 PLAIN = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
 STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="default", nodes={"n1": 1}),))
 
@@ -94,7 +90,7 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     """A loop with one workload that waits."""
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
-    job = JobView(uid="a", kind="Job", namespace="ns", name="a", resource_version="1", suspended=True)
+    job = job_view("a")
     state.job_changed(job)
     state.take_unread(99), state.take_touched(99)
 
@@ -165,7 +161,7 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         Rules(tree=QueueTree.of([Queue(path="root.a", quota=(QuotaRow(resource="pods", limit=2),))]))
     )
     state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 8}))
-    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, **odd)
+    placement = placed(**{"patched": 0.0, **odd})
     state.put(Live(workload=replace(WORKLOAD, uid="odd"), state=State.PLACING, placement=placement))
     state.put(Live(workload=replace(WORKLOAD, uid="b", submitted=1.0), state=State.QUEUED))
     state.job_changed(replace(state.jobs["a"], uid="b"))
@@ -209,7 +205,7 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
 async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
     """It had hosts to itself, when it landed and while it missed some of its pods."""
     loop = looping(Decider(PLAN), wake=asyncio.Event())
-    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
+    placement = placed(assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
     lost = replace(runs, short=Short(since=9.0))

@@ -9,15 +9,12 @@ from queuer.controller.memory.live import Live
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.solver.process.parent import SolverOutcome, SolverProcess
 from queuer.solver.records import CycleStats
+from tests.unit.make import gang
 
-WORKLOAD = Workload(
-    uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-)  # fmt: skip
-
+WORKLOAD = gang("g")
 TREE = QueueTree.of([Queue(path="root.a")])
 
 

@@ -8,10 +8,10 @@ from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from tests.unit import make
 
 GPU = "example.com/gpu"
 
@@ -19,10 +19,7 @@ GPU = "example.com/gpu"
 def gang(uid: str, pods: int, *, priority: int = 0, min_count: int | None = None) -> Workload:
     """Pods of one GPU."""
     only = PodSet(name="main", count=pods, min_count=min_count, requests={GPU: 1, "pods": 1})
-    return Workload(
-        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0, priority=priority,
-        pod_sets=(only,),
-    )  # fmt: skip
+    return make.gang(uid, priority=priority, pod_sets=(only,))
 
 
 def quota(used: int, *, gpus: int, pods: int = 99) -> ResourceQuota:
@@ -40,8 +37,7 @@ def over_quota(waits: Workload, quota: ResourceQuota) -> dict[str, Explanation]:
     for uid, pods, priority, at in (
         ("low", 4, 0, State.RUNNING), ("high", 2, 9, State.EVICTING), ("new", 1, 9, State.ADMITTED),
     ):  # fmt: skip
-        place = Assignment(pod_set="main", flavor="default", nodes={"n1": pods})
-        placement = Placement(id=uid, epoch=1, cycle=1, at=0.0, assignments=(place,))
+        placement = make.placed({"n1": pods}, id=uid)
         state.put(Live(workload=gang(uid, pods, priority=priority), state=at, placement=placement))
         for number in range(0 if at is State.ADMITTED else pods):
             name = f"{uid}-{number}"

@@ -10,12 +10,13 @@ import pytest
 
 from queuer.controller.apply.notes import Budget, JobEvent, Notes
 from queuer.controller.ledger.round import Change
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Reason, Token, simple
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.kube.client import ConflictError
+from tests.unit.make import gang, job_view
 
 WAITS = (Token.WAITING_FOR_QUOTA, "16 of 16 are used")
 WRONG = (Token.MISCONFIGURED, "queue root.x does not exist")
@@ -33,17 +34,10 @@ class Cluster:
         self.failures: list[Exception] = []
 
     def waits(self, uid: str, token: Token, text: str, *, namespace: str = "ns") -> None:
-        workload = Workload(
-            uid=uid, kind="Job", namespace=namespace, name=uid, queue="root.a", submitted=0.0,
-            pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-        )  # fmt: skip
+        workload = gang(uid, namespace=namespace)
         live = Live(workload=workload, state=State.QUEUED, explanation=simple(token, text))
         if uid not in self.state.jobs:
-            self.state.job_changed(
-                JobView(
-                    uid=uid, kind="Job", namespace=namespace, name=uid, resource_version="1", suspended=True
-                )
-            )
+            self.state.job_changed(job_view(uid, namespace=namespace))
         self.becomes(live)
 
     def becomes(self, live: Live) -> None:

@@ -13,18 +13,20 @@ from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Placement, Reservation, SolveStatus
+from queuer.domain.assignments import Reservation
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State, Workload
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot
-from tests.unit.controller.test_judge import Patches, carried_out, job
+from queuer.solver.records import Budget, Pending, Snapshot
+from tests.solver.make import plan_of
+from tests.unit.controller.test_judge import Patches, carried_out
+from tests.unit.make import assigned, gang, job_view, placed
 
 GPU = "nvidia.com/gpu"
 POD = {"pods": 1, GPU: 8}
-PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+PLACE = assigned({"n1": 1})
 RESERVED = Reservation(uid="waits", assignments=(PLACE,), start=3000.0, expires=9000.0)
 GRACE = 30.0
 DUE = 100.0 + 3600.0 + LATE + GRACE
@@ -32,10 +34,7 @@ DUE = 100.0 + 3600.0 + LATE + GRACE
 
 
 def workload(uid: str, **facts: Any) -> Workload:
-    return Workload(
-        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0,
-        pod_sets=(PodSet(name="main", count=1, requests=POD),), **facts,
-    )  # fmt: skip
+    return gang(uid, requests=POD, **facts)
 
 
 def world(*, node: str = "n1", used: int = 8, **facts: Any) -> ClusterState:
@@ -43,8 +42,7 @@ def world(*, node: str = "n1", used: int = 8, **facts: Any) -> ClusterState:
     state = ClusterState()
     for name in ("n1", "n2"):
         state.node_changed(Node(name=name, labels={}, allocatable={"pods": 10, GPU: 8}))
-    place = replace(PLACE, nodes={node: 1})
-    placement = Placement(id="adm", epoch=1, cycle=1, at=90.0, patched=95.0, assignments=(place,))
+    placement = placed({node: 1}, at=90.0, patched=95.0)
     runs = Live(workload=workload("runs", **{"max_runtime": 3600.0, **facts}), state=State.RUNNING)
     state.put(replace(runs, placement=placement, landed=99.0, running=100.0))
     state.put(Live(workload=workload("waits"), state=State.QUEUED))
@@ -96,7 +94,7 @@ def test_a_reservation_stands_until_who_overruns_goes() -> None:
     state.node_gone("n2")
     state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
     for uid in ("runs", "waits"):
-        state.job_changed(job(uid))
+        state.job_changed(job_view(uid))
     state.take_unread(99)
     gone: list[float] = []
     for now in range(1000, 5000, 20):
@@ -115,13 +113,10 @@ def test_a_reservation_stands_until_who_overruns_goes() -> None:
 def test_it_is_evicted_with_the_plan_and_told_for_whom() -> None:
     state = world()
     for uid in ("runs", "waits"):
-        state.job_changed(job(uid))
+        state.job_changed(job_view(uid))
     state.take_unread(99)
     snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=(Pending(workload=workload("waits")),))
-    plan = Plan(
-        admissions=(), evictions=(), bonds=(), reservations=(RESERVED,), explanations={}, order=(),
-        stats=CycleStats(status=SolveStatus.GREEDY),
-    )  # fmt: skip
+    plan = plan_of(reservations=(RESERVED,))
     asked = DecisionRequest(snapshot=snapshot, cycle=2, at=DUE, trigger="time")
     [change] = carried_out(asked, plan, state, Patches(state), now=DUE).values()
     assert change.evicts

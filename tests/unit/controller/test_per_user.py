@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from queuer.controller.cycle.snapshot import over_user_limit
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Bond, Placement
+from queuer.domain.assignments import Bond
 from queuer.domain.queue import Access, PerUser, Queue, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State, Workload
+from tests.unit.make import gang, placed
 
 GPU = "nvidia.com/gpu"
 A, B, OTHER = "root.a.one", "root.a.two", "root.b"
@@ -30,9 +31,8 @@ def tree(**limits: PerUser) -> QueueTree:
 
 def job(uid: str, gpus: int = 1, *, user: str = "bob", queue: str = A, **fields: Any) -> Workload:
     """One pod with so many GPUs."""
-    sets = (PodSet(name="main", count=1, requests={GPU: gpus, "pods": 1} if gpus else {"pods": 1}),)
-    given = {"kind": "Job", "namespace": "ns", "name": uid, "submitted": 1.0, "pod_sets": sets}
-    return Workload(**{**given, "uid": uid, "user": user, "queue": queue, **fields})
+    requests = {GPU: gpus, "pods": 1} if gpus else {"pods": 1}
+    return gang(uid, requests=requests, user=user, queue=queue, **{"submitted": 1.0, **fields})
 
 
 def waits(workload: Workload, why: Explanation | None = None) -> Live:
@@ -40,9 +40,7 @@ def waits(workload: Workload, why: Explanation | None = None) -> Live:
 
 
 def runs(workload: Workload) -> Live:
-    where = (Assignment(pod_set="main", flavor="default", nodes={"n": 1}),)
-    placed = Placement(id="i", epoch=1, cycle=1, at=0.0, assignments=where)
-    return Live(workload=workload, state=State.RUNNING, placement=placed)
+    return Live(workload=workload, state=State.RUNNING, placement=placed({"n": 1}))
 
 
 def told(tree: QueueTree, *lives: Live, bonds: Iterable[Bond] = ()) -> dict[str, Explanation]:

@@ -12,18 +12,15 @@ from typing import Any, cast
 from queuer.controller.cycle.recorder import REGULAR_EVERY, Recorder
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import QueueTree
-from queuer.solver.records import Budget, CycleStats, Plan, Snapshot
+from queuer.solver.records import Budget, CycleStats, Snapshot
 from queuer.solver.stored import StoredCycle, decode
+from tests.solver.make import plan_of
 from tests.waiting import until
 
-PLAN = Plan(
-    admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
-    stats=CycleStats(status=SolveStatus.GREEDY),
-)  # fmt: skip
 CYCLE = StoredCycle(
-    snapshot=Snapshot(nodes=(), tree=QueueTree.of(())), now=5.0, seed=1, budget=Budget(), plan=PLAN
+    snapshot=Snapshot(nodes=(), tree=QueueTree.of(())), now=5.0, seed=1, budget=Budget(), plan=plan_of()
 )
-FAILED = replace(CYCLE, plan=replace(PLAN, stats=CycleStats(status=SolveStatus.FAILED, fallback="late")))
+FAILED = replace(CYCLE, plan=plan_of(stats=CycleStats(status=SolveStatus.FAILED, fallback="late")))
 
 
 def recorder_of(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> Recorder:

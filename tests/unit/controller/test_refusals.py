@@ -14,20 +14,16 @@ from queuer.controller.ledger.round import Change, Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Placement
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
-from queuer.domain.workload import Cause, PodSet, State, Workload
+from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.events import newest_refusal
+from tests.unit.make import gang, placed
 from tests.waiting import until
 
-WORKLOAD = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-)  # fmt: skip
+WORKLOAD = gang(name="job")
 LEAVES = Live(
-    workload=WORKLOAD, state=State.EVICTING,
-    placement=Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=()),
+    workload=WORKLOAD, state=State.EVICTING, placement=placed(),
     explanation=simple(Token.ADMITTED_NOT_PLACED, "evicted: no pod was created", failures=1, retryAt=90),
 )  # fmt: skip
 GONE = Change(uid="u", before=None, after=None, cause=Cause.LANDING_TIMEOUT)

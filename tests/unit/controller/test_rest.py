@@ -16,7 +16,6 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
@@ -26,11 +25,9 @@ from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
+from tests.unit.make import placed
 
-PLACEMENT = Placement(
-    id="adm", epoch=1, cycle=1, at=0.0,
-    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
-)  # fmt: skip
+PLACEMENT = placed({"n1": 1})
 ENTRY = Entry(seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0, patch={})
 REFUSAL = Result(entry=ENTRY, outcome=EntryOutcome.INVALID, message="a policy forbids it")
 

@@ -7,28 +7,20 @@ from dataclasses import replace
 from queuer.controller.landing.settle import Limits, evicting, requeued, settle
 from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
 from queuer.controller.ledger.round import Change, charges
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.backoff import BackOff
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import PodSet, State
+from tests.unit.make import assigned, gang, job_view, placed
 
 LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
-WORKLOAD = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-)  # fmt: skip
-PLACEMENT = Placement(
-    id="adm", epoch=1, cycle=1, at=100.0,
-    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
-)  # fmt: skip
+WORKLOAD = gang(name="job")
+PLACEMENT = placed({"n1": 1}, at=100.0)
 ADMITTED = Live(workload=WORKLOAD, state=State.ADMITTED, placement=PLACEMENT)
 PLACING = replace(ADMITTED, state=State.PLACING, placement=replace(PLACEMENT, patched=100.0))
 RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
-JOB = JobView(
-    uid="u", kind="Job", namespace="ns", name="job", resource_version="5", suspended=False, admission="adm"
-)
+JOB = job_view(name="job", resource_version="5", suspended=False, admission="adm")
 POD = PodView(
     uid="p",
     namespace="ns",
@@ -165,7 +157,7 @@ def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned
 def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
     """And not to nothing: the rest comes with the gang's end."""
     many = replace(WORKLOAD, pod_sets=(PodSet(name="main", count=160, requests={"pods": 1}),))
-    rows = (Assignment(pod_set="main", flavor="default", nodes={"n1": 160}),)
+    rows = (assigned({"n1": 160}),)
     live = replace(RUNNING, workload=many, placement=replace(PLACEMENT, assignments=rows, patched=100.0))
     writes, charged = 0, []
     for second in range(1, 181):
@@ -194,7 +186,7 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
 
 
 def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
-    two = (Assignment(pod_set="main", flavor="default", nodes={"n1": 2}),)
+    two = (assigned({"n1": 2}),)
     live = replace(RUNNING, placement=replace(PLACEMENT, assignments=two, patched=100.0))
     outcome = settle(live, replace(JOB, sizes={"main": 1}), tally([POD]), now=110.0, limits=LIMITS)
     assert outcome is not None

@@ -14,10 +14,10 @@ import pytest
 from queuer.controller.landing.steps import BACK_OFF, deadlines
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
-from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
+from tests.unit.make import job_view
 
 
 def test_pods_that_follow_each_other_are_not_lost() -> None:
@@ -144,12 +144,7 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     """Guards the wiring: a pod that was waiting is bound and ended when the loop looks again."""
     state, live = ClusterState(), Scene(2).live
     state.live["u"] = live
-    state.job_changed(
-        JobView(
-            uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
-            admission="adm", left=100,
-        )
-    )  # fmt: skip
+    state.job_changed(job_view(name="job", suspended=False, admission="adm", left=100))
 
     def look(now: float) -> float | None:
         changes, nobody = Round(state.live, now=now), cast(Any, SimpleNamespace(take_word=lambda uid: False))

@@ -10,18 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.controller.memory.lines import Lines, Turns
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import BACK_OFF, Quarantine
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Placement
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State, Workload
+from tests.unit.make import gang, job_view, placed
 
-OWN = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
-)  # fmt: skip
-PLACED = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=())
-JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
+OWN = gang(name="job")
+PLACED = placed()
+JOB = job_view(name="job")
 
 
 def test_a_flood_of_one_namespace_holds_up_no_other() -> None:

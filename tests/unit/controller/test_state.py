@@ -13,7 +13,7 @@ from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.intake.read import waits_in
 from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.ledger.record import out_of_use
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
@@ -23,8 +23,9 @@ from queuer.domain.intake import check
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.store.tables import NotAsked
+from tests.unit.make import gang, job_view
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -35,10 +36,7 @@ RULES = Rules(
     topology=Topology(keys=(RACK,)),
     revision=1,
 )
-WORKLOAD = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a.one", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=3, requests=GPU),),
-)  # fmt: skip
+WORKLOAD = gang(pods=3, requests=GPU, name="job", queue="root.a.one")
 
 
 def laws(rules: Rules) -> tuple[QueueTree, Topology]:
@@ -46,7 +44,7 @@ def laws(rules: Rules) -> tuple[QueueTree, Topology]:
     return rules.tree, rules.topology
 
 
-JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
+JOB = job_view(name="job")
 
 
 def node(name: str, rack: str = "r1", **facts: object) -> Node:

@@ -13,7 +13,7 @@ from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.kube.objects import (
     Amounts,
     Condition,
@@ -29,6 +29,7 @@ from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Budget
+from tests.unit.make import gang
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -87,10 +88,7 @@ def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
         requests = {"cpu": 2**62, "pods": 1}
         uid = f"foreign{i}"
         state.pod_changed(PodView(uid=uid, namespace="x", name=uid, node=f"liar{i}", requests=requests))
-    workload = Workload(
-        uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-        pod_sets=(PodSet(name="main", count=2, requests={GPU: 4, "cpu": 1000, "pods": 1}),),
-    )  # fmt: skip
+    workload = gang(pods=2, requests={GPU: 4, "cpu": 1000, "pods": 1})
     state.put(Live(workload=workload, state=State.QUEUED))
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
     assert plan.stats.status is SolveStatus.GREEDY

@@ -13,32 +13,26 @@ from queuer.controller.cycle.snapshot import take
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.adoption import Found, adopt
 from queuer.controller.landing.settle import requeued
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts
 from queuer.controller.watch.watches import Watches
-from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import malformed
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
 from queuer.kube.reflector import Change, ChangeKind
+from tests.unit.make import gang, job_view, placed
 
 GPU = {"gpu": 4, "pods": 1}
-ASKS = Workload(
-    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
-    pod_sets=(PodSet(name="main", count=1, requests=GPU),),
-)  # fmt: skip
-PLACE = Placement(
-    id="adm", epoch=1, cycle=1, at=50.0, patched=50.0,
-    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
-)  # fmt: skip
+ASKS = gang(requests=GPU, name="job")
+PLACE = placed({"n1": 1}, at=50.0, patched=50.0)
 RUNS = Live(workload=ASKS, state=State.RUNNING, placement=PLACE, landed=51.0)
 RULES = Rules(
     tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",)), Queue(path="root.b", namespaces=("other",))])
@@ -129,9 +123,7 @@ def test_a_job_that_was_started_beside_the_queues_is_charged_where_it_could_have
     state.configure(RULES)
     asks = replace(ASKS, **change)
     state.put(Live(workload=asks, state=before, explanation=malformed([]) if not asks.pod_sets else None))
-    state.job_changed(
-        JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False)
-    )
+    state.job_changed(job_view(name="job", suspended=False))
     found = Found(state, metrics)
     lives = found.among(["u"])
     assert found.among(["u"]) == lives

@@ -7,13 +7,13 @@ from typing import Any, cast
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.round import Round
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Assignment, Placement
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import State
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.unit.landed import LIMITS
+from tests.unit.make import gang, job_view, placed
 
 NOBODY = cast(Any, None)
 
@@ -23,18 +23,8 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     the one that returns its charge.
     """
     state = ClusterState()
-    workload = Workload(
-        uid="u", kind="Job", namespace="ns", name="u", queue="root.a", submitted=0.0, pod_sets=()
-    )
-    row = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
-    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=(row,))
-    state.put(Live(workload=workload, state=State.ADMITTED, placement=placement))
-    state.job_changed(
-        JobView(
-            uid="u", kind="Job", namespace="ns", name="u", resource_version="2", suspended=False,
-            outcome=State.SUCCEEDED,
-        )
-    )  # fmt: skip
+    state.put(Live(workload=gang(), state=State.ADMITTED, placement=placed({"n1": 1})))
+    state.job_changed(job_view(resource_version="2", suspended=False, outcome=State.SUCCEEDED))
     entry = Entry(
         seq=1, kind=EntryKind.WITHDRAW, uid="u", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={}
     )
@@ -51,12 +41,7 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
 def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
     """Else lists without `deleted` show it until retention takes it."""
     state = ClusterState()
-    state.job_changed(
-        JobView(
-            uid="u", kind="Job", namespace="ns", name="u", resource_version="2", suspended=False,
-            outcome=State.SUCCEEDED,
-        )
-    )  # fmt: skip
+    state.job_changed(job_view(resource_version="2", suspended=False, outcome=State.SUCCEEDED))
     gone = []
     for leaves in (False, True):
         if leaves:

@@ -1,0 +1,39 @@
+"""A job of one pod and what the controller knows of it, as most of its tests need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from queuer.controller.memory.live import JobView
+from queuer.domain.assignments import Assignment, Placement
+from queuer.domain.quantity import Resources
+from queuer.domain.workload import PodSet, Workload
+
+ONE_POD = {"pods": 1}
+
+
+def gang(uid: str = "u", *, pods: int = 1, requests: Resources = ONE_POD, **fields: Any) -> Workload:
+    """A Job of `root.a` in namespace `ns`, named after its uid."""
+    given: dict[str, Any] = {
+        "kind": "Job", "namespace": "ns", "name": uid, "queue": "root.a", "submitted": 0.0,
+        "pod_sets": (PodSet(name="main", count=pods, requests=requests),),
+    }  # fmt: skip
+    return Workload(**{"uid": uid, **given, **fields})
+
+
+def job_view(uid: str = "u", **fields: Any) -> JobView:
+    """The same job as Kubernetes shows it while it waits."""
+    given = {"kind": "Job", "namespace": "ns", "name": uid, "resource_version": "1", "suspended": True}
+    return JobView(**{"uid": uid, **given, **fields})
+
+
+def placed(nodes: Mapping[str, int] | None = None, **fields: Any) -> Placement:
+    """Admission `adm`: pods by node, or no assignment where no test looks at one."""
+    rows = () if nodes is None else (assigned(nodes),)
+    return Placement(**{"id": "adm", "epoch": 1, "cycle": 1, "at": 0.0, "assignments": rows, **fields})
+
+
+def assigned(nodes: Mapping[str, int]) -> Assignment:
+    """The pods of the only pod set by node."""
+    return Assignment(pod_set="main", flavor="default", nodes=nodes)
