@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -20,7 +21,8 @@ from tests.api.rows import Author
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child that answers about the newest cycle is as important as the tests, and may take as long as they."""
     monkeypatch.setattr(latest_cycle, "NICE", 0)
-    monkeypatch.setattr(LatestCycle.ask, "__kwdefaults__", {"within": 100.0})
+    monkeypatch.setattr(latest_cycle, "LONGEST", 100.0)
+    monkeypatch.setattr(LatestCycle.__init__, "__kwdefaults__", {"clock": time.monotonic, "within": 100.0})
 
 
 @pytest_asyncio.fixture
