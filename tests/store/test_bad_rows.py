@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,10 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
+from queuer.controller.landing.steps import CORRECT
 from queuer.controller.leadership import inherit, load
 from queuer.controller.ledger.auditor import Auditor
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView
+from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.nodes import Node
@@ -111,6 +114,31 @@ async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, ho
     states = await scene.execute("SELECT state FROM workload ORDER BY uid")
     assert states == [State.QUEUED, State.PLACING]
     assert await scene.execute("SELECT uid FROM ledger WHERE closed IS NULL") == ["b"]
+
+
+@pytest.mark.parametrize("how", SPOILT)
+async def test_a_running_gang_whose_admission_cannot_be_judged_ends_no_term(scene: Scene, how: str) -> None:
+    """Its pods request something else than was charged, so that its charge is worked out again."""
+    await scene.begin(SPOILT[how])
+    await scene.execute(f"UPDATE workload SET state = 'Running', landed_at = to_timestamp({NOW})")
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    for uid in ("a", "b"):
+        live, job = scene.state.live[uid], scene.state.jobs[uid]
+        assert live.placement is not None
+        scene.state.job_changed(replace(job, suspended=False, admission=live.placement.id))
+        scene.state.pod_changed(
+            PodView(
+                uid=f"{uid}-0", namespace="team-a", name=f"{uid}-0", owner=uid, pod_set="main", node="n1",
+                requests={"nvidia.com/gpu": 1, "cpu": 6000, "pods": 1}, running=True,
+            )
+        )  # fmt: skip
+    scene.state.take_unread(99)
+    for _ in range(3):
+        await scene.round()
+        scene.now += CORRECT
+    of_b = "SELECT amounts->'cpu' FROM ledger WHERE uid = 'b' AND closed IS NULL"
+    assert await scene.execute(of_b) == [6000]
 
 
 @pytest.mark.parametrize("how", HELD)

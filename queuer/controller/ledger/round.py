@@ -253,14 +253,20 @@ class Round(dict[str, Change]):
 
     @property
     def uids(self) -> set[str]:
-        """All workloads that something is written of."""
+        """All workloads that something is written of. Raises Isolated as `writes` does."""
         held: tuple[Bond | Reservation, ...] = (*(self.bonds or ()), *(self.reservations or ()))
-        return {uid for uid, change in self.items() if change.writes} | {each.uid for each in held}
+        return {uid for uid in self if self._writes_of(uid)} | {each.uid for each in held}
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything for the database."""
-        return self.cycle is not None or any(change.writes for change in self.values())
+        """Whether there is anything for the database. Raises Isolated where that cannot be said of a change: its
+        charge is worked out of assignments that somebody may have edited.
+        """
+        return self.cycle is not None or any(map(self._writes_of, self))
+
+    def _writes_of(self, uid: str) -> bool:
+        with isolate(uid):
+            return self[uid].writes
 
     def only(self, uid: str) -> Round:
         """The round with one workload alone."""
