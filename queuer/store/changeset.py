@@ -10,15 +10,14 @@ from queuer.domain.document import (
     export_flavor,
     export_queue,
     export_topology,
-    parse_flavor,
     parse_queue,
     parse_topology,
 )
 from queuer.domain.errors import FieldProblem
-from queuer.domain.nodes import Flavor, Topology
+from queuer.domain.nodes import Topology
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.rules import Rules
-from queuer.store.config import Config, Name, ObjectKind
+from queuer.store.config import Config, Name, ObjectKind, flavor_at
 
 Form = Mapping[str, Any]
 """An object as a QueueTree document spells it (a flavor with its `position` in the list)."""
@@ -56,6 +55,16 @@ class Changeset:
     writer: ManagedBy
     changes: tuple[Change, ...]
     reverts: int | None = None
+
+    @property
+    def queues(self) -> tuple[Change, ...]:
+        """The changes of queues."""
+        return tuple(change for change in self.changes if change.kind is ObjectKind.QUEUE)
+
+    @property
+    def deleted(self) -> list[str]:
+        """Paths of queues that go."""
+        return [change.name for change in self.queues if change.after is None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +110,10 @@ def rules_after(rules: Rules, changes: Iterable[Change]) -> Rules:
         elif change.kind is ObjectKind.QUEUE:
             queues[name] = parse_queue(name, form)
         else:
-            flavors[name] = (form["position"], flavor_of(form))
+            flavors[name] = flavor_at(form)
     in_order = sorted(flavors.values(), key=lambda pair: (pair[0], pair[1].name))
     return Rules(
         tree=QueueTree.of(queues.values()),
         flavors=tuple(flavor for _, flavor in in_order),
         topology=topology,
     )
-
-
-def flavor_of(form: Form) -> Flavor:
-    """The flavor of a form, which has its `position` besides."""
-    return parse_flavor({key: value for key, value in form.items() if key != "position"})

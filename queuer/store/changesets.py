@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import NotFound
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store.changeset import Change, changes_of
+from queuer.store.codec import record_of
 from queuer.store.config import Name
 
 _PAGE = text("""
@@ -92,13 +93,4 @@ async def moves(
 
 
 def _applied(row: Row[Any]) -> Applied:
-    return Applied(
-        revision=row.revision,
-        at=row.at.timestamp(),
-        actor=row.actor,
-        source=row.source,
-        writer=ManagedBy(row.writer),
-        reason=row.reason,
-        changes=changes_of(row.changes),
-        reverts=row.reverts,
-    )
+    return record_of(Applied, row, changes=changes_of(row.changes))

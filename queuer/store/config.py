@@ -24,7 +24,7 @@ from queuer.domain.nodes import Flavor, Toleration, Topology
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.routing import export_routing, read_routing
 from queuer.domain.rules import Rules
-from queuer.store.codec import rows_json
+from queuer.store.codec import record_of, rows_json
 
 _REVISION = text("SELECT revision FROM configuration WHERE id = 1")
 _QUEUES = text("""
@@ -106,7 +106,7 @@ async def load_config(connection: AsyncConnection) -> Config:
     at = await revision(connection)
     quota: dict[int, list[QuotaRow]] = {}
     for row in await connection.execute(_QUOTA):
-        quota.setdefault(row.queue_id, []).append(_quota_row(row))
+        quota.setdefault(row.queue_id, []).append(record_of(QuotaRow, row))
     queues = (await connection.execute(_QUEUES)).all()
     flavors = (await connection.execute(_FLAVORS)).all()
     topology = (await connection.execute(_TOPOLOGY)).one_or_none()
@@ -181,11 +181,17 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
     }
 
 
+def flavor_at(form: Mapping[str, Any]) -> tuple[int, Flavor]:
+    """The position and the flavor of a form."""
+    body = {key: value for key, value in form.items() if key != "position"}
+    return form["position"], parse_flavor(body)
+
+
 def _flavor_row(form: Mapping[str, Any]) -> dict[str, Any]:
-    flavor = parse_flavor({key: value for key, value in form.items() if key != "position"})
+    position, flavor = flavor_at(form)
     return {
         "name": flavor.name,
-        "position": form["position"],
+        "position": position,
         "node_labels": flavor.node_labels,
         "tolerations": flavor.tolerations,
     }
@@ -203,16 +209,6 @@ def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
         state=QueueState(row.state),
         managed_by=ManagedBy(row.managed_by or ManagedBy.API),
         revision=row.revision,
-    )
-
-
-def _quota_row(row: Row[Any]) -> QuotaRow:
-    return QuotaRow(
-        resource=row.resource,
-        flavor=row.flavor,
-        guaranteed=row.guaranteed,
-        limit=row.limit,
-        lend=row.lend,
     )
 
 

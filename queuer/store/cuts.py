@@ -13,7 +13,6 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
 from queuer.store.changeset import Changeset, JudgedChangeset
-from queuer.store.config import ObjectKind
 from queuer.store.holdings import Holding, holdings
 from queuer.store.usage import TreeView, tree_view
 
@@ -69,15 +68,11 @@ class Cuts:
 
 async def cuts(connection: AsyncConnection, changeset: JudgedChangeset) -> Cuts:
     """The cuts of a sound changeset, by what is held now."""
-    if not any(change.kind is ObjectKind.QUEUE and change.before is not None for change in changeset.changes):
+    if all(change.before is None for change in changeset.queues):
         return Cuts(reductions=tuple(_deletions(changeset)))
     view = await tree_view(connection)
     after = changeset.after.tree
-    touched = [
-        c.name
-        for c in changeset.changes
-        if c.kind is ObjectKind.QUEUE and c.before is not None and c.after is not None
-    ]
+    touched = [change.name for change in changeset.queues if change.action == "update"]
     held = await holdings(connection)
     over = tuple(_over(view, after, touched))
     reductions = [*_deletions(changeset), *(row.problem for row in over)]

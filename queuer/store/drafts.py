@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import NotFound
 from queuer.domain.queue import ManagedBy
 from queuer.store.changeset import Changeset, changes_of
-from queuer.store.codec import instant, rows_json, to_json
+from queuer.store.codec import instant, record_of, rows_json, to_json
 from queuer.store.tables import DraftState, Effect
 
 _KEEP = text("""
@@ -105,19 +105,4 @@ def _draft(row: Row[Any]) -> Draft:
         changes=changes_of(row.changes),
         reverts=row.reverts,
     )
-    return Draft(
-        id=row.id,
-        at=row.at.timestamp(),
-        expires=row.expires.timestamp(),
-        actor=row.actor,
-        source=row.source,
-        root=row.root,
-        changeset=planned,
-        report=row.report,
-        effect=Effect(row.effect),
-        evict_after=row.evict_after,
-        state=DraftState(row.state),
-        expired=row.expired,
-        revision=row.revision,
-        request=row.request,
-    )
+    return record_of(Draft, row, changeset=planned)

@@ -80,8 +80,7 @@ async def apply(
             f"the configuration moved from revision {changeset.base} to {present.revision} since this was planned",
             hint="plan again and look at the difference",
         )
-    gone = [c.name for c in changeset.changes if c.kind is ObjectKind.QUEUE and c.after is None]
-    for path, count in (await holders(connection, gone)).items():
+    for path, count in (await holders(connection, changeset.deleted)).items():
         raise Conflict(f"{path} got {count} admitted workloads since this was planned", hint="plan again")
     number = changeset.base + 1
     wanted = {(change.kind, change.name): change.after for change in changeset.changes}

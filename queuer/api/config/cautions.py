@@ -20,22 +20,25 @@ from queuer.solver.ask import RulesDifference
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Difference
-from queuer.store.changeset import Change
+from queuer.store.changeset import JudgedChangeset
 from queuer.store.config import ObjectKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cautions:
-    """From one configuration to another, by these changes."""
+    """What there is to say of a changeset, by what it is held against."""
 
-    before: Rules
-    after: Rules
-    changes: Sequence[Change]
+    changeset: JudgedChangeset
 
     @property
-    def deleted(self) -> list[str]:
-        """Paths of queues that go."""
-        return [c.name for c in self.changes if c.kind is ObjectKind.QUEUE and c.after is None]
+    def before(self) -> Rules:
+        """The configuration as it is."""
+        return self.changeset.before
+
+    @property
+    def after(self) -> Rules:
+        """The configuration that would be."""
+        return self.changeset.after
 
     def of_waiting(self, waiting: Mapping[str, int]) -> Iterator[FieldProblem]:
         """Workloads that wait in a queue that goes. `waiting`: their number, by queue."""
@@ -90,7 +93,7 @@ class Cautions:
         yield from self._quota(capacity)
         yield from self._per_user({resource for amounts in capacity.values() for resource in amounts})
         yield from self._flavors(nodes, counts)
-        if any(change.kind is ObjectKind.TOPOLOGY for change in self.changes):
+        if any(change.kind is ObjectKind.TOPOLOGY for change in self.changeset.changes):
             for index, key in enumerate(self.after.topology.keys[:-1]):
                 if not any(key in node.labels for node in nodes):
                     yield FieldProblem(
@@ -99,9 +102,10 @@ class Cautions:
 
     def _queues(self) -> Iterator[tuple[str, Queue]]:
         """Queues that change, with what they were."""
-        for change in self.changes:
-            if change.kind is ObjectKind.QUEUE and change.after is not None:
-                path, tree = change.name, self.before.tree
+        tree = self.before.tree
+        for change in self.changeset.queues:
+            if change.after is not None:
+                path = change.name
                 yield path, tree[path] if path in tree else Queue(path=path)
 
     def _quota(self, capacity: dict[str, Resources]) -> Iterator[FieldProblem]:
@@ -135,7 +139,7 @@ class Cautions:
                     yield FieldProblem(field=at, message=f"no node has {resource}", hint=hint)
 
     def _flavors(self, nodes: Sequence[Node], counts: Counter[str | None]) -> Iterator[FieldProblem]:
-        changed = {change.name for change in self.changes if change.kind is ObjectKind.FLAVOR}
+        changed = {change.name for change in self.changeset.changes if change.kind is ObjectKind.FLAVOR}
         if not changed:
             return
         for index, flavor in enumerate(self.after.flavors):

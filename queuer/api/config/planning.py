@@ -46,10 +46,10 @@ class Seen:
         cls, connection: AsyncConnection, changeset: JudgedChangeset, *, document: object = None
     ) -> Seen:
         """Everything from one view of the tables."""
-        cautions = Cautions(before=changeset.before, after=changeset.after, changes=changeset.changes)
+        cautions = Cautions(changeset=changeset)
         taken = await cuts(connection, changeset)
         warnings = (
-            *cautions.of_waiting(await waiting_in(connection, cautions.deleted)),
+            *cautions.of_waiting(await waiting_in(connection, changeset.deleted)),
             *cautions.of_flavors(),
             *(row.problem for row in taken.over),
             *cautions.of_namespaces(frozenset(await reads.namespaces(connection))),
