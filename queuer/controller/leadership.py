@@ -115,7 +115,8 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
         "rollup": lambda: record_use(engine, epoch=epoch),
         "retention": lambda: prune(engine, epoch=epoch),
         "past use": lambda: past_use.follow(engine, state),
-        "recorder": loop.decisions.recorder.run,
+        "recorder": loop.decisions.recorder.write_rows,
+        "cycle files": loop.decisions.recorder.write_files,
         "notes": term.notes.run,
         "refusals": term.refusals.run,
     }

@@ -47,7 +47,7 @@ async def until(engine: AsyncEngine, fits: Callable[[StoredRow | None], bool]) -
 
 @asynccontextmanager
 async def recording(recorder: Recorder) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(recorder.run())
+    task = asyncio.create_task(recorder.write_rows())
     try:
         yield task
     finally:

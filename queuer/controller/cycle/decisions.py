@@ -158,9 +158,11 @@ class Decisions:
         term, now = self._term, self._term.clock()
         self._timers.decided = request.at  # what came due while it was made is still due
         self.forecaster.offer(request.snapshot, now=request.at)
-        moved = None if plan is None else await self._carry_out(request, plan, now=now)
-        stored, committed = self._stored(request, plan), moved is not None
-        self.recorder.offer(request.cycle, stored, took=self.effort, committed=committed)
+        stored, moved = self._stored(request, plan), None
+        try:
+            moved = None if plan is None else await self._carry_out(request, plan, now=now)
+        finally:  # a commit that ends the term is the one to look at again
+            self.recorder.offer(request.cycle, stored, took=self.effort, committed=moved is not None)
         if plan is None or moved is None:
             return
         status, waiting = plan.stats.status.value, len(plan.explanations)

@@ -30,8 +30,8 @@ REGULAR_EVERY = 60.0
 BETWEEN = 1.0
 """Seconds between two writes at least."""
 REST = 10.0
-"""A write that took so long is followed by so many times that without one: encoding holds up the loop's thread, and
-each version of the row stays in its table until it is vacuumed.
+"""A write to the database that took so long is followed by so many times that without one: encoding holds up the loop's
+thread, and each version of the row stays in its table until it is vacuumed. Files wait for no row, and no row for them.
 """
 MOST_BYTES = 2**26
 """The most that is written to the database."""
@@ -58,7 +58,7 @@ class Recorder:
         self._engine, self._epoch, self._slow = engine, epoch, slow
         self._directory, self._kept = directory, kept
         self._between, self._most, self._clock = between, most, clock
-        self._offered = asyncio.Event()
+        self._row_offered, self._file_offered = asyncio.Event(), asyncio.Event()
         self._row: tuple[int, StoredCycle] | None = None
         self._file: tuple[str, StoredCycle] | None = None
         self._regular = float("-inf")
@@ -71,12 +71,13 @@ class Recorder:
         """
         if committed:
             self._row = number, cycle
+            self._row_offered.set()
         kind, now = self._kind(cycle, took), self._clock()
         due = kind != REGULAR or now >= self._regular + REGULAR_EVERY
         if self._directory is not None and self._file is None and due:
             self._file = f"{number:010}-{kind}.cycle", cycle
             self._regular = now if kind == REGULAR else self._regular
-        self._offered.set()
+            self._file_offered.set()
 
     def _kind(self, cycle: StoredCycle, took: float) -> str:
         if cycle.plan is None:
@@ -85,31 +86,46 @@ class Recorder:
             return "failed"
         return "slow" if took > self._slow else REGULAR
 
-    async def run(self) -> None:
-        """Write until cancelled. Raises what keeps it from the database; may be run again."""
+    async def write_rows(self) -> None:
+        """Write to the database until cancelled. Raises what keeps it from there; may be run again."""
         while True:
-            await self._offered.wait()
-            self._offered.clear()
+            await self._row_offered.wait()
+            self._row_offered.clear()
             began = time.monotonic()
-            file, self._file = self._file, None
             row, self._row = self._row, None
-            if file is not None and self._directory is not None:
-                await asyncio.to_thread(self._write_file, self._directory, *file)
             if row is not None:
                 await self._write_row(*row)
             await asyncio.sleep(max(self._between, REST * (time.monotonic() - began)))
 
-    def _write_file(self, directory: Path, name: str, cycle: StoredCycle) -> None:
-        """Write the file, then remove the oldest of its kind. A failure of the disk is logged."""
+    async def write_files(self) -> None:
+        """Write files until cancelled; may be run again. One that still waits at the end of a term is written then."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            part = directory / f"{name}.part"
+            while True:
+                await self._file_offered.wait()
+                self._file_offered.clear()
+                await asyncio.to_thread(self._write_file, *self._take_file())
+                await asyncio.sleep(self._between)
+        finally:
+            self._write_file(*self._take_file())
+
+    def _take_file(self) -> tuple[str, StoredCycle | None]:
+        """Name and cycle of the file that waits, which waits no more; None = none does."""
+        (name, cycle), self._file = self._file or ("", None), None
+        return name, cycle
+
+    def _write_file(self, name: str, cycle: StoredCycle | None) -> None:
+        """Write the file, then remove the oldest of its kind. A failure is logged."""
+        if cycle is None or self._directory is None:
+            return
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            part = self._directory / f"{name}.part"
             part.write_bytes(encode(cycle))
-            part.replace(directory / name)
-            alike = sorted(directory.glob(f"*-{name.rpartition('-')[2]}"))
+            part.replace(self._directory / name)
+            alike = sorted(self._directory.glob(f"*-{name.rpartition('-')[2]}"))
             for old in alike[: -self._kept]:
                 old.unlink(missing_ok=True)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 -- at a term's end, another error would hide that the task is cancelled
             log.warning("a cycle was not recorded", file=name, said=str(error))
 
     async def _write_row(self, number: int, cycle: StoredCycle) -> None:

@@ -218,3 +218,24 @@ async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> Non
         loop.term.remember(changes)
         seen.append(loop.term.state.take_stale())
     assert seen == [True, False, True, False]
+
+
+async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder() -> None:
+    """Nobody could replay it otherwise."""
+    wake, offered = asyncio.Event(), list[tuple[int, bool]]()
+    admits = replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),))
+    loop = looping(Decider(admits), wake=wake)
+
+    async def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    loop.decisions._commit = fails  # type: ignore[method-assign]
+    loop.decisions.recorder.offer = (  # type: ignore[method-assign]
+        lambda number, *_, committed, **__: offered.append((number, committed))
+    )
+    async with asyncio.TaskGroup() as group:
+        await loop.round(group)
+        await wake.wait()
+    with pytest.raises(ZeroDivisionError):
+        await loop.decisions.follow(NOBODY)
+    assert offered == [(1, False)]

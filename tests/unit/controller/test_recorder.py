@@ -32,7 +32,7 @@ def recorder_of(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> Re
 @asynccontextmanager
 async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Recorder]:
     recorder = recorder_of(directory, clock)
-    task = asyncio.create_task(recorder.run())
+    task = asyncio.create_task(recorder.write_files())
     try:
         yield recorder
     finally:
@@ -92,10 +92,35 @@ async def test_while_one_waits_others_pass_by(tmp_path: Path) -> None:
         recorder.offer(
             number, FAILED, took=0.1, committed=False
         )  # nobody writes: neither blocked nor an error
-    task = asyncio.create_task(recorder.run())
+    task = asyncio.create_task(recorder.write_files())
     await written(tmp_path, "0000000001-failed.cycle")
     task.cancel()
     assert names_in(tmp_path) == ["0000000001-failed.cycle"]
+
+
+async def test_a_file_that_waits_when_the_term_ends_is_written(tmp_path: Path) -> None:
+    """The cycle whose commit ended the term is the one to look at again."""
+    async with recording(tmp_path) as recorder:
+        await asyncio.sleep(0)
+        recorder.offer(1, FAILED, took=0.1, committed=False)
+    await written(tmp_path, "0000000001-failed.cycle")
+
+
+async def test_a_slow_database_keeps_no_file_back(tmp_path: Path) -> None:
+    recorder = recorder_of(tmp_path)
+    never = asyncio.Event()
+
+    async def stands(*_: object) -> None:
+        await never.wait()
+
+    recorder._write_row = stands  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(recorder.write_rows()), group.create_task(recorder.write_files())]
+        for number in (1, 2):
+            recorder.offer(number, FAILED, took=0.1, committed=True)
+            await written(tmp_path, f"{number:010}-failed.cycle")
+        for task in tasks:
+            task.cancel()
 
 
 async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
