@@ -24,12 +24,12 @@ from queuer.api.http.parameters import known_parameters, not_an_action
 from queuer.api.identity import denied
 from queuer.api.identity.rights import Identity
 from queuer.api.latest_cycle import LatestCycle
-from queuer.api.live import audit, events, health, overview, stream
+from queuer.api.live import audit, events, overview, stream
 from queuer.api.live.feed import Feed
 from queuer.api.pages import dashboard, login
 from queuer.api.queues import routes as queues
 from queuer.api.queues import routing
-from queuer.api.queues.queue_ranks import queue_ranks
+from queuer.api.queues.pending import queue_ranks
 from queuer.api.queues.tree_cache import TreeCache
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
 from queuer.api.simulator import Simulator
@@ -96,7 +96,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     ):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)
-    app.include_router(health.router)
+    app.include_router(meta.health)
     app.include_router(login.router)
     app.include_router(dashboard.router)
     return app

@@ -1,17 +1,27 @@
-"""This server's version and words. For everyone: a page must know how to log in before it has."""
+"""This server by itself: its version and words, whether it lives, what it counts. It tells nothing of jobs or queues.
+
+It needs no token: a page must know how to log in before it has one, kubelets and Prometheus have none.
+"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from sqlalchemy import text
 
 from queuer import __version__
-from queuer.api.deps import PREFIX, Settings
+from queuer.api.controller import controller
+from queuer.api.deps import PREFIX, Engine, Metrics, Settings
 from queuer.api.http.problems import KINDS
 from queuer.api.models import Model
+from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
+from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["meta"])
+health = APIRouter(tags=["health"])
 
 
 class ReasonToken(Model):
@@ -53,3 +63,33 @@ async def get_meta(settings: Settings) -> Meta:
             for code, kind in KINDS.items()
         ],
     )
+
+
+@health.get("/livez", response_class=PlainTextResponse)
+async def livez() -> str:
+    """The process answers."""
+    return "ok"
+
+
+@health.get("/readyz", response_class=PlainTextResponse)
+async def readyz(engine: Engine) -> str:
+    """The database answers with the tables that are needed; 503 otherwise."""
+    async with begin(engine) as connection:
+        await connection.execute(text("SELECT revision FROM configuration"))
+    return "ok"
+
+
+@health.get("/healthz/controller", response_class=PlainTextResponse)
+async def controller_health(engine: Engine, settings: Settings) -> str:
+    """Somebody leads, or idles; 503 with the last sign of life otherwise. `/readyz` is of this server alone."""
+    async with begin(engine) as connection:
+        found = await controller(connection, stale_after=settings.stale_after)
+    if not found.state.decides:
+        raise Unavailable(found.text)
+    return found.state
+
+
+@health.get("/metrics", response_class=PlainTextResponse)
+async def metrics(found: Metrics) -> Response:
+    """Metrics of this server in the Prometheus text format."""
+    return Response(generate_latest(found.registry), media_type=CONTENT_TYPE_LATEST)

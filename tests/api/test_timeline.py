@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from queuer.api.workloads.spans import held_of, spans_of, waited
+from queuer.api.workloads.timeline import held_of, spans_of, waited
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.reads import Moment

@@ -15,7 +15,7 @@ from queuer.api.config import models
 from queuer.api.config.views import applied, masked, planned, readable
 from queuer.api.config.writing import Writes
 from queuer.api.deps import PREFIX, one_view
-from queuer.api.known_queues import check_queue
+from queuer.api.http.parameters import check_queue
 from queuer.api.request_keys import RequestKey
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.store import changesets as history

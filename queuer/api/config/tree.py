@@ -19,10 +19,10 @@ from queuer.api.config.views import change
 from queuer.api.config.writing import Writes, stale
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
+from queuer.api.http.parameters import no_queue
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
-from queuer.api.identity.names import masked_for
-from queuer.api.known_queues import no_queue
+from queuer.api.identity.rights import masked_for
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store

@@ -1,4 +1,4 @@
-"""Parameters of routes: unknown ones are refused, and an action is no object.
+"""Parameters of routes: unknown ones are refused, a path is that of a queue, and an action is no object.
 
 `dryrun` must not pass for a `dryRun` that nobody reads.
 """
@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.exceptions import HTTPException
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import nearest
+from queuer.domain.queue import QueueTree
+from queuer.store import lookup
+from queuer.store.config import load_config
 
 
 def known_parameters(request: Request) -> None:
@@ -55,3 +60,16 @@ def not_an_action(request: Request) -> None:
         return
     if f"{route}:{verb}" in request.app.openapi()["paths"]:
         raise HTTPException(405, "Method Not Allowed")
+
+
+async def check_queue(connection: AsyncConnection, path: str) -> None:
+    """Raise NotFound, with the nearest paths, unless there is such a queue."""
+    if not await lookup.has_queue(connection, path):
+        raise no_queue((await load_config(connection)).tree, path)
+
+
+def no_queue(tree: QueueTree, path: str) -> NotFound:
+    """There is no such queue; names the nearest leaves, else the nearest queues."""
+    close = tree.nearest(path) or get_close_matches(path, tree.queues, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
+    return NotFound(f"there is no queue {path}", hint=hint)

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
-from queuer.api.known_queues import check_queue
+from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant, Model
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.events import event_text

@@ -1,20 +1,49 @@
-"""The line of a queue, in the order of the last cycle: own jobs in full, runs of others' as counts and amounts."""
+"""The line of a queue, in the order of the last cycle: own jobs in full, runs of others' as counts and amounts.
+
+The places in line after the newest stored cycle are asked for once, and kept until there is a newer one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from itertools import groupby
+from typing import Annotated, cast
 
+from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.http.lists import make_cursor
+from queuer.api.latest_cycle import CycleAnswer, LatestCycle
 from queuer.api.queues import models
-from queuer.api.queues.queue_ranks import Ranks
+from queuer.api.single_flight import SingleFlight
 from queuer.api.workloads import views
 from queuer.domain.quantity import format_resources
+from queuer.solver import ask
 from queuer.store import line
 from queuer.store.line import InLine
+
+Ranks = dict[str, int]
+"""Places in the order of a cycle, by uid."""
+
+
+def queue_ranks(latest: LatestCycle) -> SingleFlight[CycleAnswer[Ranks] | None]:
+    """The cache of an app; None: no cycle is stored that this program reads."""
+
+    async def renew(known: CycleAnswer[Ranks] | None) -> CycleAnswer[Ranks] | None:
+        if known is not None and known.cycle == await latest.number():
+            return known
+        return await latest.ask(ask.QueueRanks())
+
+    return SingleFlight(renew)
+
+
+def _ranks(request: Request) -> SingleFlight[CycleAnswer[Ranks] | None]:
+    return cast(SingleFlight[CycleAnswer[Ranks] | None], request.app.state.ranks)
+
+
+RankCache = Annotated[SingleFlight[CycleAnswer[Ranks] | None], Depends(_ranks)]
+
 
 ORDER = "rank"
 """The order that a cursor of this list names."""

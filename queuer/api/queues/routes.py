@@ -19,13 +19,12 @@ from queuer.api.http.lists import (
     read_cursor,
     words,
 )
-from queuer.api.identity.names import masked_for
-from queuer.api.identity.rights import Asker, Resource, Right, Verb
-from queuer.api.known_queues import check_queue, no_queue
+from queuer.api.http.parameters import check_queue, no_queue
+from queuer.api.identity.rights import Asker, Resource, Right, Verb, masked_for
 from queuer.api.models import Instant, instant
 from queuer.api.queues import headroom, models, pending, views
 from queuer.api.queues import history as past
-from queuer.api.queues.queue_ranks import RankCache
+from queuer.api.queues.pending import RankCache
 from queuer.api.queues.tree_cache import Tree
 from queuer.domain.queue import ROOT, QueueState
 from queuer.solver import ask

@@ -1,12 +1,13 @@
 """Commands on workloads: hold, release, evict, prioritise. Each is a row that the controller takes up and answers.
 
-The controller refuses commands that depend on the job's own words.
+Hold, release and prioritise need the right to update workloads of the namespace, or to administer the queue. Evict
+needs the latter. The controller refuses commands that depend on the job's own words.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -15,16 +16,16 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.problems import code_of
 from queuer.api.identity import denied
-from queuer.api.identity.rights import Forbidden, source
+from queuer.api.identity.rights import Asker, Forbidden, administering, source, updating
 from queuer.api.request_keys import RequestKey, check_same, once
 from queuer.api.workloads import ordered
 from queuer.api.workloads.ordered import command
-from queuer.api.workloads.rights import Rights
-from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
+from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, QueuerError
 from queuer.domain.fields import parse_duration
 from queuer.store import commands
-from queuer.store.commands import Command, NewCommand
+from queuer.store.commands import Command, NewCommand, Target
 from queuer.store.engine import begin
+from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
 
 router = APIRouter(prefix=PREFIX, tags=["commands"])
@@ -49,6 +50,46 @@ def _wait(
             FieldProblem(field="wait", message="is 10s at most", hint="ask GET /commands/{id} later")
         )
     return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The rights of a caller to the workloads that it names."""
+
+    asker: Asker
+    administered: frozenset[str]
+    updates: frozenset[str]
+    reads: frozenset[str]
+
+    @classmethod
+    async def of(cls, asker: Asker, targets: Iterable[Target]) -> Rights:
+        named = list(targets)
+        spaces = {target.namespace for target in named}
+        return cls(
+            asker=asker,
+            administered=await asker.administered(target.queue for target in named),
+            updates=await asker.updatable(spaces),
+            reads=await asker.readable(spaces),
+        )
+
+    def refusal(self, uid: str, target: Target | None, verb: CommandVerb) -> QueuerError | None:
+        """Why there is no command; of a job that the caller may not see, as if there were none."""
+        if target is None:
+            return no_workload(uid)
+        administers, updates = target.queue in self.administered, target.namespace in self.updates
+        if not (administers or updates or target.namespace in self.reads):
+            return no_workload(uid)
+        if verb is CommandVerb.EVICT and not administers:
+            return Forbidden(self.asker.caller, administering(target.queue))
+        if not (administers or updates):
+            return Forbidden(self.asker.caller, updating(target.namespace))
+        if target.ended:
+            return Conflict(f"{target.namespace}/{target.name} has ended or is gone")
+        return None
+
+    def may(self, target: Target) -> list[CommandVerb]:
+        """The commands that are not refused."""
+        return [verb for verb in CommandVerb if self.refusal(target.uid, target, verb) is None]
 
 
 @dataclass(frozen=True, slots=True)

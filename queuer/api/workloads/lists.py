@@ -21,7 +21,7 @@ from queuer.api.http.lists import (
     word,
     words,
 )
-from queuer.api.known_queues import check_queue
+from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant
 from queuer.api.workloads import models, views
 from queuer.domain.errors import FieldProblem, InvalidInput

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from queuer.api.workloads import detail as figures
 from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
-from queuer.api.workloads.spans import Held
+from queuer.api.workloads.timeline import Held
 from queuer.domain.quantity import age, devices
 
 HISTORY, NAMES = 4, 4

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypeVar
-
 from fastapi import APIRouter
 
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.workloads import views
+from queuer.api.workloads.commands import Rights
 from queuer.api.workloads.explanation import explained
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
-from queuer.api.workloads.rights import Rights
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
@@ -21,10 +18,7 @@ from queuer.store.commands import Target
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
 
-W = TypeVar("W", bound=StrEnum)
-
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
-MAX_PAGE = 1000
 
 
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")

@@ -12,8 +12,7 @@ from queuer.api.controller import Controller, controller, stale
 from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
-from queuer.api.workloads.spans import Held, held_of, spans_of
-from queuer.api.workloads.timeline import spans, timeline
+from queuer.api.workloads.timeline import Held, held_of, spans, spans_of, timeline
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
