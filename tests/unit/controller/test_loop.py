@@ -226,7 +226,7 @@ async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder(
     admits = replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),))
     loop = looping(Decider(admits), wake=wake)
 
-    async def fails(*_: object) -> None:
+    async def fails(request: DecisionRequest, plan: Plan, changes: Round) -> None:
         raise ZeroDivisionError
 
     loop.decisions._commit = fails  # type: ignore[method-assign]

@@ -110,7 +110,7 @@ async def test_a_slow_database_keeps_no_file_back(tmp_path: Path) -> None:
     recorder = recorder_of(tmp_path)
     never = asyncio.Event()
 
-    async def stands(*_: object) -> None:
+    async def stands(number: int, cycle: StoredCycle) -> None:
         await never.wait()
 
     recorder._write_row = stands  # type: ignore[method-assign]
