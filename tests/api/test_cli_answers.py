@@ -8,6 +8,7 @@ import io
 import json
 import re
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -15,10 +16,12 @@ import pytest
 import pytest_asyncio
 import yaml
 from jsonschema import Draft202012Validator
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.workload import State
 from queuer.store import rollup
 from queuer.store.engine import begin
+from tests.api.identity import open_to_all
 from tests.api.rows import Author
 from tests.api.test_queue_figures import A, decided
 from tests.cli import Done, queuer
@@ -68,6 +71,14 @@ class Wire(httpx2.BaseTransport):
         answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=100)
         headers = {"content-type": answer.headers["content-type"]}
         return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
+
+
+@pytest_asyncio.fixture
+async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of an app that takes the controller of these long tests for alive."""
+    transport = httpx2.ASGITransport(app=open_to_all(engine, database_url, stale_after=600))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
 
 
 @pytest_asyncio.fixture

@@ -132,7 +132,8 @@ async def test_the_reasons_that_why_prints_sum_to_the_time_that_it_waited(
     )
     told = {token: seconds(length) for length, token in (part.split() for part in parts.split(", "))}
     assert {row["token"] for row in timeline["reasons"]} == told.keys()
-    assert sum(told.values()) == seconds(total) == pytest.approx(timeline["waitedSeconds"], abs=2)
+    assert sum(told.values()) == seconds(total)
+    assert -2 <= timeline["waitedSeconds"] - seconds(total) <= 60  # which is how much later it may be asked
 
 
 def seconds(text: str) -> int:
