@@ -45,9 +45,22 @@ NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
 
 
-@pytest.mark.parametrize("part", [Forecaster, Recorder])
+@pytest.mark.parametrize(
+    ("part", "method", "task"),
+    [
+        (Forecaster, "run", "forecaster"),
+        (Recorder, "write_rows", "recorder"),
+        (Recorder, "write_files", "cycle files"),
+    ],
+)
 async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
-    part: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: AsyncEngine, epoch: int
+    part: type,
+    method: str,
+    task: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    engine: AsyncEngine,
+    epoch: int,
 ) -> None:
     """For every cause: no more processes or memory, a cycle that cannot be encoded."""
     starts, twice = 0, asyncio.Event()
@@ -59,7 +72,7 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
             twice.set()
         raise [OSError("no more processes"), ValueError("cannot be encoded")][starts % 2]
 
-    monkeypatch.setattr(part, "run", run)
+    monkeypatch.setattr(part, method, run)
     monkeypatch.setattr(leadership, "_AGAIN", 0.01)
     settings = Settings(database_url="", config_crs=False, cycles_dir=tmp_path)
     metrics = Metrics()
@@ -82,7 +95,7 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
         assert again.done()
         assert not term.done(), term.exception()
         shown = metrics.text((), state.rules.tree).decode()
-        assert f'queuer_tasks_failed_total{{task="{part.__name__.lower()}"}}' in shown
+        assert f'queuer_tasks_failed_total{{task="{task}"}}' in shown
     finally:
         again.cancel()
         term.cancel()
