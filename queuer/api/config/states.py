@@ -47,7 +47,9 @@ class _Switch:
             async with one_view(desk.engine) as connection:
                 made = await history.one(connection, draft.revision)
         elif not self.dry_run:
-            made = await desk.carry_out(draft, reason="" if why is None else why.reason)
+            made = await desk.carry_out(draft, wish, reason="" if why is None else why.reason)
+            if made is None and await desk.before(self.key):
+                return await self.set(path, state, why)  # the same request was carried out this moment
         if made is not None:
             return masked(applied(made, draft), seen)
         nothing = {"id": None, "planned": None, "expires": None}

@@ -106,15 +106,17 @@ async def put_queue_tree(
         return changeset
 
     draft = await desk.plan(wish, root=document.root, document=plain)
-    made = None if dry_run else await desk.carry_out(draft, reason=reason, exact="*" not in wanted)
-    base = draft.changeset.base
-    revision = base if made is None else made.revision
+    made = None if dry_run else await desk.carry_out(draft, wish, reason=reason)
+    base, changes = draft.changeset.base, draft.changeset.changes
+    revision = base
+    if made is not None:
+        base, revision, changes = made.revision - 1, made.revision, made.changes
     response.headers["ETag"] = etag(revision)
     return TreePlan(
         base_revision=base,
         revision=revision,
         applied=made is not None,
-        changes=[change(each) for each in draft.changeset.changes],
+        changes=[change(each) for each in changes],
         warnings=draft.report["warnings"],
     )
 

@@ -116,25 +116,21 @@ class Desk:
             check_same(found.request, key)
         return found
 
-    async def carry_out(self, draft: Draft, *, reason: str, exact: bool = False) -> Applied | None:
-        """Apply a draft that was just planned; None where nothing is left to change.
+    async def carry_out(self, draft: Draft, wish: Wish, *, reason: str) -> Applied | None:
+        """Apply the wish of a draft that was just planned to what is there now; None where nothing is left to change.
 
-        `exact`: refused where anything was changed since, be it beside what the draft touches.
+        The wish is planned again under the lock, as anybody may have edited the tree while the report was made.
         """
         if not draft.changeset.changes:
             return None
         with once():
             async with begin(self.engine) as connection:
-                return await self.apply(connection, draft, reason=reason, exact=exact)
+                await store.lock(connection)
+                changeset = await wish(connection, self.writer)
+                return await self._write(connection, draft, changeset, reason=reason)
 
     async def apply(
-        self,
-        connection: AsyncConnection,
-        draft: Draft,
-        *,
-        reason: str,
-        pointer: str = "",
-        exact: bool = False,
+        self, connection: AsyncConnection, draft: Draft, *, reason: str, pointer: str = ""
     ) -> Applied | None:
         """Apply a draft as it was shown; None where nothing is left to change. `pointer`: of the reason in the body.
 
@@ -144,10 +140,18 @@ class Desk:
             changeset = await store.rebase(connection, draft.changeset)
         except store.Moved as moved:
             raise await stale(connection, moved.message, since=moved.base, names=moved.names) from moved
-        base = draft.changeset.base
-        if exact and changeset.base != base:
-            message = f"the tree is at revision {changeset.base}, this was planned on {base}"
-            raise await stale(connection, message, since=base)
+        return await self._write(connection, draft, changeset, reason=reason, pointer=pointer)
+
+    async def _write(
+        self,
+        connection: AsyncConnection,
+        draft: Draft,
+        changeset: JudgedChangeset,
+        *,
+        reason: str,
+        pointer: str = "",
+    ) -> Applied | None:
+        """Write a draft. `changeset`: made of it under the lock, which is kept."""
         check(changeset)
         taken = await cuts(connection, changeset)
         _require_reason(taken, reason, pointer=pointer)
@@ -157,7 +161,9 @@ class Desk:
             return None
         actor, way = self.asker.caller.name, source(self.request)
         revision = await store.apply(connection, changeset, actor=actor, source=way, reason=reason)
-        await drafts.keep(connection, replace(draft, state=DraftState.APPLIED, revision=revision))
+        await drafts.keep(
+            connection, replace(draft, changeset=changeset, state=DraftState.APPLIED, revision=revision)
+        )
         if draft.effect is Effect.EVICT:
             why = f"revision {revision}: {reason}"
             orders = _evictions(draft, taken, revision=revision)
