@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -31,6 +32,7 @@ from queuer.controller.memory.live import HOUR, JobView, Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
+from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
@@ -41,6 +43,7 @@ from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 
+T = TypeVar("T", Bond, Reservation)
 log = logger("leadership")
 
 _RUNS = 5_000
@@ -149,6 +152,13 @@ async def _watch_lock(leadership: Leadership) -> None:
     )
 
 
+def _understood(kind: str, held: Sequence[T]) -> tuple[T, ...]:
+    for each in held:
+        if not each.assignments:
+            log.error(f"{kind} not understood", workload=each.uid)
+    return tuple(each for each in held if each.assignments)
+
+
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
     admissions = await inherited.load_admissions(connection)
@@ -174,8 +184,8 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
         rules=await load_config(connection),
-        bonds=await inherited.load_bonds(connection),
-        reservations=await inherited.load_reservations(connection),
+        bonds=_understood("bond", await inherited.load_bonds(connection)),
+        reservations=_understood("reservation", await inherited.load_reservations(connection)),
     )
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)

@@ -72,7 +72,7 @@ class Term:
         for uid, error in failed.items():
             log.error("quarantined", workload=uid, said=str(error), exc_info=error)
             self.metrics.quarantined.inc()
-            self.state.isolate(uid, error, now=self.clock())
+            self.state.quarantine_one(uid, error, now=self.clock())
 
     async def commit_each(self, changes: Round) -> None:
         """Commit a round without the workloads that fail. Raises as `commit` does, but for Isolated."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from queuer.domain.errors import Unavailable
 
@@ -30,10 +31,13 @@ class Access:
     def session(self, *, connections: int = 0, **options: Any) -> aiohttp.ClientSession:
         """A session whose requests carry our headers. `connections`: open at once, 0 = any number."""
 
+        ours = URL(self.url).origin()
+
         async def signed(
             request: aiohttp.ClientRequest, handler: Callable[..., Awaitable[aiohttp.ClientResponse]]
         ) -> aiohttp.ClientResponse:
-            request.headers.update(await self.headers())
+            if request.url.origin() == ours:  # a redirect to another server gets no token
+                request.headers.update(await self.headers())
             return await handler(request)
 
         connector = aiohttp.TCPConnector(limit=connections, ssl=self.ssl or False)

@@ -58,7 +58,7 @@ async def load_admissions(connection: AsyncConnection) -> dict[str, Placement]:
 
 
 async def load_bonds(connection: AsyncConnection) -> tuple[Bond, ...]:
-    """All bonds that hold, without those that cannot be read."""
+    """All bonds that hold; one that cannot be read has no assignments."""
     return await _held(connection, _HELD_BONDS, Bond)
 
 
@@ -76,13 +76,12 @@ async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[s
 
 
 async def load_reservations(connection: AsyncConnection) -> tuple[Reservation, ...]:
-    """All reservations that hold, without those that cannot be read."""
+    """All reservations that hold; one that cannot be read has no assignments."""
     return await _held(connection, _HELD_RESERVATIONS, Reservation)
 
 
 async def _held(connection: AsyncConnection, statement: TextClause, kind: type[T]) -> tuple[T, ...]:
     return tuple(
-        record_of(kind, row, assignments=assignments)
+        record_of(kind, row, assignments=assignments_of(row.assignments) or ())
         for row in await connection.execute(statement)
-        if (assignments := assignments_of(row.assignments)) is not None
     )

@@ -45,6 +45,25 @@ async def test_each_status_is_its_own_error(status: int, kind: type[ApiError]) -
     assert caught.value.retry_after == 7
 
 
+async def test_a_redirect_to_another_server_takes_no_token_along() -> None:
+    """A man in the middle of one answer must not get the controller's rights."""
+
+    class Noting(Stub):
+        heard: tuple[str | None, ...] = ()
+
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            self.heard = (*self.heard, request.headers.get("Authorization"))
+            return await super().handle(request)
+
+    ours, other = Noting(), Noting()
+    async with serving(other) as foreign, serving(ours) as client:
+        away = {"Location": f"{foreign._access.url}/api/v1/x"}
+        ours.failures = [web.Response(status=307, headers=away)]
+        other.failures = [web.json_response({})]
+        await client.get("/api/v1/x")
+    assert (ours.heard, other.heard) == (("Bearer secret",), (None,))
+
+
 async def test_a_proxy_s_page_instead_of_a_status_is_readable() -> None:
     """Not every failure comes from the API server."""
     stub = Stub()

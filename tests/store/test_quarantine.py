@@ -222,7 +222,7 @@ async def test_a_quarantined_job_has_no_failed_starts_after_a_restart(scene: Sce
     scene.comes("a")
     await scene.rounds(1)
     for _ in range(3):
-        scene.state.isolate("a", ValueError("x"), now=scene.now)
+        scene.state.quarantine_one("a", ValueError("x"), now=scene.now)
     await scene.rounds(1)
     again = await scene.restarted("a")
     assert again.explanation is not None

@@ -20,6 +20,7 @@ from queuer.solver.whatif import Difference
 from queuer.store import lookup, reads
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.cuts import Cuts, Over, Reclaimable, cuts
+from queuer.store.engine import DatabaseUnavailable
 from queuer.store.holdings import Holding
 from queuer.store.judge import waiting_in
 
@@ -66,6 +67,8 @@ async def report(seen: Seen, newest: LatestCycle) -> models.Report:
     answer, missing = None, _NO_CYCLE
     try:
         answer = await newest.ask(Consequences(cautions=seen.cautions))
+    except DatabaseUnavailable:
+        raise
     except Unavailable as silent:
         missing = silent.message
     found = [] if answer is None else answer.value[0]

@@ -15,6 +15,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
 from queuer.store.commands import Target
+from queuer.store.engine import DatabaseUnavailable
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
 
@@ -79,6 +80,8 @@ async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -
         try:
             known = await latest.ask(ExplainJob(uid=job.uid))
             told = None if known is None else known.value
+        except DatabaseUnavailable:
+            raise
         except Unavailable as error:
             silent = error.message
     answer = await explained(found, told, asker, silent=silent)

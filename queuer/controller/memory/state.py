@@ -245,7 +245,7 @@ class ClusterState:
 
     # -- what failed
 
-    def isolate(self, uid: str, error: Exception, *, now: float) -> None:
+    def quarantine_one(self, uid: str, error: Exception, *, now: float) -> None:
         """The handling of this workload failed: leave it alone for a while, and tell why where it waits."""
         why = self.quarantine.put(uid, error, now=now)
         live = self.live.get(uid)

@@ -59,13 +59,13 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """The sentence; empty if the parameters are none that this token is told with."""
+        """The sentence; the token's meaning if the parameters are none that it is told with."""
         if self.said:
             return self.said
         try:
             return ROWS[self.token].sentence(self.shown)
         except (AttributeError, KeyError, TypeError):
-            return ""
+            return ROWS[self.token].meaning
 
     @property
     def shown(self) -> Mapping[str, Any]:

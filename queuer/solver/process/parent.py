@@ -131,7 +131,7 @@ class SolverProcess:
     async def _plan(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         begin, child = time.perf_counter(), await self._usable()
         await self._ready(child, snapshot)
-        request = wire.DecisionRequest(snapshot=snapshot, now=now, seed=seed, budget=budget)
+        request = wire.SolveRequest(snapshot=snapshot, now=now, seed=seed, budget=budget)
         message = await asyncio.to_thread(wire.pack, request, known=child.known)
         packed = time.perf_counter()
         reply = await child.exchange(message, within=budget.wall)
@@ -174,7 +174,7 @@ class SolverProcess:
 
 async def _take_over(child: Child, snapshot: Snapshot) -> None:
     """No deadline of a cycle runs before the child is asked about a snapshot that it knows."""
-    message = await asyncio.to_thread(wire.pack, wire.DecisionRequest(snapshot=snapshot))
+    message = await asyncio.to_thread(wire.pack, wire.SolveRequest(snapshot=snapshot))
     try:
         with contextlib.suppress(QueuerError):  # refused again when it is asked
             result_of(await child.exchange(message, within=START_UP))

@@ -38,7 +38,7 @@ def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
         except EOFError:
             return
         request: wire.Request = wire.unpack(body, known=known)
-        if isinstance(request, wire.DecisionRequest):
+        if isinstance(request, wire.SolveRequest):
             known = request.snapshot
         replies.write(_reply(request, kept))
         replies.flush()

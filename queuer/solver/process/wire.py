@@ -34,7 +34,7 @@ class Request(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionRequest:
+class SolveRequest:
     """A decision. `budget`: None = the child only gets to know the snapshot."""
 
     renews: ClassVar[bool] = False

@@ -204,7 +204,7 @@ async def test_a_process_killed_while_it_takes_a_snapshot_over_costs_the_next_cy
 async def test_a_fault_of_the_parent_costs_plans_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """After two processes were lost for nothing there is none for a while."""
 
-    def broken(_: wire.DecisionRequest, **__: Any) -> bytes:
+    def broken(_: wire.SolveRequest, **__: Any) -> bytes:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(solving, "decide", targets.sound)

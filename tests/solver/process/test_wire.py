@@ -37,7 +37,7 @@ def plan(**explanations: Explanation) -> Plan:
 def test_a_request_arrives_with_its_read_only_mappings() -> None:
     held = replace(running(gang("g", pod_set(1, 1)), {"n1": 1}), counts=MappingProxyType({"main": 1}))
     told = snapshot([node("n1")], [queue("root.a")], admitted=[held])
-    request = wire.DecisionRequest(snapshot=told, now=1.5, seed=7, budget=Budget(wall=2.0))
+    request = wire.SolveRequest(snapshot=told, now=1.5, seed=7, budget=Budget(wall=2.0))
     found = wire.unpack(body(wire.pack(request)))
     assert found == request
     with pytest.raises(TypeError):
@@ -97,7 +97,7 @@ def test_a_life_told_by_what_changes_is_the_same_life(seed: int) -> None:
     here = there = first()
     for _ in range(6):
         after = later(here, random)
-        message = wire.pack(wire.DecisionRequest(snapshot=after), known=here)
+        message = wire.pack(wire.SolveRequest(snapshot=after), known=here)
         kept = {id(p) for p in there.pending}
         there = wire.unpack(body(message), known=there).snapshot
         assert there == after
@@ -110,13 +110,13 @@ def test_what_equals_the_record_before_is_taken_over() -> None:
     before = first()
     again = replace(before.pending[3])
     after = replace(before, pending=(*before.pending[:3], again, *before.pending[4:]))
-    message = wire.pack(wire.DecisionRequest(snapshot=after), known=before)
+    message = wire.pack(wire.SolveRequest(snapshot=after), known=before)
     assert wire.unpack(body(message), known=before).snapshot.pending[3] is before.pending[3]
 
 
 def test_nothing_new_says_next_to_nothing() -> None:
     before = first(nodes=64, waiting=1000, held=64)
-    assert len(wire.pack(wire.DecisionRequest(snapshot=replace(before)), known=before)) < 6_000
+    assert len(wire.pack(wire.SolveRequest(snapshot=replace(before)), known=before)) < 6_000
 
 
 async def test_the_process_knows_each_snapshot_also_after_it_was_replaced(

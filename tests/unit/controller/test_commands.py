@@ -246,5 +246,5 @@ def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_kno
 
 def test_a_quarantined_job_is_commanded_when_it_is_tried_again() -> None:
     desk = Desk()
-    desk.state.isolate("j", ValueError("odd"), now=100.0)
+    desk.state.quarantine_one("j", ValueError("odd"), now=100.0)
     assert desk.round(replace(_evict(hold=True), verb=CommandVerb.HOLD)) == {}

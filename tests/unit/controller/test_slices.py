@@ -98,7 +98,7 @@ def test_the_reason_of_a_quarantined_workload_names_the_error() -> None:
     state = ClusterState()
     state.put(Live(workload=OWN, state=State.QUEUED))
     state.job_changed(JOB)
-    state.isolate("u", ValueError("no such thing"), now=5.0)
+    state.quarantine_one("u", ValueError("no such thing"), now=5.0)
     [(uid, why)] = state.take_untold(9).items()
     assert (uid, why) == ("u", state.live["u"].explanation)
     assert "ValueError: no such thing" in why.primary.text
@@ -110,6 +110,6 @@ def test_the_reason_of_a_quarantined_workload_names_the_error() -> None:
 
 def test_a_reason_is_not_written_when_something_newer_is_known() -> None:
     state = ClusterState()
-    state.isolate("u", ValueError("one"), now=0.0)
+    state.quarantine_one("u", ValueError("one"), now=0.0)
     state.put(Live(workload=OWN, state=State.QUEUED))
     assert state.take_untold(9) == {}
