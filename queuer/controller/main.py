@@ -16,7 +16,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
 from queuer.controller.watch.watches import Watches, served
-from queuer.domain.errors import Conflict, Unavailable
+from queuer.domain.errors import Conflict, QueuerError, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.kube.reflector import Timing
@@ -117,10 +117,13 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
                     ) as leadership:
                         await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
-                    log.warning("the term of office ended", said=[str(e) for e in _leaves(ended)])
+                    causes = list(_leaves(ended))
+                    log.warning("the term of office ended", said=[str(e) for e in causes])
+                    for cause in {e.code for e in causes if isinstance(e, QueuerError)}:
+                        metrics.terms_ended.labels(cause).inc()
                 except* Exception:  # whatever it was: everything is read again, by whoever leads next
                     log.exception("the term of office failed")
-                    metrics.failed_terms.inc()
+                    metrics.terms_ended.labels("fault").inc()
                 await asyncio.sleep(_PAUSE)
     finally:
         await engine.dispose()

@@ -32,10 +32,14 @@ _SESSION = {
     "enable_seqscan": "off",
     "jit": "off",
 }
+_AWAY = ("08", "40", "53", "57", "25006", "25P03", "55P03")
+"""SQLSTATEs, or their classes, of a server that serves nobody: connection, rollback, resources, operator, read-only
+transaction, idle for too long, lock not available. Others that psycopg calls OperationalError are about one value.
+"""
 
 
 class DatabaseUnavailable(Unavailable):
-    """PostgreSQL does not answer, or the connection broke in the middle."""
+    """PostgreSQL does not answer, takes no writes, or the connection broke in the middle."""
 
     code = "database_unavailable"
 
@@ -97,15 +101,31 @@ def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
 
 @asynccontextmanager
 async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction: committed at the end, rolled back by an exception. A broken one is DatabaseUnavailable.
+    """One transaction: committed at the end, rolled back by an exception. Raises DatabaseUnavailable where PostgreSQL
+    takes no transaction from anybody, judged by SQLSTATE.
 
     Events that were appended inside are written last.
     """
     try:
         async with engine.begin() as connection, events.written_last(connection):
             yield connection
-    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
-        raise _unavailable(error) from error
+    except exc.SQLAlchemyError as error:
+        if _nobody_is_served(error):
+            raise _unavailable(error) from error
+        raise
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The SQLSTATE that PostgreSQL gave for this error; None where it gave none."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None)
+
+
+def _nobody_is_served(error: exc.SQLAlchemyError) -> bool:
+    """Whether the server or the session is at fault, and not what the transaction said."""
+    state = sqlstate(error)
+    if state is None:
+        return isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
+    return state.startswith(_AWAY)
 
 
 def _unavailable(error: exc.SQLAlchemyError) -> DatabaseUnavailable:

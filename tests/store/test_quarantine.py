@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
@@ -29,7 +30,7 @@ from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
 from queuer.store import workloads
-from queuer.store.engine import begin
+from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost
 from tests.solver.make import plan_of
 from tests.store.support import NOW, Step, take_office, take_steps
@@ -125,6 +126,44 @@ async def test_a_job_that_the_database_refuses_is_quarantined_alone(scene: Scene
     scene.now += BACK_OFF.first
     await scene.rounds()
     assert (await scene.stored())["b"] == (State.ADMITTED, None)
+
+
+async def test_a_value_too_long_for_an_index_is_the_fault_of_its_jobs_and_no_loss_of_the_database(
+    scene: Scene,
+) -> None:
+    """Also where no other job is in the round: a tenant with two such jobs must not end each term."""
+    long = random.Random(0).randbytes(6_000).hex()
+    scene.comes("a")
+    scene.comes("b", user=long)
+    scene.comes("c", user=long)
+    await scene.rounds()
+    assert await scene.stored() == {"a": (State.ADMITTED, None)}
+    assert scene.quarantined() == {"b", "c"}
+    scene.now += BACK_OFF.first
+    await scene.rounds()
+    assert scene.quarantined() == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        ("ALTER DATABASE {} SET default_transaction_read_only = on", DatabaseUnavailable),
+        ("ALTER TABLE outbox RENAME TO elsewhere", exc.ProgrammingError),
+    ],
+)
+async def test_a_database_that_takes_nobody_s_writes_is_nobody_s_fault(
+    scene: Scene, fault: str, raised: type[Exception]
+) -> None:
+    scene.comes("a", "b")
+    await scene.rounds(1)
+    async with begin(scene.engine) as connection:
+        name = (await connection.execute(text("SELECT current_database()"))).scalar_one()
+        await connection.execute(text(fault.format(name)))
+    await scene.engine.dispose()
+    with pytest.raises((raised, ExceptionGroup)) as found:
+        await scene.rounds()
+    assert found.group_contains(raised) if isinstance(found.value, ExceptionGroup) else True
+    assert scene.quarantined() == set()
 
 
 async def test_a_job_that_was_never_stored_takes_no_place_in_line(scene: Scene) -> None:

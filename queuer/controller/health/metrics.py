@@ -66,7 +66,9 @@ class Metrics:
     solver_time = _Row(Counter, "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.")
     last_cycle = _Row(Gauge, "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.")
     refused_plans = _Row(Counter, "queuer_plans_refused", "Decisions without a plan that could be committed.")
-    failed_terms = _Row(Counter, "queuer_leader_terms_failed", "Terms of office that ended by a fault.")
+    terms_ended = _Row(
+        Counter, "queuer_leader_terms_ended", "Terms of office that ended, or could not begin, by cause.", ["cause"]
+    )  # fmt: skip
     failed_tasks = _Row(
         Counter, "queuer_tasks_failed", "How often a task beside the decisions failed, to be started again.", ["task"]
     )  # fmt: skip

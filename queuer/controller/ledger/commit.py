@@ -5,6 +5,7 @@ The decision, landing, intake, commands and adoption all end here. `Term.commit`
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -12,10 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.controller.ledger.round import Change, Isolated, Round
 from queuer.domain.errors import Conflict
 from queuer.store import commands, cycles, ledger, outbox, transitions, workloads
-from queuer.store.engine import DatabaseUnavailable, begin
+from queuer.store.engine import DatabaseUnavailable, begin, sqlstate
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry
 from queuer.store.workloads import Intake
+
+_OF_VALUES = ("22", "23", "54")
+"""Classes of SQLSTATE about a value: wrong data, a broken constraint, too long."""
 
 
 class _RolledBack(Exception):
@@ -39,14 +43,16 @@ async def _at_fault(
 ) -> dict[str, Exception]:
     """The workloads that `error` names, else those whose change fails alone; each is tried and rolled back.
 
-    Raises `error` where the leadership or the database is lost, and where no change fails alone.
+    Raises `error` where it is nobody's fault: the leadership or the database is lost, no change fails alone, or each
+    of several fails with one SQLSTATE that no value causes.
     """
     if isinstance(error, LeadershipLost | DatabaseUnavailable):
         raise error
     if isinstance(error, Conflict) and (named := error.uids & changes.uids):
         return dict.fromkeys(sorted(named), error)
     found = dict[str, Exception]()
-    for uid in sorted(changes.uids):
+    uids = changes.uids
+    for uid in sorted(uids):
         try:
             async with begin(engine) as connection:
                 await write(connection, changes.only(uid), epoch)
@@ -57,9 +63,16 @@ async def _at_fault(
             raise
         except Exception as alone:  # noqa: BLE001 -- whatever it is, it is told
             found[uid] = alone
-    if not found:
+    states = {sqlstate(alone) for alone in found.values()}
+    if not found or (1 < len(uids) == len(found) and _of_the_database(states)):
         raise error
     return found
+
+
+def _of_the_database(states: Collection[str | None]) -> bool:
+    """Whether it is one SQLSTATE, of a class that no job's value can cause: two odd jobs must end no term."""
+    state, *others = states
+    return not others and state is not None and not state.startswith(_OF_VALUES)
 
 
 async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tuple[Entry, ...]:
