@@ -21,6 +21,7 @@ import msgspec
 
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.kube.config import Access
+from queuer.kube.decoding import decoder_of
 
 FIELD_MANAGER = "queuer"
 CONNECTIONS = 64
@@ -125,15 +126,16 @@ class Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-_PAGE = msgspec.json.Decoder(Page)
-
-
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
 
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Meta
+
+
+_page_of = decoder_of(Page)
+_object_of = decoder_of(_Object)
 
 
 class Client:
@@ -168,7 +170,7 @@ class Client:
         """All pages of a consistent list. Raises GoneError if it takes so long that its snapshot is compacted."""
         params = {"limit": "500"} | ({"labelSelector": selector} if selector else {})
         while True:
-            page = _PAGE.decode(await self.get(path, params=params))
+            page = _page_of(await self.get(path, params=params))
             yield page
             if not page.metadata.continue_:
                 return
@@ -205,7 +207,7 @@ class Client:
             body=json.dumps(body).encode(),
             headers={"Content-Type": "application/merge-patch+json", "Accept": _METADATA_ONLY},
         )
-        return msgspec.json.decode(answer, type=_Object).metadata.resource_version
+        return _object_of(answer).metadata.resource_version
 
     async def create(self, path: str, body: Mapping[str, Any], *, resource: str = "") -> bytes:
         """POST an object; returns what the server made of it."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
-import msgspec
 import structlog
 
 from queuer.domain.backoff import BackOff
@@ -26,13 +25,14 @@ from queuer.kube.client import Client, NotFoundError
 from queuer.kube.config import Access
 from queuer.kube.config_set import GROUP, PLURALS, VERSION, ConfigObject, ConfigSet, Listed, config_set
 from queuer.kube.config_status import PERIOD, Statuses, Verdict, verdicts
+from queuer.kube.decoding import decoder_of
 
 log = structlog.get_logger(part="configuration objects")
 
 RESYNC = 60.0
 """Seconds after which everything is listed even without an event."""
 _BACK_OFF = BackOff(first=0.5, longest=30.0)
-_OBJECT = msgspec.json.Decoder(ConfigObject)
+_object_of = decoder_of(ConfigObject)
 
 Figures = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
 """By queue path: parts of its status, such as `{"used": {"cpu": "4"}, "borrowed": {}, "pending": {}}`."""
@@ -139,7 +139,7 @@ async def list_objects(client: Client) -> Listed:
     found: dict[str, tuple[ConfigObject, ...]] = {}
     for plural in PLURALS:
         pages = client.pages(f"/apis/{GROUP}/{VERSION}/{plural}")
-        found[plural] = tuple([_OBJECT.decode(raw) async for page in pages for raw in page.items or ()])
+        found[plural] = tuple([_object_of(raw) async for page in pages for raw in page.items or ()])
     return Listed(**found)
 
 

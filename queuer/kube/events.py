@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JobKind
 from queuer.kube.objects import Meta
 
@@ -32,7 +33,7 @@ class _List(msgspec.Struct):
     items: list[_Told] | None = None
 
 
-_LIST = msgspec.json.Decoder(_List)
+_list_of = decoder_of(_List)
 
 
 def events_path(namespace: str) -> str:
@@ -79,6 +80,6 @@ def newest_refusal(found: bytes) -> str:
 
     Raises msgspec.MsgspecError.
     """
-    told = [event for event in _LIST.decode(found).items or () if event.reason.startswith(_REFUSED)]
+    told = [event for event in _list_of(found).items or () if event.reason.startswith(_REFUSED)]
     newest = max(told, key=lambda event: event.last_timestamp or "", default=_Told())
     return "".join(c if c.isprintable() else " " for c in newest.message[:_LONGEST_QUOTE])

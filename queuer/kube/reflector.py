@@ -22,13 +22,21 @@ import structlog
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import ApiError, Client, GoneError
+from queuer.kube.decoding import decoder_of
 from queuer.kube.objects import Meta, Resource
 
 log = structlog.get_logger(part="reflector")
 
 
-class _HasMeta(msgspec.Struct, frozen=True):
-    metadata: Meta
+class _Identity(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _HasIdentity(msgspec.Struct, frozen=True):
+    metadata: _Identity
 
 
 T = TypeVar("T", bound=Any)
@@ -62,9 +70,9 @@ class _ErrorStatus(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-_EVENT = msgspec.json.Decoder(_Event)
-_META = msgspec.json.Decoder(_HasMeta)
-_ERROR = msgspec.json.Decoder(_ErrorStatus)
+_event_of = decoder_of(_Event)
+_identified = decoder_of(_HasIdentity)
+_error_of = decoder_of(_ErrorStatus)
 _PAUSES = BackOff(first=0.1, longest=15.0)
 
 
@@ -86,7 +94,7 @@ class Reflector(Generic[T]):
 
     `items`: objects by uid. `synced` is set after the first full list. `stale_since`: monotonic time since when no
     connection to the server could be held; None while the copy is live. `undecodable`: how many objects came that could
-    not be read, and are missing here or are as they were before.
+    not be read or taken over, and are missing here or are as they were before.
     """
 
     def __init__(
@@ -106,7 +114,7 @@ class Reflector(Generic[T]):
         self.stale_since: float | None = clock()
         self.undecodable = 0
         self._client = client
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode = decoder_of(kind)
         self._on_change = on_change
         self._selector = selector
         self._timing = timing or Timing()
@@ -135,7 +143,7 @@ class Reflector(Generic[T]):
             except GoneError:
                 log.info("list again: the server forgot where we were", resource=self.resource.plural)
                 self._version, self._heard = "", False  # listing is dear, whatever was told before
-            except (QueuerError, msgspec.MsgspecError) as error:
+            except Exception as error:  # noqa: BLE001 -- no kind of object may end the watches of the others
                 asked_for = self._interrupted(error)
             held = self._clock() - opened > self._timing.pauses.after(failures + 1)
             failures = 1 if self._heard or held else failures + 1
@@ -146,8 +154,12 @@ class Reflector(Generic[T]):
         """Note a failure; the pause that the server asked for, if it did."""
         if self.stale_since is None:
             self.stale_since = self._clock()
-        log.warning("watch interrupted", resource=self.resource.plural, said=str(error) or repr(error))
-        if isinstance(error, msgspec.MsgspecError):
+        expected = isinstance(error, QueuerError)
+        log.warning(
+            "watch interrupted", resource=self.resource.plural, said=str(error) or repr(error),
+            exc_info=not expected,
+        )  # fmt: skip
+        if not expected:
             self._version = ""
         asked_for: float | None = getattr(error, "retry_after", None)
         return asked_for
@@ -190,53 +202,52 @@ class Reflector(Generic[T]):
                 self._take(line)
 
     def _take(self, line: bytes) -> None:
-        event = _EVENT.decode(line)
+        event = _event_of(line)
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._put(event.object)
             case "DELETED":
-                self._drop(_META.decode(event.object).metadata.uid, last=event.object)
+                self._drop(_identified(event.object).metadata.uid, last=event.object)
             case "BOOKMARK":
                 pass
             case _:
-                said = _ERROR.decode(event.object)
+                said = _error_of(event.object)
                 kind = GoneError if said.code == 410 else ApiError
                 raise kind(status=said.code, reason=said.reason, message=said.message or "watch failed")
-        self._version = _META.decode(event.object).metadata.resource_version or self._version
+        self._version = _identified(event.object).metadata.resource_version or self._version
         self._heard = True
 
     def _put(self, raw: msgspec.Raw) -> str:
-        """Take over one object; returns its uid, "" where it cannot be read (which is logged, not fatal)."""
-        meta = _META.decode(raw).metadata
-        old = self._items.get(meta.uid)
-        if old is not None and old.metadata.resource_version == meta.resource_version:
-            return meta.uid
+        """Take over one object; returns its uid, "" where it is not known (which is logged, not fatal)."""
+        own = _Identity()
         try:
-            new = self._decode(_without_nul(raw))
-        except msgspec.ValidationError as error:
-            log.error(
-                "object not understood", resource=self.resource.plural,
-                object=f"{meta.namespace}/{meta.name}", said=str(error),
-            )  # fmt: skip
-            self.undecodable += 1
-            return meta.uid if old is not None else ""
-        self._items[meta.uid] = new
-        kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED
-        self._on_change(Change(kind=kind, object=new, old=old))
-        return meta.uid
+            own = _identified(raw).metadata
+            old = self._items.get(own.uid)
+            if old is None or old.metadata.resource_version != own.resource_version:
+                new = self._decode(raw)
+                self._items[own.uid] = new
+                kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED
+                self._on_change(Change(kind=kind, object=new, old=old))
+        except Exception as error:  # noqa: BLE001 -- one object never stops the others
+            self._not_understood(own, error)
+        return own.uid if own.uid in self._items else ""
 
     def _drop(self, uid: str, *, last: msgspec.Raw | None = None) -> None:
         old = self._items.pop(uid, None)
         if old is None:
             return
         try:
-            final = self._decode(_without_nul(last)) if last is not None else old
-        except msgspec.ValidationError:
+            final = self._decode(last) if last is not None else old
+        except msgspec.MsgspecError:
             final = old
-        self._on_change(Change(kind=ChangeKind.DELETED, object=final, old=old))
+        try:
+            self._on_change(Change(kind=ChangeKind.DELETED, object=final, old=old))
+        except Exception as error:  # noqa: BLE001 -- as above
+            self._not_understood(old.metadata, error)
 
-
-def _without_nul(raw: msgspec.Raw) -> bytes:
-    """The object with NUL characters, which annotations may hold and PostgreSQL may not, made visible."""
-    found = bytes(raw)
-    return found.replace(b"\\u0000", b"\\ufffd") if b"\\u0000" in found else found
+    def _not_understood(self, own: _Identity | Meta, error: Exception) -> None:
+        self.undecodable += 1
+        log.error(
+            "object not understood", resource=self.resource.plural, object=f"{own.namespace}/{own.name}",
+            said=str(error) or repr(error), exc_info=not isinstance(error, msgspec.MsgspecError),
+        )  # fmt: skip

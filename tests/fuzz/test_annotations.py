@@ -33,9 +33,9 @@ from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
+from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
 from queuer.kube.objects import Meta, PriorityClass
-from queuer.kube.reflector import _without_nul
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 from queuer.store.engine import begin
@@ -91,8 +91,8 @@ class World:
 
     async def hear(self, kind: JobKind, manifest: dict[str, Any]) -> Live:
         """A job as the API server would send it, until it is in memory and in the database."""
-        raw = msgspec.Raw(msgspec.json.encode(manifest))
-        found = job_view(kind, msgspec.json.decode(_without_nul(raw), type=kind.type))
+        raw = msgspec.json.encode(manifest)
+        found = job_view(kind, decoder_of(kind.type)(raw))
         self.state.job_changed(found)
         changes, jobs = Round(self.state.live, now=0.0), ClusterJobs(None, self.state, self.facts)  # type: ignore[arg-type]
         take_in(changes, self.state.take_unread(99), state=self.state, jobs=jobs)

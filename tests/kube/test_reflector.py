@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from queuer.domain.backoff import BackOff
+from queuer.kube.client import Client
 from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
-from tests.kube.stub import Stub, serving
+from tests.kube.stub import DEEP, Stub, serving
 from tests.waiting import PATIENCE, until
 
 FAST = Timing(silence=5.0, relist=3600.0, pauses=BackOff(first=0.01, longest=0.05))
@@ -266,6 +269,80 @@ async def test_an_object_that_cannot_be_read_stops_nobody() -> None:
         assert copy.reflector.items["breaks"].metadata.resource_version == "103"
         assert copy.reflector.undecodable == 2
         assert stub.lists == 1
+
+
+async def test_an_object_of_any_depth_is_read_like_all_others() -> None:
+    """Any tenant may write managed fields that are nested beyond Python's recursion limit: listed, changed, deleted."""
+    stub = Stub()
+    for uid in ("deep", "plain"):
+        stub.put(uid)
+    deep = stub.objects["deep"]["metadata"]
+    deep |= {"managedFields": [{"manager": 'a"{', "fieldsV1": DEEP}, {"manager": "b"}]}
+    async with copying(stub) as copy:
+        assert copy.uids == {"deep", "plain"}
+        stub.version = 900
+        stub.send_raw(
+            {
+                "type": "MODIFIED",
+                "object": {"metadata": {**deep, "resourceVersion": "900", "labels": {"a": "b"}}},
+            }
+        )
+        await until(lambda: copy.reflector.items["deep"].metadata.labels == {"a": "b"})
+        stub.send_raw({"type": "DELETED", "object": {"metadata": {**deep, "resourceVersion": "901"}}})
+        await until(lambda: copy.uids == {"plain"})
+        assert (copy.reflector.undecodable, stub.lists) == (0, 1)
+
+
+async def test_an_object_that_cannot_be_taken_over_is_named_and_stops_nobody() -> None:
+    """A fault behind the reflector, met on one object: the others are taken over, and the log says which it was."""
+    stub = Stub()
+    for uid in ("a", "odd", "z"):
+        stub.put(uid)
+    async with serving(stub) as client:
+        heard: list[str] = []
+
+        def note(change: Change[Any]) -> None:
+            heard.append(change.object.metadata.uid)
+            if change.object.metadata.uid == "odd":
+                raise ValueError("too odd")
+
+        reflector = Reflector(client, NAMESPACES, Namespace, on_change=note, timing=FAST)
+        task = asyncio.create_task(reflector.run())
+        with capture_logs() as logs:
+            await until(lambda: heard == ["a", "odd", "z"])
+        stub.put("later")
+        await until(lambda: heard[-1] == "later")
+        task.cancel()
+        await asyncio.wait([task])
+    assert reflector.undecodable == 1
+    assert [line["object"] for line in logs if line["event"] == "object not understood"] == ["n/odd"]
+
+
+async def test_an_unexpected_fault_restarts_the_watch_and_never_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All watches share one task group with the leadership: a fault of one would end the process, again and again."""
+    faults: list[Exception] = [RecursionError(), ValueError(), KeyError()]
+    watch = Client.watch
+
+    def odd(self: Client, path: str, **asked: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return watch(self, path, **asked)
+
+    monkeypatch.setattr(Client, "watch", odd)
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub) as copy:
+        await until(lambda: len(stub.watches) == 1)
+        stub.put("b")
+        await until(lambda: copy.uids == {"a", "b"})
+        assert stub.lists == 4
+        stub.version += 1
+        stub.send_raw({"type": "MODIFIED", "object": {"metadata": 5}})
+        await until(lambda: stub.lists == 5)
+        stub.put("c")
+        await until(lambda: "c" in copy.uids)
 
 
 async def test_the_same_version_twice_is_one_change() -> None:

@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
@@ -21,6 +19,7 @@ from queuer.domain.reasons import Reason
 from queuer.domain.usable import routed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
+from queuer.kube.decoding import decoder_of
 from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_selectors
 from queuer.kube.objects import PODS, Pod, ResourceQuota
@@ -37,7 +36,7 @@ from queuer.kube.workloads import NamespaceFacts, bare_workload, read_workload
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
-_POD = msgspec.json.Decoder(Pod)
+_pod_of = decoder_of(Pod)
 
 
 class ClusterJobs:
@@ -45,7 +44,7 @@ class ClusterJobs:
 
     def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
         self._client, self._state, self._facts = client, state, facts
-        self._decoders = {name: msgspec.json.Decoder(kind.type) for name, kind in BY_NAME.items()}
+        self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
 
@@ -203,7 +202,7 @@ class ClusterJobs:
             return None
         kind, path = where
         try:
-            found = self._decoders[kind.name].decode(await self._client.get(path))
+            found = self._decoders[kind.name](await self._client.get(path))
         except NotFoundError:
             return None
         return job_view(kind, found) if found.metadata.uid == uid else None
@@ -228,7 +227,7 @@ class ClusterJobs:
         path = PODS.collection.replace("/pods", f"/namespaces/{workload.namespace}/pods")
         for selector in pod_selectors(BY_NAME[workload.kind], uid=workload.uid, name=workload.name):
             async for page in self._client.pages(path, selector=selector):
-                for pod in map(_POD.decode, page.items or ()):
+                for pod in map(_pod_of, page.items or ()):
                     if self._owner(pod) == workload.uid and self._holds(pod, now=now, lost_after=lost_after):
                         return True
         return False
