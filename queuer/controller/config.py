@@ -22,7 +22,7 @@ from queuer.kube.config import Access
 from queuer.kube.config_crs import ConfigOutcome
 from queuer.kube.config_set import ConfigSet
 from queuer.store import queues
-from queuer.store.config import load_config, revision
+from queuer.store.config import ConfigUnreadable, load_config, revision
 from queuer.store.engine import begin
 from queuer.store.usage import QueueView, tree_view
 
@@ -34,13 +34,22 @@ _AMOUNTS = ("used", "borrowed", "pending")
 
 
 async def follow_revision(engine: AsyncEngine, state: ClusterState, *, every: float = EVERY) -> None:
-    """Take over each new revision. Ends by DatabaseUnavailable, which ends the leadership too."""
+    """Take over each new revision; one that cannot be read leaves the last good one in force, and is looked at again.
+    Ends by DatabaseUnavailable, which ends the leadership too.
+    """
+    told = None
     while True:
         await asyncio.sleep(every)
         async with begin(engine) as connection:
-            if await revision(connection) == state.rules.revision:
+            if (present := await revision(connection)) == state.rules.revision:
                 continue
-            rules = await load_config(connection)
+            try:
+                rules = await load_config(connection)
+            except ConfigUnreadable as error:
+                if present != told:
+                    log.error("configuration not understood", revision=present, said=str(error))
+                told = present
+                continue
         state.configure(rules)
         log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))
 

@@ -33,11 +33,14 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
 from queuer.domain.assignments import Bond, Reservation
+from queuer.domain.errors import InvalidInput
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
+from queuer.solver.faults import faults_of_workload
 from queuer.store import inherited, ledger, outbox, workloads
-from queuer.store.config import load_config
+from queuer.store.config import ConfigUnreadable, load_config
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Entry, Result
@@ -160,37 +163,58 @@ def _understood(kind: str, held: Sequence[T]) -> tuple[T, ...]:
 
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
-    """Memory as the database has it; returns the effects whose end is not known."""
+    """Memory as the database has it; returns the effects whose end is not known. A workload whose row cannot be read is
+    quarantined: a waiting one is mended when its job is read again.
+    """
     admissions = await inherited.load_admissions(connection)
     for uid in (uid for uid, placement in admissions.items() if not placement.assignments):
         log.error("admission not understood", workload=uid)
-    rows = await workloads.load_live(connection)
+    unread = dict[str, Exception]()
+    rows = await workloads.load_live(connection, unread=unread)
     uids = [row.workload.uid for row in rows]
     displacers = await inherited.load_displacers(connection, uids)
     evictions = await inherited.load_evictions(connection, since=now - HOUR)
     held = await ledger.load_held(connection)
     lives = list[Live]()
     for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
-        lives.append(
-            live_of(
-                row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
-                held=held.get(uid, {}),
-            )
+        live = live_of(
+            row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
+            held=held.get(uid, {}),
         )  # fmt: skip
+        if live.charged and (wrong := list(faults_of_workload(live.workload))):
+            unread[uid] = InvalidInput(*wrong)
+            continue
+        if row.explanation is not None and live.explanation is None:
+            log.error("reason not understood", workload=uid)
+        lives.append(live)
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)  # others have the loop in between
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
-        rules=await load_config(connection),
+        rules=await _rules(connection, state),
         bonds=_understood("bond", await inherited.load_bonds(connection)),
         reservations=_understood("reservation", await inherited.load_reservations(connection)),
     )
+    for uid, error in unread.items():
+        log.error("workload not understood", workload=uid, said=str(error))
+        state.quarantine_one(uid, error, now=now)
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)
     state.estimate()
     return undone
+
+
+async def _rules(connection: AsyncConnection, state: ClusterState) -> Rules:
+    """The configuration; that of the last term where it cannot be read. Raises ConfigUnreadable if there was none."""
+    try:
+        return await load_config(connection)
+    except ConfigUnreadable as error:
+        if state.rules.revision < 0:
+            raise
+        log.error("configuration not understood", in_force=state.rules.revision, said=str(error))
+        return state.rules
 
 
 def _resumed(live: Live, *, now: float, leaving: Container[str]) -> Live:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,8 @@ def plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
+MOST = 2**62
+"""The largest number in a row that counts anything: sums must stay within 64 bits."""
 MOST_BYTES = 1_000_000
 """Of JSON in one statement: a larger one holds up the loop while it is made, and the server while it is read."""
 
@@ -145,23 +147,21 @@ def assignment_json(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def assignments_of(value: Sequence[Any]) -> tuple[Assignment, ...] | None:
+class _AssignmentForm(msgspec.Struct, rename="camel"):
+    pod_set: str
+    flavor: str
+    nodes: dict[str, Annotated[int, msgspec.Meta(ge=0, le=MOST)]]
+    selector: dict[str, str]
+    hosts: tuple[str, ...] | None
+
+
+def assignments_of(value: Any) -> tuple[Assignment, ...] | None:
     """The inverse, of a whole list. None where it cannot be read: somebody has edited it by hand."""
     try:
-        found = tuple(map(_assignment, value))
-        return found if all(type(a.count) is int for a in found) else None
-    except (AttributeError, KeyError, TypeError):
+        forms = msgspec.convert(value, list[_AssignmentForm])
+    except msgspec.ValidationError:
         return None
-
-
-def _assignment(value: Mapping[str, Any]) -> Assignment:
-    return Assignment(
-        pod_set=value["podSet"],
-        flavor=value["flavor"],
-        nodes=value["nodes"],
-        selector=value["selector"],
-        hosts=None if value["hosts"] is None else tuple(value["hosts"]),
-    )
+    return tuple(Assignment(**msgspec.structs.asdict(form)) for form in forms)
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:

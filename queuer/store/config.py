@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.access import ACCESS
@@ -20,6 +21,7 @@ from queuer.domain.document import (
     parse_queue,
     parse_topology,
 )
+from queuer.domain.errors import Unavailable
 from queuer.domain.nodes import Flavor, Toleration, Topology
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.routing import export_routing, read_routing
@@ -101,8 +103,26 @@ async def revision(connection: AsyncConnection) -> int:
     return int((await connection.execute(_REVISION)).scalar_one())
 
 
+class ConfigUnreadable(Unavailable):
+    """The rows of the configuration are none that this version can read."""
+
+    code = "configuration_unreadable"
+
+
 async def load_config(connection: AsyncConnection) -> Config:
-    """Everything configured."""
+    """Everything configured. Raises ConfigUnreadable."""
+    try:
+        return await _load(connection)
+    except SQLAlchemyError:
+        raise
+    except Exception as error:
+        raise ConfigUnreadable(
+            f"the configuration in the database cannot be read: {error}",
+            hint="mend its row, or run the version that wrote it",
+        ) from error
+
+
+async def _load(connection: AsyncConnection) -> Config:
     at = await revision(connection)
     quota: dict[int, list[QuotaRow]] = {}
     for row in await connection.execute(_QUOTA):

@@ -6,10 +6,10 @@ States of workloads that wait are written here with their jobs, all other steps 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +22,8 @@ from queuer.store.codec import execute_rows, explanation_of, instant, record_of,
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.tables import NotAsked
+
+T = TypeVar("T")
 
 _INTAKE = text("""
     INSERT INTO workload AS w (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted,
@@ -125,8 +127,11 @@ class StoredWorkload:
 
     @property
     def explained(self) -> Explanation | None:
-        """The explanation as a record."""
-        return None if self.explanation is None else explanation_of(self.explanation)
+        """The explanation as a record. None where it cannot be read, such as a token of a newer version."""
+        try:
+            return None if self.explanation is None else explanation_of(self.explanation)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
 
 
 async def intake(
@@ -193,19 +198,36 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
     return len(gone)
 
 
-async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
-    """All workloads that wait, run or still hold something, by submit time."""
+async def load_live(
+    connection: AsyncConnection, *, unread: dict[str, Exception] | None = None
+) -> list[StoredWorkload]:
+    """All workloads that wait, run or still hold something, by submit time.
+
+    A row that cannot be read is left out, and put into `unread` by its uid with the error.
+    """
     found, rows = list[StoredWorkload](), (await connection.execute(_LOAD)).all()
     for begin in range(0, len(rows), _AT_ONCE):
-        found += map(stored_of, rows[begin : begin + _AT_ONCE])
+        found += _readable(rows[begin : begin + _AT_ONCE], stored_of, {} if unread is None else unread)
         await asyncio.sleep(0)  # others have the loop in between: probes, connections that are being made
     return found
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
-    """Of the last `count` jobs that ended, those that ran until then, with their seconds, the oldest first."""
+    """Of the last `count` jobs that ended, those that ran until then, with their seconds, the oldest first. A row that
+    cannot be read is left out.
+    """
     found = (await connection.execute(_RUNS, {"count": count})).all()
-    return [(workload_of(row), row.seconds) for row in reversed(found)]
+    return list(_readable(reversed(found), lambda row: (workload_of(row), row.seconds), {}))
+
+
+def _readable(
+    rows: Iterable[Row[Any]], read: Callable[[Row[Any]], T], unread: dict[str, Exception]
+) -> Iterator[T]:
+    for row in rows:
+        try:
+            yield read(row)
+        except (TypeError, ValueError) as error:
+            unread[row.uid] = error
 
 
 def stored_of(row: Row[Any]) -> StoredWorkload:

@@ -1,4 +1,6 @@
-"""An admission that somebody has edited by hand costs its own workload, and neither the others nor the term."""
+"""A row that somebody has edited, or that a newer version wrote, costs its own workload, and neither the others nor the
+term.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.controller.config import follow_revision
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
@@ -26,10 +29,12 @@ from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from queuer.kube.workloads import NamespaceFacts
 from queuer.store import ledger, workloads
+from queuer.store.config import ConfigUnreadable
 from queuer.store.engine import begin
 from queuer.store.outbox import Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
+from tests.waiting import PATIENCE
 
 SPOILT = {
     "empty": "'[{}]'",
@@ -37,11 +42,18 @@ SPOILT = {
     "none": "'[]'",
     "another pod set": """jsonb_set(assignments, '{0,podSet}', '"other"')""",
     "nodes": "jsonb_set(assignments, '{0,nodes}', '7')",
+    "less than no pod": """jsonb_set(assignments, '{0,nodes}', '{"n1": -1}')""",
     "selector": "jsonb_set(assignments, '{0,selector}', '[7]')",
 }
 """What is made of the assignments of `a`, as SQL."""
-HELD = {name: how for name, how in SPOILT.items() if name != "selector"}
-"""Those of which it cannot be said any more what the workload holds."""
+ROWS = {
+    "pod sets": "pod_sets = '[{}]'",
+    "too many pods": "pod_sets = jsonb_set(pod_sets, '{0,count}', '-1')",
+    "too large": "pod_sets = jsonb_set(pod_sets, '{0,requests,cpu}', '9223372036854775808')",
+    "override": """override = '{"hold": "newer"}'""",
+    "avoid": """avoid = '{"n1": "tomorrow"}'""",
+}
+"""What becomes of the row of `a`, as SQL."""
 
 
 class Scene:
@@ -141,10 +153,10 @@ async def test_a_running_gang_whose_admission_cannot_be_judged_ends_no_term(scen
     assert await scene.execute(of_b) == [6000]
 
 
-@pytest.mark.parametrize("how", HELD)
+@pytest.mark.parametrize("how", SPOILT)
 async def test_the_auditor_quarantines_what_it_cannot_compare(scene: Scene, how: str) -> None:
     """Nothing of it is repaired, what is wrong with others is."""
-    await scene.begin(HELD[how])
+    await scene.begin(SPOILT[how])
     async with begin(scene.engine) as connection:
         await load(connection, scene.state, now=scene.now)
     await scene.execute("DELETE FROM ledger WHERE uid = 'b'")
@@ -168,3 +180,70 @@ async def test_amounts_that_are_no_numbers_are_written_again(scene: Scene) -> No
     assert await scene.execute("SELECT amounts->'cpu' FROM ledger WHERE uid = 'a' AND closed IS NULL") == [
         4000
     ]
+
+
+@pytest.mark.parametrize("how", ROWS)
+async def test_a_row_that_cannot_be_read_sets_its_workload_aside(scene: Scene, how: str) -> None:
+    await scene.begin("assignments")
+    await scene.execute(f"UPDATE workload SET {ROWS[how]} WHERE uid = 'a'")
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    assert set(scene.state.live) == {"b"}
+    assert "a" in scene.state.quarantine
+    for _ in range(3):
+        await scene.auditor.look()
+    assert await scene.execute("SELECT uid FROM ledger WHERE closed IS NULL ORDER BY uid") == ["a", "b"]
+
+
+async def test_a_waiting_job_whose_row_cannot_be_read_is_read_from_its_job_again(scene: Scene) -> None:
+    await scene.begin("assignments")
+    changes = '{"uid": "c", "state": "Queued", "admission_id": null, "pod_sets": [{}]}'
+    row = f"jsonb_populate_record(w, '{changes}')"
+    await scene.execute(f"INSERT INTO workload SELECT ({row}).* FROM workload w WHERE uid = 'b'")
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    assert "c" in scene.state.quarantine
+    scene.state.take_unread(99)
+    scene.state.job_changed(
+        JobView(uid="c", kind="Job", namespace="team-a", name="c", resource_version="1", suspended=True)
+    )
+    scene.now += 10.0
+    await scene.round()
+    assert scene.state.live["c"].workload.pod_sets == workload("c").pod_sets
+
+
+async def test_a_reason_that_cannot_be_read_is_found_again(scene: Scene) -> None:
+    """After the return to an older version: it knows none of the newer one's tokens."""
+    await scene.begin("assignments")
+    why = """'{"primary": {"token": "Newer", "text": "", "params": {}}, "others": [], "detail": {}}'"""
+    await scene.execute(f"UPDATE workload SET explanation = {why}, token = 'Newer' WHERE uid = 'a'")
+    async with begin(scene.engine) as connection:
+        await load(connection, scene.state, now=scene.now)
+    assert scene.state.live["a"].explanation is None
+
+
+async def test_a_configuration_that_cannot_be_read_leaves_the_last_one(scene: Scene) -> None:
+    async def loaded(state: ClusterState) -> None:
+        async with begin(scene.engine) as connection:
+            await load(connection, state, now=scene.now)
+
+    await scene.begin("assignments")
+    await scene.execute("UPDATE configuration SET revision = 1")
+    await loaded(scene.state)
+    last = scene.state.rules
+    await scene.execute("""UPDATE queue SET policy = '{"newer": 1}'""")
+    await scene.execute("UPDATE configuration SET revision = 2")
+    await loaded(scene.state)
+    assert scene.state.rules is last
+    with pytest.raises(ConfigUnreadable, match="newer"):
+        await loaded(ClusterState())
+    async with asyncio.TaskGroup() as group:
+        follows = group.create_task(follow_revision(scene.engine, scene.state, every=0.01))
+        await asyncio.wait([follows], timeout=0.3)
+        assert scene.state.rules is last
+        await scene.execute("UPDATE queue SET policy = '{}'")
+        async with asyncio.timeout(PATIENCE):
+            while scene.state.rules is last:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        follows.cancel()
+    assert scene.state.rules.revision == 2
