@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, parse_duration
 from queuer.domain.keys import (
@@ -44,6 +46,8 @@ _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
 LONGEST_GRACE = 3600
 """Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
+LONGEST_TEXT = 512
+"""Characters of a text of a job. Names and label keys of Kubernetes end at 317; PostgreSQL cannot index 2,704 bytes."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
@@ -92,7 +96,7 @@ def bare_workload(kind: JobKind, job: JobObject) -> Workload:
         queue=meta.labels.get(QUEUE, ""),
         pod_sets=(),
         submitted=created_at(meta),
-        user=meta.annotations.get(USER, ""),
+        user=meta.annotations.get(USER, "")[:LONGEST_TEXT],
         hold=meta.annotations.get(HOLD) == "true",
     )
 
@@ -110,10 +114,12 @@ def read_workload(
 ) -> tuple[Workload, tuple[FieldProblem, ...]]:
     """As much of the workload of a job object as can be read, and every problem found.
 
-    A workload with a problem is never to be decided on.
+    A workload with a problem is never to be decided on. One with a text that is too long is read no further.
     """
     meta, problems = job.metadata, Problems()
     notes = meta.annotations
+    if too_long := tuple(_too_long(notes, kind.roles(job))):
+        return bare_workload(kind, job), too_long
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
     problems.attempt(lambda: _check_apart(roles))
@@ -166,6 +172,33 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, probl
         terms=_terms(own, field=field),
         exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
     )
+
+
+def _too_long(notes: Mapping[str, str], roles: Iterable[Role]) -> Iterator[FieldProblem]:
+    """Annotations and parts of pod specs with a text that is longer than is kept."""
+    read = (key for key in notes if key in _OWNERS or key == USER or key.startswith(MIN_COUNT))
+    parts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
+    for role in roles:
+        at = f"{'.'.join(role.template_path)[:LONGEST_TEXT]}.spec"
+        parts += [(at, role.name), (at, msgspec.to_builtins(role.template.spec))]
+    for at, part in parts:
+        longest = max(map(len, _texts(part)), default=0)
+        if longest > LONGEST_TEXT:
+            problem = f"a text of {longest} characters is longer than {LONGEST_TEXT}"
+            yield _wrong(at, problem, "shorten it")
+
+
+def _texts(part: object) -> Iterator[str]:
+    """All texts in JSON data, keys included."""
+    found = [part]
+    while found:
+        match found.pop():
+            case str() as text:
+                yield text
+            case dict() as inner:
+                found += [*inner, *inner.values()]
+            case list() as inner:
+                found += inner
 
 
 def _odd_role(role: Role, field: str) -> Iterator[FieldProblem]:

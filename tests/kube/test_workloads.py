@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
-from queuer.kube.workloads import NamespaceFacts, workload_of
+from queuer.kube.workloads import NamespaceFacts, read_workload, workload_of
 from tests.kube.manifests import job, pytorchjob
 
 CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -66,6 +66,38 @@ def test_a_malformed_annotation_is_named_with_its_fix(key: str, value: str, said
     (problem,) = caught.value.problems
     assert problem.field == f"annotation queuer.dev/{key}"
     assert said in str(problem)
+
+
+def _of_role(name: str) -> dict[str, Any]:
+    found = pytorchjob()
+    found["spec"]["pytorchReplicaSpecs"][name] = found["spec"]["pytorchReplicaSpecs"]["Worker"]
+    return found
+
+
+LONG = "x" * 6_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "manifest", "field"),
+    [
+        (JOB, noted(user=LONG), "annotation queuer.dev/user"),
+        (JOB, noted(**{"topology-required": LONG}), "annotation queuer.dev/topology-required"),
+        (JOB, noted(**{"min-count.main": LONG}), "annotation queuer.dev/min-count.main"),
+        (PYTORCHJOB, _of_role(LONG), "spec.pytorchReplicaSpecs.xxx"),
+        (PYTORCHJOB, pytorchjob({"nodeSelector": {"k": LONG}}), "spec.pytorchReplicaSpecs.Master.template.spec"),
+        (PYTORCHJOB, pytorchjob({"containers": [{"resources": {"requests": {LONG: 1}}}]}), ".template.spec"),
+        (PYTORCHJOB, pytorchjob({"affinity": {"a": [{"b": LONG}]}}), ".template.spec"),
+    ],
+)  # fmt: skip
+def test_a_text_that_no_column_could_hold_is_named_and_goes_no_further(
+    kind: JobKind, manifest: dict[str, Any], field: str
+) -> None:
+    """Some texts of a job are indexed, and 2,704 bytes are the most that PostgreSQL indexes."""
+    found, problems = read_workload(kind, msgspec.convert(manifest, kind.type), facts=FACTS)
+    assert field in problems[0].field
+    assert "6000 characters is longer than 512" in str(problems[0])
+    assert all(len(str(problem)) < 1_000 for problem in problems)
+    assert len(repr(found)) < 2_000
 
 
 def test_all_faults_are_told_at_once() -> None:
