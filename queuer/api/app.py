@@ -60,7 +60,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
         telemetry={"tracing": False, "metrics": False, "logs": False},
         dependencies=[Depends(not_an_action), Depends(known_parameters)],
         middleware=[
-            Middleware(Guard, hosts=hosts, observe=metrics.observe),
+            Middleware(Guard, hosts=hosts, max_body=settings.max_body, observe=metrics.observe),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=COMPRESSION),
         ],
     )

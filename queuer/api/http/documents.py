@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import yaml
 from fastapi import Depends, Request
 
-from queuer.api.http.problems import TooLarge, UnsupportedMediaType
-from queuer.api.settings import ApiSettings
+from queuer.api.http.problems import UnsupportedMediaType
 from queuer.domain.errors import FieldProblem, InvalidInput
 
 JSON = "application/json"
@@ -36,7 +35,7 @@ async def read_document(request: Request, body: bytes | None = None) -> Any:
     Raises InvalidInput with the place of the mistake, or UnsupportedMediaType.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await bounded(request) if body is None else body
+    body = await request.body() if body is None else body
     try:
         # In a thread: probes and other requests must not wait for a long document.
         if media_type == JSON:
@@ -52,18 +51,12 @@ async def read_document(request: Request, body: bytes | None = None) -> Any:
     )
 
 
-async def bounded(request: Request) -> bytes:
-    """The body, read no further than it may be long."""
-    limit = cast(ApiSettings, request.app.state.settings).max_body
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise TooLarge(f"the body is larger than {limit} bytes")
-    return bytes(body)
+async def _raw(request: Request) -> bytes:
+    return await request.body()
 
 
-RawBody = Annotated[bytes, Depends(bounded)]
+RawBody = Annotated[bytes, Depends(_raw)]
+"""The body as it was sent; the guard bounds it."""
 
 
 class _Refused(ValueError):

@@ -1,7 +1,8 @@
 """The first steps of every request: an id, the check of Host and Origin, headers that keep a browser safe.
 
 Without authentication the danger is a web page that talks to loopback from the user's browser. The Host check
-refuses a name that points at 127.0.0.1, the Origin check a cross-site write.
+refuses a name that points at 127.0.0.1, the Origin check a cross-site write. The bound on a body holds for every route,
+before anybody is asked for a token or a byte is parsed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,11 +42,12 @@ Observe = Callable[[Scope, int, float], None]
 
 
 class Guard:
-    """ASGI middleware; `hosts` are the accepted names (lower case, no port), `*` accepts all."""
+    """ASGI middleware; `hosts` are the accepted names (lower case, no port), `*` accepts all; `max_body`: bytes."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str], observe: Observe) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str], max_body: int, observe: Observe) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
+        self._max_body = max_body
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +70,7 @@ class Guard:
         try:
             refused = self._refusal(scope)
             if refused is None:
-                await self._app(scope, receive, answer)
+                await self._app(scope, self._bounded(receive), answer)
             else:
                 response = _problem(scope, *refused)
                 # The next bytes on this connection may be part of the same request: nobody is to read them as
@@ -91,6 +94,8 @@ class Guard:
             return "bad_request", "an address holds no NUL character"
         if {"content-length", "transfer-encoding"} <= set(headers):
             return "bad_request", "a body has one length: Content-Length or Transfer-Encoding"
+        if int(headers.get("content-length", "0")) > self._max_body:
+            return "too_large", self._too_large
         if scope["method"] in READ_METHODS:
             return None
         origin = headers.get("origin")
@@ -99,6 +104,24 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return "foreign_origin", "a page of another site may not change anything here"
         return None
+
+    @property
+    def _too_large(self) -> str:
+        return f"the body is larger than {self._max_body} bytes"
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """`receive` for a body that does not say its length: nobody is given more than the bound."""
+        left = self._max_body
+
+        async def within() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, self._too_large, headers={"Connection": "close"})
+            return message
+
+        return within
 
     def _known(self, url: str) -> bool:
         if "*" in self._hosts:

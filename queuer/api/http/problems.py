@@ -162,12 +162,6 @@ class KeyRequired(QueuerError):
         self.problems = (missing,)
 
 
-class TooLarge(QueuerError):
-    """A body above the size limit."""
-
-    code = "too_large"
-
-
 class TooMany(QueuerError):
     """The caller asks too often, or has open as much as one may have."""
 

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from queuer.api.deps import Engine, Settings
-from queuer.api.http.documents import bounded
 from queuer.api.identity.browsers import LOGIN, LONGEST, SESSION, TOKEN, Browsers
 from queuer.api.identity.oidc import Attempt, Provider
 from queuer.api.identity.rights import Unauthenticated
@@ -44,7 +43,7 @@ async def login(settings: Settings, next_page: Annotated[str, Query(alias="next"
 async def login_with_token(request: Request, settings: Settings) -> Response:
     """Take a token that the cluster issued; it is kept in a cookie, not here."""
     browsers = _browsers(request)
-    form = _form(await bounded(request))
+    form = _form(await request.body())
     token, goes_to = (form.get(key, [""])[0].strip() for key in ("token", "next"))
     if len(token) > LONGEST:
         return login_page(
