@@ -26,6 +26,9 @@ from queuer.kube.decoding import decoder_of
 FIELD_MANAGER = "queuer"
 CONNECTIONS = 64
 """Open at once, at most."""
+PAGE = 500
+"""Objects of a page of a list, at most."""
+_SMALLEST_PAGE = 8
 OLDEST = (1, 36, 2)
 """Mutating admission policies are v1 since 1.36; since 1.36.2 one PATCH starts a suspended job elsewhere."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -65,13 +68,22 @@ class ThrottledError(ApiError):
     """429: the server asks for a pause of `retry_after` seconds."""
 
 
+class RightsError(ApiError, Unavailable):
+    """401, or 403 by the authorizer or a proxy: the fault lies with our token or rights, never with the object."""
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: RightsError,
     404: NotFoundError,
     409: ConflictError,
     410: GoneError,
     422: InvalidError,
     429: ThrottledError,
 }
+
+
+_BY_AUTHORIZER = re.compile(r'[^:]*forbidden: User "')
+"""Begins the message of a 403 for missing rights; a policy, quota or webhook says its own name there."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -81,12 +93,15 @@ class _Status(msgspec.Struct, frozen=True):
 
 def api_error(status: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
     """The error for a failed answer; `body` is a metav1.Status or whatever a proxy said."""
+    foreign = False
     try:
         said = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
-        said = _Status(message=body[:200].decode(errors="replace"))
+        foreign, said = True, _Status(message=body[:200].decode(errors="replace"))
     pause = float(retry_after) if retry_after and retry_after.isdigit() else None
     kind = _BY_STATUS.get(status, ApiError)
+    if status == 403 and (foreign or _BY_AUTHORIZER.match(said.message)):
+        kind = RightsError
     return kind(
         status=status, reason=said.reason, message=said.message or f"HTTP {status}", retry_after=pause
     )
@@ -146,6 +161,7 @@ class Client:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self.writes: Counter[tuple[str, str]] = Counter()
+        self._limits: dict[str, int] = {}  # objects of a page by path, where fewer than PAGE
 
     async def __aenter__(self) -> Self:
         self._session = self._access.session(
@@ -167,14 +183,27 @@ class Client:
         return await self._request("GET", path, params=params)
 
     async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
-        """All pages of a consistent list. Raises GoneError if it takes so long that its snapshot is compacted."""
-        params = {"limit": "500"} | ({"labelSelector": selector} if selector else {})
+        """All pages of a consistent list. Raises GoneError if it takes so long that its snapshot is compacted.
+
+        A page that did not come in time halves those of the next list, a whole list doubles them again.
+        """
+        params = {"labelSelector": selector} if selector else {}
+        limit = self._limits.get(path, PAGE)
         while True:
-            page = _page_of(await self.get(path, params=params))
+            try:
+                page = _page_of(await self.get(path, params={**params, "limit": str(limit)}))
+            except Unavailable as error:
+                if isinstance(error.__cause__, TimeoutError | aiohttp.ClientPayloadError):
+                    self._limits[path] = max(_SMALLEST_PAGE, limit // 2)
+                raise
             yield page
             if not page.metadata.continue_:
-                return
+                break
             params["continue"] = page.metadata.continue_
+        if limit * 2 < PAGE:
+            self._limits[path] = limit * 2
+        else:
+            self._limits.pop(path, None)
 
     @asynccontextmanager
     async def watch(

@@ -147,7 +147,7 @@ def _wire(said: dict[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def serving(stub: Stub) -> AsyncIterator[Client]:
+async def serving(stub: Stub, *, patience: float = 20.0) -> AsyncIterator[Client]:
     """The stub on a free port, and a client of it."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", stub.handle)
@@ -161,7 +161,9 @@ async def serving(stub: Stub) -> AsyncIterator[Client]:
         return {"Authorization": "Bearer secret"}
 
     try:
-        async with Client(Access(url=f"http://{host}:{port}", ssl=None, headers=headers)) as client:
+        async with Client(
+            Access(url=f"http://{host}:{port}", ssl=None, headers=headers), timeout=patience
+        ) as client:
             yield client
     finally:
         await runner.cleanup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -26,6 +27,10 @@ def _status(code: int, **headers: str) -> web.Response:
     return web.json_response(body, status=code, headers=headers)
 
 
+def _said(code: int, message: str) -> web.Response:
+    return web.json_response({"kind": "Status", "reason": "Forbidden", "message": message}, status=code)
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -43,6 +48,52 @@ async def test_each_status_is_its_own_error(status: int, kind: type[ApiError]) -
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.reason, caught.value.message) == (status, "Because", "it is so")
     assert caught.value.retry_after == 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "ours"),
+    [
+        (_said(401, "Unauthorized"), True),
+        (_said(403, 'jobs.batch "j" is forbidden: User "system:serviceaccount:q:c" cannot patch resource'), True),
+        (_said(403, 'forbidden: User "system:anonymous" cannot get path "/version"'), True),
+        (web.Response(status=403, text="<html>not from here</html>"), True),
+        (_said(403, 'jobs.batch "j" is forbidden: ValidatingAdmissionPolicy \'p\' denied request: User "x"'), False),
+        (_said(403, 'admission webhook "w" denied the request: forbidden: User "x"'), False),
+        (_said(403, 'pods "j-1" is forbidden: exceeded quota: gpus'), False),
+    ],
+)  # fmt: skip
+async def test_missing_rights_are_no_fault_of_the_object(answer: web.Response, *, ours: bool) -> None:
+    """A ClusterRole that is replaced, or a token refused for a minute, would blame each job in its turn."""
+    stub = Stub()
+    async with serving(stub) as client:
+        stub.failures = [answer]
+        with pytest.raises(ApiError) as caught:
+            await client.merge_patch("/apis/batch/v1/namespaces/n/jobs/j", {}, resource="jobs")
+    assert isinstance(caught.value, Unavailable) is ours
+
+
+async def test_a_page_that_comes_too_late_is_asked_for_in_halves() -> None:
+    """500 objects of a megabyte are no page of 20 s: lists that fail alike for ever would never be whole."""
+
+    class Heavy(Stub):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if int(request.query["limit"]) > 200:
+                self.requests.append(dict(request.query))
+                await asyncio.sleep(60)
+            return await super().handle(request)
+
+    stub, limits = Heavy(), list[str]()
+    for number in range(130):
+        stub.put(f"o{number:03}")
+    async with serving(stub, patience=1.0) as client:
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="does not answer"):
+                await anext(client.pages("/x"))
+        assert [len(page.items or ()) async for page in client.pages("/x")] == [125, 5]
+        with pytest.raises(Unavailable):
+            await anext(client.pages("/x"))
+        limits = [asked["limit"] for asked in stub.requests]
+    assert limits == ["500", "250", "125", "125", "250"]
 
 
 async def test_a_redirect_to_another_server_takes_no_token_along() -> None:

@@ -18,7 +18,14 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
-from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
+from queuer.kube.client import (
+    ApiError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    RightsError,
+    ThrottledError,
+)
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
@@ -168,6 +175,13 @@ async def test_an_eviction_is_tried_until_it_is_through() -> None:
     cluster = Cluster(_refusal(InvalidError, 422))
     result = await applier(cluster).apply(replace(ENTRY, kind=EntryKind.EVICT))
     assert (result.outcome, len(cluster.sent)) == (EntryOutcome.APPLIED, 2)
+
+
+async def test_a_token_that_is_refused_for_a_minute_withdraws_no_job() -> None:
+    """Each gang in its turn would be taken back and rest for up to an hour."""
+    cluster = Cluster(_refusal(RightsError, 401), _refusal(RightsError, 403))
+    result = await applier(cluster).apply(ENTRY)
+    assert (result.outcome, len(cluster.sent)) == (EntryOutcome.APPLIED, 3)
 
 
 async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
