@@ -203,6 +203,7 @@ CREATE TABLE admission (
     hit boolean
 );
 CREATE INDEX ix_admission_at ON admission (at);
+CREATE INDEX ix_admission_cycle ON admission (cycle);
 CREATE INDEX ix_admission_told ON admission (at) WHERE hit IS NOT NULL;
 CREATE UNIQUE INDEX uq_admission_attempt ON admission (uid, attempt);
 CREATE UNIQUE INDEX uq_admission_open ON admission (uid) WHERE ended_at IS NULL;
@@ -348,10 +349,11 @@ COMMENT ON TABLE reason_transition
 CREATE TABLE leader (
     id smallint DEFAULT 1 CONSTRAINT pk_leader PRIMARY KEY CONSTRAINT ck_leader_singleton CHECK (id = 1),
     epoch bigint NOT NULL DEFAULT 0,
+    term uuid,
     holder text NOT NULL DEFAULT '',
     since timestamptz
 );
-COMMENT ON TABLE leader IS 'The epoch that every write of a controller must carry.';
+COMMENT ON TABLE leader IS 'The epoch and the random id of the term that every write of a controller must carry.';
 
 CREATE TABLE stored_cycle (
     id smallint DEFAULT 1 CONSTRAINT pk_stored_cycle PRIMARY KEY

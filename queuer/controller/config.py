@@ -24,6 +24,7 @@ from queuer.kube.config_set import ConfigSet
 from queuer.store import queues
 from queuer.store.config import ConfigUnreadable, load_config, revision
 from queuer.store.engine import begin
+from queuer.store.leader import check_epoch
 from queuer.store.usage import QueueView, tree_view
 
 log = logger("configuration")
@@ -54,11 +55,14 @@ async def follow_revision(engine: AsyncEngine, state: ClusterState, *, every: fl
         log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))
 
 
-async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *, actor: str) -> None:
-    """Apply what the objects say, now and at each change, until cancelled."""
+async def follow_objects(
+    client: Client, access: Access, engine: AsyncEngine, *, epoch: int, actor: str
+) -> None:
+    """Apply what the objects say, now and at each change, until cancelled: of a leader that is one no more, nothing."""
 
     async def apply(wanted: ConfigSet) -> ConfigOutcome:
         async with begin(engine) as connection:
+            await check_epoch(connection, epoch)
             changeset = await queues.plan(connection, wanted.document, writer=ManagedBy.CRD)
             if changeset.problems or changeset.conflicts:
                 return ConfigOutcome(problems=changeset.problems, conflicts=changeset.conflicts)

@@ -79,6 +79,7 @@ async def serve_term(
     wake: asyncio.Event,
 ) -> None:
     """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
+    engine = leadership.engine_of(engine)
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
     health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
@@ -130,7 +131,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
         beside["forecaster"] = loop.decisions.forecaster.run
     if settings.config_crs:
         beside["configuration"] = lambda: follow_objects(
-            parts.client, parts.access, engine, actor=settings.identity
+            parts.client, parts.access, engine, epoch=epoch, actor=settings.identity
         )
     return beside
 

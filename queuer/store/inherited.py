@@ -13,7 +13,8 @@ from queuer.store.codec import assignments_of, instant, record_of
 
 T = TypeVar("T", Bond, Reservation)
 _LAST = text("""
-    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
+    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission),
+        (SELECT max(cycle) FROM stored_cycle), (SELECT max(cycle) FROM heartbeat), 0)
 """)
 _ADMISSIONS = text("""
     SELECT a.id, a.uid, a.epoch, a.cycle, a.assignments, a.at
@@ -40,8 +41,8 @@ _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservat
 
 
 async def last_cycle(connection: AsyncConnection) -> int:
-    """The newest cycle's id, 0 before the first: the leader numbers on from here, also when its record is too old to be
-    kept.
+    """The newest cycle's number, 0 before the first: the leader numbers on from here. The record of a cycle may be too
+    old to be kept, or was never written because nothing changed.
     """
     return int((await connection.execute(_LAST)).scalar_one())
 

@@ -3,8 +3,9 @@
 The lock lives on a connection of its own, straight to PostgreSQL. The server ends the session of a holder
 that has been silent for a lease. So a frozen process loses the lock like a dead one. A thread of its own
 speaks for it, so that an event
-loop that is busy keeps it. Winning it raises the epoch. Every write of a controller checks its epoch in its
-own transaction, so a leader that lost the lock without noticing changes nothing.
+loop that is busy keeps it. Winning it raises the epoch and draws a term id. Every write of a controller checks both in
+its own transaction, so a leader that lost the lock without noticing changes nothing. An epoch repeats after a failover
+to older data or a restore, a term id never does.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.store.engine import DatabaseUnavailable, check_version, conninfo, session_options
 from queuer.store.locks import LEADER
 
-_EPOCH = text("SELECT epoch FROM leader WHERE id = 1 FOR SHARE")
+_EPOCH = text("SELECT epoch, term FROM leader WHERE id = 1 FOR SHARE")
 _LEASE = "SELECT set_config('idle_session_timeout', %s, false)"
 _TRY = "SELECT pg_try_advisory_lock(%s)"
-_TAKE_OFFICE = "UPDATE leader SET epoch = epoch + 1, holder = %s, since = now() WHERE id = 1 RETURNING epoch"
+_TAKE_OFFICE = """
+    UPDATE leader SET epoch = epoch + 1, term = gen_random_uuid(), holder = %s, since = now() WHERE id = 1
+    RETURNING epoch, term
+"""
 _ASK = 0.25
 """Seconds between two tries for the lock. A wait inside the server could not be called off."""
 _LEAVE = 10.0
@@ -49,18 +54,27 @@ class PoolerInBetween(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The right to decide, under one epoch. `lost` is set when the lock is gone or given up."""
+    """The right to decide, under one epoch. `term`: its id. `lost` is set when the lock is gone or given up."""
 
     epoch: int
+    term: UUID | None = None
     holder: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def engine_of(self, engine: AsyncEngine) -> AsyncEngine:
+        """An engine on the same connections, whose transactions `check_epoch` takes for those of this term."""
+        return engine.execution_options(term=self.term)
+
 
 async def check_epoch(connection: AsyncConnection, epoch: int) -> None:
-    """Raise LeadershipLost unless `epoch` is in office; no successor takes office before this transaction ends."""
-    present = (await connection.execute(_EPOCH)).scalar_one()
-    if present != epoch:
-        raise LeadershipLost(f"epoch {epoch} is over, epoch {present} leads")
+    """Raise LeadershipLost unless `epoch` and the engine's term are in office; no successor takes office before this
+    transaction ends.
+    """
+    present = (await connection.execute(_EPOCH)).one()
+    if present.epoch != epoch:
+        raise LeadershipLost(f"epoch {epoch} is over, epoch {present.epoch} leads")
+    if present.term != connection.sync_engine.get_execution_options().get("term"):
+        raise LeadershipLost(f"epoch {epoch} is over, another term leads under the same epoch")
 
 
 @asynccontextmanager
@@ -104,8 +118,8 @@ class _Keeper:
         """Take the lock and keep it until `done`, in a thread. The loop is told of faults."""
         try:
             with _connect(self._url, holder=self._holder) as session:
-                if (epoch := self._take_office(session)) is not None:
-                    self._tell(self._won, epoch)
+                if (won := self._take_office(session)) is not None:
+                    self._tell(self._won, *won)
                     self._speak(session)
         except psycopg.Error as error:
             self._tell(self._failed, DatabaseUnavailable(f"PostgreSQL: {error}"))
@@ -123,17 +137,17 @@ class _Keeper:
             await asyncio.sleep(left)
         leadership.lost.set()
 
-    def _take_office(self, session: psycopg.Connection[Any]) -> int | None:
-        """Wait for the lock; the epoch that it gives, None where it is wanted no more."""
+    def _take_office(self, session: psycopg.Connection[Any]) -> tuple[int, UUID] | None:
+        """Wait for the lock; the epoch and the term that it gives, None where it is wanted no more."""
         _refuse_pooler(session)
         while not _value(session, _TRY, LEADER):
             if self.done.wait(_ASK):
                 return None
         session.execute(_LEASE, [f"{round(self._lease * 1000)}ms"])
-        epoch = _value(session, _TAKE_OFFICE, self._holder)
-        if epoch is None:
+        won = session.execute(_TAKE_OFFICE, [self._holder]).fetchone()
+        if won is None:
             raise Unavailable("the leader table is empty", hint="run `queuer db upgrade`")
-        return int(epoch)
+        return won[0], won[1]
 
     def _speak(self, session: psycopg.Connection[Any]) -> None:
         while self._alive():
@@ -146,10 +160,10 @@ class _Keeper:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(what, *about)
 
-    def _won(self, epoch: int) -> None:
+    def _won(self, epoch: int, term: UUID) -> None:
         self._spoke = time.monotonic()
         if not self.office.done():
-            self.office.set_result(Leadership(epoch=epoch, holder=self._holder, lost=self._lost))
+            self.office.set_result(Leadership(epoch=epoch, term=term, holder=self._holder, lost=self._lost))
 
     def _failed(self, error: Exception) -> None:
         if not self.office.done():

@@ -14,7 +14,7 @@ from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import IllegalTransition, PodSet, State
-from queuer.store import inherited, ledger, outbox, transitions, workloads
+from queuer.store import heartbeat, inherited, ledger, outbox, stored, transitions, workloads
 from queuer.store.codec import MOST_BYTES
 from queuer.store.engine import begin
 from queuer.store.events import read
@@ -313,6 +313,26 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
         assert await outbox.done(connection, epoch, [applied, late], at=NOW + 2) == frozenset()
     async with begin(engine) as connection:
         assert await read(connection, after=0) == seen
+
+
+@pytest.mark.parametrize("where", ["admission", "stored_cycle", "heartbeat"])
+async def test_numbers_of_cycles_go_on_from_the_highest_that_anybody_was_shown(
+    engine: AsyncEngine, epoch: int, where: str
+) -> None:
+    """A cycle that changes nothing leaves no record; readers have its snapshot and its heartbeat all the same."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await take_steps(connection, epoch, [Step(uid="w1", state=State.SUCCEEDED, at=NOW + 60)])
+        last = heartbeat.LastCycle(id=2, at=NOW, took=0.0, waiting=0, status="GREEDY")
+        beat = heartbeat.Heartbeat(
+            holder="me", epoch=epoch, phase="leading", at=NOW, round_at=NOW, cycle=last
+        )
+        await heartbeat.write(connection, beat)
+        await stored.put(connection, epoch, stored.StoredRow(cycle=3, at=NOW, seed=1, body=b""))
+        await connection.execute(text(f"UPDATE {where} SET cycle = 70"))
+        assert await inherited.last_cycle(connection) == 70
 
 
 async def test_an_ended_workload_takes_no_further_step(engine: AsyncEngine, epoch: int) -> None:

@@ -8,15 +8,22 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.controller.config import follow_objects
+from queuer.domain.document import TreeDocument
+from queuer.domain.queue import Queue
 from queuer.domain.workload import State
+from queuer.kube import config_crs
+from queuer.kube.config_crs import Apply
+from queuer.kube.config_set import ConfigSet
 from queuer.store import heartbeat, ledger, outbox, retention, rollup, stored, workloads
+from queuer.store.config import load_config
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
@@ -124,6 +131,42 @@ async def test_the_second_waits_and_then_has_the_next_epoch(database_url: str) -
         assert not done
         assert not first.lost.is_set()
     assert second.result() == first.epoch + 1
+
+
+async def test_a_term_ends_also_where_its_successor_has_the_same_epoch(
+    database_url: str, engine: AsyncEngine
+) -> None:
+    """A replica with older data, or a restored backup, makes an epoch come twice."""
+    async with lead(database_url, holder="one") as first:
+        pass
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE leader SET epoch = epoch - 1"))
+    async with lead(database_url, holder="two") as second:
+        assert second.epoch == first.epoch
+        async with begin(second.engine_of(engine)) as connection:
+            await check_epoch(connection, second.epoch)
+        for former in (first.engine_of(engine), engine):
+            with pytest.raises(LeadershipLost, match="another term"):
+                async with begin(former) as connection:
+                    await check_epoch(connection, first.epoch)
+
+
+async def test_a_former_leader_applies_no_objects(
+    engine: AsyncEngine, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listed them before it was frozen: the successor's newer ones stay."""
+
+    async def run(*_: object, apply: Apply, **__: object) -> None:
+        await apply(ConfigSet(document=TreeDocument(queues=(Queue(path="root.a"),))))
+        async with begin(engine) as connection:
+            await take_office(connection)
+        with pytest.raises(LeadershipLost):
+            await apply(ConfigSet(document=TreeDocument(queues=())))
+
+    monkeypatch.setattr(config_crs, "run", run)
+    await follow_objects(cast(Any, None), cast(Any, None), engine, epoch=epoch, actor="me")
+    async with begin(engine) as connection:
+        assert "root.a" in (await load_config(connection)).tree
 
 
 async def test_a_silent_holder_loses_the_lock_to_the_server(database_url: str) -> None:

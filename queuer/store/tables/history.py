@@ -15,6 +15,7 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     Text,
+    Uuid,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -83,9 +84,10 @@ leader = Table(
     metadata,
     *singleton(),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("term", Uuid),
     Column("holder", Text, nullable=False, server_default=text("''")),
     moment("since", nullable=True),
-    comment="The epoch that every write of a controller must carry.",
+    comment="The epoch and the random id of the term that every write of a controller must carry.",
 )
 
 stored_cycle = Table(

@@ -105,6 +105,7 @@ admission = Table(
     Index("ix_admission_told", "at", postgresql_where=text("hit IS NOT NULL")),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
     Index("ix_admission_at", "at"),
+    Index("ix_admission_cycle", "cycle"),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
 )
