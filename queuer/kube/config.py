@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import structlog
 from yarl import URL
 
 from queuer.domain.errors import Unavailable
+
+log = structlog.get_logger(part="access")
 
 _FIX = "set KUBECONFIG or pass --kubeconfig; in a cluster, mount a service account token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach one API server. `headers` is asked before each request, so that tokens can be renewed."""
+    """How to reach one API server. `headers` is asked before each request, and renews tokens and certificates."""
 
     url: str
     ssl: ssl.SSLContext | None
@@ -65,24 +68,56 @@ async def load_access(kubeconfig: Path | None = None) -> Access:
     except (config.ConfigException, OSError) as error:
         raise Unavailable(f"no access to Kubernetes: {error}", hint=_FIX) from error
 
+    certificates = _Certificates(target)
+
     async def headers() -> Mapping[str, str]:
+        certificates.renew()
         token = await target.get_api_key_with_prefix("BearerToken", alias="authorization")
         if not token:
             return {}
         return {"Authorization": token if " " in token else f"Bearer {token}"}
 
-    return Access(url=target.host.rstrip("/"), ssl=_ssl_context(target), headers=headers)
+    return Access(url=target.host.rstrip("/"), ssl=certificates.context, headers=headers)
 
 
-def _ssl_context(target: object) -> ssl.SSLContext | None:
-    """The TLS settings of a client configuration; None for plain HTTP."""
-    if not str(getattr(target, "host", "")).startswith("https"):
-        return None
-    context = ssl.create_default_context(cafile=getattr(target, "ssl_ca_cert", None))
-    if not getattr(target, "verify_ssl", True):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    cert_file = getattr(target, "cert_file", None)
-    if cert_file:
-        context.load_cert_chain(cert_file, keyfile=getattr(target, "key_file", None))
-    return context
+class _Certificates:
+    """The TLS settings of a client configuration; `context` is None for plain HTTP.
+
+    Files that changed are read into the same context, for connections from then on. An authority that was replaced is
+    trusted until the process ends.
+    """
+
+    def __init__(self, target: object) -> None:
+        authority, own, key = (
+            getattr(target, name, None) for name in ("ssl_ca_cert", "cert_file", "key_file")
+        )
+        self._authority: str | None = authority
+        self._own: tuple[str, str | None] | None = (own, key) if own else None
+        self._files = [Path(file) for file in (authority, own, key) if file]
+        self._seen = self._stamps()
+        self.context: ssl.SSLContext | None = None
+        if URL(str(getattr(target, "host", ""))).scheme != "http":
+            self.context = ssl.create_default_context(cafile=authority)
+            if not getattr(target, "verify_ssl", True):
+                self.context.check_hostname = False
+                self.context.verify_mode = ssl.CERT_NONE
+            self._load(self.context)
+
+    def renew(self) -> None:
+        """Look whether the files changed. A pair that is half written is read once its other half has changed, too."""
+        if self.context is None or self._seen == (stamps := self._stamps()):
+            return
+        self._seen = stamps
+        try:
+            self._load(self.context)
+        except OSError as error:
+            log.warning("certificates not read anew", said=str(error))
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self._authority:
+            context.load_verify_locations(cafile=self._authority)
+        if self._own:
+            context.load_cert_chain(*self._own)
+
+    def _stamps(self) -> tuple[int, ...]:
+        return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in self._files)
