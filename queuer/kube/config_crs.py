@@ -65,11 +65,15 @@ async def run(
     async with asyncio.TaskGroup() as group:
         group.create_task(_watch(access, reconciler), name="config-watch")
         group.create_task(reconciler.keep(), name="config-keep")
+        group.create_task(reconciler.tell(), name="config-tell")
 
 
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """Lists, applies and answers all objects. One round at a time; the state between two rounds is kept here."""
+    """Lists, applies and answers all objects. One round at a time; the state between two rounds is kept here.
+
+    Statuses are written beside the rounds, one at a time: a change is in force before thousands of objects say so.
+    """
 
     client: Client
     apply: Apply
@@ -85,6 +89,7 @@ class Reconciler:
     _amounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     _asked: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def heard(self, uid: str, generation: int | None) -> None:
         """Reconcile if no listing has seen the object in this generation, None = deleted.
@@ -92,21 +97,28 @@ class Reconciler:
         Our own status writes change no generation. After a failed round `keep` tries again.
         """
         async with self._lock:
-            if self._generations.get(uid) != generation and self._pauses is None:
-                await self.reconcile()
-                await self._report()
+            if self._generations.get(uid) == generation or self._pauses is not None:
+                return
+            await self.reconcile()
+        await self._report()
 
     async def keep(self) -> None:
-        """Look once a second for what is due: another round, and statuses."""
+        """Look once a second whether another round is due."""
         while True:
             async with self._lock:
                 if time.monotonic() >= self._due:
                     await self.reconcile()
-                await self._report()
+            await asyncio.sleep(1.0)
+
+    async def tell(self) -> None:
+        """Look once a second for statuses that are due."""
+        while True:
+            await self._report()
             await asyncio.sleep(1.0)
 
     async def reconcile(self) -> bool:
         """List, judge, apply. False where something did not answer."""
+        self.statuses.listing()
         try:
             listed = await list_objects(self.client)
             wanted = config_set(listed)
@@ -125,13 +137,16 @@ class Reconciler:
 
     async def _report(self) -> None:
         """Write statuses that are due; the figures in them are asked for every PERIOD seconds."""
-        now = self.clock()
-        try:
-            if self.listed.queues and now - self._asked >= PERIOD:  # without queues nobody would see them
-                self._amounts, self._asked = await self.figures(), now
-            await self.statuses.write(self.client, self.listed, self.verdicts, figures=self._amounts, now=now)
-        except QueuerError as error:
-            log.warning("status of configuration objects not written", said=str(error))
+        async with self._writing:
+            now = self.clock()
+            try:
+                if self.listed.queues and now - self._asked >= PERIOD:  # without queues nobody would see them
+                    self._amounts, self._asked = await self.figures(), now
+                await self.statuses.write(
+                    self.client, self.listed, self.verdicts, figures=self._amounts, now=now
+                )
+            except QueuerError as error:
+                log.warning("status of configuration objects not written", said=str(error))
 
 
 async def list_objects(client: Client) -> Listed:

@@ -132,10 +132,18 @@ class Statuses:
     known: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     written: dict[str, float] = field(default_factory=dict)
     untold: dict[str, Verdict] = field(default_factory=dict)
+    _newer: set[str] = field(default_factory=set)
+    """Uids of the objects that were written since the last listing began."""
+
+    def listing(self) -> None:
+        """A listing begins: it may miss statuses that are written from now on."""
+        self._newer.clear()
 
     def seen(self, listed: Listed) -> None:
         """Take over a listing; forget objects that are gone."""
+        ours = {uid: self.known[uid] for uid in self._newer}
         self.known = {item.metadata.uid: item.status for _, item in listed.items()}
+        self.known |= {uid: status for uid, status in ours.items() if uid in self.known}
         self.written = {uid: at for uid, at in self.written.items() if uid in self.known}
         self.untold = {uid: verdict for uid, verdict in self.untold.items() if uid in self.known}
 
@@ -148,8 +156,14 @@ class Statuses:
         figures: Mapping[str, Mapping[str, Any]],
         now: float,
     ) -> None:
-        """Write what differs, sparing objects written less than PERIOD ago. `figures` by queue path."""
+        """Write what differs, sparing objects written less than PERIOD ago. `figures` by queue path.
+
+        A listing that is taken over meanwhile ends it: its verdicts are newer.
+        """
+        known = self.known
         for plural, item in listed.items():
+            if self.known is not known:
+                return
             meta = item.metadata
             if now - self.written.get(meta.uid, float("-inf")) < PERIOD:
                 continue
@@ -169,6 +183,7 @@ class Statuses:
             except NotFoundError:
                 continue  # deleted meanwhile
             self.known[meta.uid] = status
+            self._newer.add(meta.uid)
 
 
 def _tells(condition: Mapping[str, Any]) -> tuple[Any, ...]:
