@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
@@ -28,8 +29,8 @@ WITHIN, LONGEST = 20.0, 60.0
 """Seconds after which who asks is told to ask again, and after which the child is given up. It works on meanwhile: the
 first answer on a cycle takes the reading of it, which the next question finds done.
 """
-LINE = 64
-"""Questions that may wait."""
+LINE, A_PARTY = 64, 16
+"""Questions that may wait, in all and of one caller (`Caller.party`)."""
 SLOW, KEPT = 0.1, 4.0
 """What took the child more than SLOW seconds of CPU to read or work out for all is kept for KEPT times as long."""
 
@@ -52,19 +53,19 @@ class LatestCycle:
         """`within`: see WITHIN."""
         self._engine, self._clock, self._within = engine, clock, within
         self._turn, self._apart = asyncio.Lock(), asyncio.Lock()
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._child: Child | None = None
         self._cycle, self._at = 0, 0.0  # what the child has; 0 = none that is known
         self._until = float("-inf")
 
-    async def ask(self, question: CycleQuestion[T]) -> CycleAnswer[T] | None:
-        """The answer; None: no cycle is stored that this program reads.
+    async def ask(self, question: CycleQuestion[T], *, party: str = "") -> CycleAnswer[T] | None:
+        """The answer; None: no cycle is stored that this program reads. `party`: of whom asks, "" = the server itself.
 
         Raises Unavailable where too many wait already or no answer came within WITHIN, and what the question raises.
         """
-        if self._waiting >= LINE:
+        if self._waiting.total() >= LINE or (party and self._waiting[party] >= A_PARTY):
             raise _busy("many questions about the newest cycle wait already")
-        self._waiting += 1
+        self._waiting[party] += 1
         try:
             async with asyncio.timeout(self._within):
                 await self._turn.acquire()
@@ -74,7 +75,7 @@ class LatestCycle:
         except TimeoutError as error:
             raise _busy(f"no answer about the newest cycle within {self._within:g} s") from error
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter([party])
 
     async def ask_apart(self, question: CycleQuestion[T], row: stored.StoredRow) -> T | None:
         """The answer about this stored cycle, by a child of its own: long work that nobody else waits for.

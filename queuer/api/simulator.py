@@ -29,8 +29,9 @@ class Simulator:
         self._budgets: dict[str, tuple[float, float]] = {}  # by caller: questions left, at a time
 
     async def ask(self, caller: str, question: SimulateJob) -> CycleAnswer[Simulated] | None:
-        """The answer on the newest cycle; None: no cycle is stored. Raises TooMany, Unavailable, and what the decision
-        refuses.
+        """The answer on the newest cycle; None: no cycle is stored. `caller`: its party.
+
+        Raises TooMany, Unavailable, and what the decision refuses.
         """
         self._spend(caller)
         if self._waiting >= LINE:
@@ -38,7 +39,7 @@ class Simulator:
         self._waiting += 1
         try:
             async with self._turn:  # other questions wait for one simulation at most
-                return await self._latest.ask(question)
+                return await self._latest.ask(question, party=caller)
         finally:
             self._waiting -= 1
 

@@ -22,10 +22,12 @@ from queuer.api.identity.kubernetes import (
     AT_ONCE,
     LASTING_NO_SECONDS,
     NO_RIGHT_SECONDS,
+    RIGHTS_A_PARTY,
+    RIGHTS_AT_ONCE,
     TOKEN_REVIEWS,
     Kubernetes,
 )
-from queuer.api.identity.rights import Caller, Resource, Right, Verb
+from queuer.api.identity.rights import Caller, Resource, Right, Verb, updating
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.kube.client import Client
@@ -311,6 +313,42 @@ async def test_invented_tokens_drive_out_no_good_answer() -> None:
             await identity.whose(f"invented-{number}")
         assert (await identity.whose(SECRET)) is not None
         assert len(reviewer.asked) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "party"),
+    [
+        ("system:serviceaccount:team-a:robot-7", "system:serviceaccount:team-a"),
+        ("system:kube-scheduler", "system:kube-scheduler"),
+        ("oidc:alice", "oidc:alice"),
+    ],
+)
+def test_limits_count_the_service_accounts_of_a_namespace_as_one(name: str, party: str) -> None:
+    assert Caller(name=name).party == party
+
+
+async def test_many_service_accounts_of_one_namespace_keep_nobody_from_asking_for_rights() -> None:
+    reviewer = Reviewer()
+    reviewer.gate.clear()
+    async with asking(reviewer, Clock()) as identity:
+        robots = [Caller(name=f"system:serviceaccount:team-a:robot-{n}") for n in range(RIGHTS_AT_ONCE)]
+        waiting = [asyncio.create_task(identity.allows(robot, updating("team-b"))) for robot in robots]
+        await until_asked(reviewer, RIGHTS_A_PARTY)
+        waiting.append(asyncio.create_task(identity.allows(Caller(name="alice"), updating("team-b"))))
+        await until_asked(reviewer, RIGHTS_A_PARTY + 1)
+        reviewer.gate.set()
+        await asyncio.gather(*waiting)
+
+
+async def until_asked(reviewer: Reviewer, count: int) -> None:
+    """Wait until so many reviews have reached the API server, and see that no more do."""
+
+    async def reached() -> bool:
+        return len(reviewer.asked) >= count
+
+    await until(reached)
+    await asyncio.sleep(0.05)
+    assert len(reviewer.asked) == count
 
 
 async def test_no_more_reviews_are_under_way_than_the_cluster_should_bear(

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
-from queuer.api.latest_cycle import KEPT, LINE, SLOW, LatestCycle
+from queuer.api.latest_cycle import A_PARTY, KEPT, LINE, SLOW, LatestCycle
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.solver.ask import ClusterSlots, FairShare, QueueRanks
 from queuer.solver.kept_cycle import CycleReply, CycleRequest
@@ -113,6 +113,19 @@ async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:
     child.free.set()
     assert all(await asyncio.gather(*asking))
     assert await latest.ask(QueueRanks())
+
+
+async def test_one_caller_does_not_fill_the_line(child: Fake) -> None:
+    latest = LatestCycle(NO_ENGINE)
+    child.free.clear()
+    asking = [asyncio.create_task(latest.ask(QueueRanks(), party="greedy")) for _ in range(A_PARTY)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="wait already"):
+        await latest.ask(QueueRanks(), party="greedy")
+    asking.append(asyncio.create_task(latest.ask(QueueRanks(), party="other")))
+    child.free.set()
+    assert all(await asyncio.gather(*asking))
+    assert await latest.ask(QueueRanks(), party="greedy")
 
 
 async def test_a_question_that_is_given_up_costs_the_child_nothing(child: Fake) -> None:

@@ -67,7 +67,7 @@ async def simulate(
         ahead=ahead,
     )
     try:
-        found = await simulator.ask(asker.caller.name, question)
+        found = await simulator.ask(asker.caller.party, question)
     except UnsoundPlan as error:
         raise Unavailable(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from queuer.api.controller import controller
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Engine, Latest, Settings, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, one_view
 from queuer.api.models import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
@@ -24,6 +24,7 @@ T = TypeVar("T")
 @router.get("/topology")
 async def get_topology(
     engine: Engine,
+    asker: Asking,
     latest: Latest,
     settings: Settings,
     *,
@@ -35,7 +36,7 @@ async def get_topology(
 
     async with one_view(engine) as connection:
         leader = await controller(connection, stale_after=settings.stale_after)
-    found = _there(await latest.ask(ClusterDomains(level=level, resource=resource)))
+    found = _there(await latest.ask(ClusterDomains(level=level, resource=resource), party=asker.caller.party))
     table = found.value
     rows, what = table.rows, table.resource
     free, largest = sum(row.free for row in rows), max((row.free for row in rows), default=0)
@@ -57,6 +58,7 @@ async def get_topology(
 @router.get("/topology/slots")
 async def get_slots(
     engine: Engine,
+    asker: Asking,
     latest: Latest,
     settings: Settings,
     *,
@@ -68,7 +70,8 @@ async def get_slots(
 
     async with one_view(engine) as connection:
         leader = await controller(connection, stale_after=settings.stale_after)
-    found = _there(await latest.ask(ClusterSlots(shape=shape, level=level, flavor=flavor)))
+    question = ClusterSlots(shape=shape, level=level, flavor=flavor)
+    found = _there(await latest.ask(question, party=asker.caller.party))
     return models.SlotTable(
         cycle=found.cycle,
         as_of=instant(found.at),

@@ -59,7 +59,7 @@ def install(app: FastAPI, told: Denials | None = None) -> None:
 
 async def record(request: Request, error: Forbidden) -> None:
     """Put a refusal into the audit, if it is news. The handler does it; so does who answers otherwise than by 403."""
-    if request.app.state.denials.news(error.caller.name, str(error.right)):
+    if request.app.state.denials.news(error.caller.party, str(error.right)):
         await _record(request.app.state.engine, request, error)
 
 

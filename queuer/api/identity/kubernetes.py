@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -36,8 +37,8 @@ NO_TOKENS = 1_000
 """Tokens kept that are nobody's. Anybody may invent them."""
 AT_ONCE, WAIT_SECONDS = 16, 5.0
 """TokenReviews under way at most, and how long one waits for its turn."""
-RIGHTS_AT_ONCE, RIGHTS_WAIT_SECONDS = 32, 30.0
-"""SubjectAccessReviews likewise: the first list of a caller asks one for each namespace."""
+RIGHTS_AT_ONCE, RIGHTS_A_PARTY, RIGHTS_WAIT_SECONDS = 32, 8, 30.0
+"""SubjectAccessReviews likewise, and those of one `Caller.party`: its first list asks one for each namespace."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}", re.ASCII)  # RFC 6750
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -81,6 +82,7 @@ class Kubernetes:
         )
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rights_turns = asyncio.Semaphore(RIGHTS_AT_ONCE)
+        self._party_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         # A list asks for each namespace: a tenant is not to wait for a thousand times the same no.
         self._rights: Answers[tuple[Caller, Right], bool] = Answers(
             clock,
@@ -133,7 +135,8 @@ class Kubernetes:
             "extra": dict(caller.extra),
             "resourceAttributes": attributes,
         }
-        async with _turn(self._rights_turns, RIGHTS_WAIT_SECONDS):
+        own = self._party_turns.setdefault(caller.party, asyncio.Semaphore(RIGHTS_A_PARTY))
+        async with _turn(own, RIGHTS_WAIT_SECONDS), _turn(self._rights_turns, RIGHTS_WAIT_SECONDS):
             status = (await self._ask(ACCESS_REVIEWS, "SubjectAccessReview", spec, _AccessReview)).status
         return status.allowed and not status.denied
 

@@ -61,6 +61,9 @@ def updating(namespace: str) -> Right:
     return Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace=namespace)
 
 
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """A user as Kubernetes knows it. `extra`: what its authenticator added, and an authorizer may ask for."""
@@ -69,6 +72,14 @@ class Caller:
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def party(self) -> str:
+        """The name under which limits of a caller count: service accounts of one namespace are one.
+
+        Whoever may write in a namespace makes as many of them as it likes.
+        """
+        return self.name.rpartition(":")[0] if self.name.startswith(_SERVICE_ACCOUNT) else self.name
 
 
 class Unauthenticated(QueuerError):

@@ -40,7 +40,7 @@ PAUSE, POLL, TREE_EVERY, START = 1.0, 1.0, 2.0, 10.0
 PAST, BEHIND = 120, 150
 """Batches that are kept for who comes back, and that a follower may be behind before it is dropped."""
 MOST, A_CALLER = 300, 8
-"""Followers in all, and of one caller."""
+"""Followers in all, and of one caller, counted as `Caller.party`."""
 SEED = 500
 """Events of the time before the first follower that it may have missed."""
 JOBS, QUEUES = 5000, 100

@@ -86,7 +86,7 @@ async def _follower(
 ) -> AsyncIterator[Follower]:
     feed = cast(Feed, request.app.state.feed)
     since = after if last_event_id is None else last_event_id
-    async with feed.followed(asker.caller.name, after=since) as follower:
+    async with feed.followed(asker.caller.party, after=since) as follower:
         yield follower
 
 

@@ -116,7 +116,7 @@ async def get_headroom(
     async with one_view(engine) as connection:
         await check_queue(connection, path)
         leader = await controller(connection, stale_after=settings.stale_after)
-    table = await latest.ask(ask.QueueHeadroom(queue=path, shape=shape, user=who.user))
+    table = await latest.ask(ask.QueueHeadroom(queue=path, shape=shape, user=who.user), party=caller.party)
     found = None if table is None else headroom.headroom_of(table, path, who)
     if found is None:
         found = models.Headroom(queue=path, text=_NO_CYCLE, rows=[], cycle=None, as_of=None)
@@ -178,13 +178,13 @@ async def get_tree_history(
 
 @router.get("/fair-share")
 async def get_fair_share(
-    engine: Engine, latest: Latest, settings: Settings, root: str = ROOT
+    engine: Engine, asker: Asking, latest: Latest, settings: Settings, root: str = ROOT
 ) -> models.FairShare:
     """The factors by which the order compares queues, and who has what starved queues lack."""
     async with one_view(engine) as connection:
         await check_queue(connection, root)
         leader = await controller(connection, stale_after=settings.stale_after)
-    table = await latest.ask(ask.FairShare(root=root))
+    table = await latest.ask(ask.FairShare(root=root), party=asker.caller.party)
     if table is None:
         found = models.FairShare(root=root, items=[], deficits=[], pairs=[], cycle=None, as_of=None)
     else:

@@ -78,7 +78,7 @@ async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -
     job, told, silent = found.detail, None, ""
     if job.state is State.QUEUED and job.explanation.primary is not None:
         try:
-            known = await latest.ask(ExplainJob(uid=job.uid))
+            known = await latest.ask(ExplainJob(uid=job.uid), party=asker.caller.party)
             told = None if known is None else known.value
         except DatabaseUnavailable:
             raise
