@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import event, exc
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -51,21 +52,33 @@ class PostgresTooOld(Unavailable):
 
 
 def normalise_url(text: str) -> str:
-    """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`. Raises InvalidInput."""
-    if not _SCHEME.match(text.strip()):
+    """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`.
+
+    Raises InvalidInput, which does not repeat the text: it may hold a password.
+    """
+    found = _SCHEME.sub("postgresql+psycopg://", text.strip(), count=1)
+    try:
+        read = make_url(found) if _SCHEME.match(text.strip()) else None
+    except (exc.ArgumentError, ValueError):
+        read = None
+    if read is None or "@" in (read.host or ""):
         raise InvalidInput(
             FieldProblem(
                 field="QUEUER_DATABASE_URL",
                 message="not a PostgreSQL URL",
-                hint="write postgresql://user:password@host:5432/database",
+                hint="write postgresql://user:password@host:5432/database, and @ in a password as %40",
             )
-        )
-    return _SCHEME.sub("postgresql+psycopg://", text.strip(), count=1)
+        ) from None
+    return found
 
 
 def conninfo(url: str) -> str:
-    """The libpq form of a database URL."""
-    return _SCHEME.sub("postgresql://", normalise_url(url), count=1)
+    """The libpq form of a database URL, as SQLAlchemy reads it for the pool. libpq refuses a bare `%`, and repeats the
+    password that it refuses.
+    """
+    read = make_url(normalise_url(url))
+    _, arguments = read.get_dialect()().create_connect_args(read)
+    return make_conninfo(**arguments)
 
 
 def session_options(**overrides: str) -> str:

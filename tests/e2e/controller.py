@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import httpx2
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from queuer.local.cluster import CONTROLLER_PART, Cluster
@@ -183,9 +184,8 @@ class Database:
     @contextmanager
     def shut(self) -> Iterator[None]:
         """Nobody gets in, and who was in is thrown out."""
-        name = conninfo(self.url).rsplit("/", 1)[1].split("?")[0]
-        beside = conninfo(self.url).replace(f"/{name}", "/postgres", 1)
-        with psycopg.connect(beside, autocommit=True) as connection:
+        name = conninfo_to_dict(conninfo(self.url))["dbname"]
+        with psycopg.connect(conninfo(self.url), dbname="postgres", autocommit=True) as connection:
             connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]

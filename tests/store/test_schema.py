@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from alembic.script import ScriptDirectory
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from typer.testing import CliRunner
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from queuer.cli import db
 from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
-from queuer.store.engine import PostgresTooOld, begin, check_version, normalise_url
+from queuer.store.engine import PostgresTooOld, begin, check_version, conninfo, normalise_url
 from queuer.store.tables import metadata
 from tests.conftest import DatabaseServer
 
@@ -181,6 +182,23 @@ def test_what_is_no_url_of_postgresql() -> None:
     with pytest.raises(InvalidInput, match="QUEUER_DATABASE_URL: not a PostgreSQL URL") as caught:
         normalise_url("mysql://root:secret@h/d")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:s3@cret@h/d", "postgresql://u:s3cret@h:no/d"])
+def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
+    """The part behind an @ in a password would be taken for the host and told in the log."""
+    with pytest.raises(InvalidInput, match="%40") as caught:
+        normalise_url(url)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["s3cret%ss", "a b", "%41", "x/y?z", "p:q", "+#é"])
+def test_the_leader_and_the_pool_read_one_password(password: str) -> None:
+    url = f"postgres://u:{password}@h:1/d?sslmode=require"
+    pool = make_url(normalise_url(url))
+    libpq = conninfo_to_dict(conninfo(url))
+    assert (libpq["user"], libpq["password"]) == (pool.username, pool.password)
+    assert (libpq["host"], libpq["port"], libpq["sslmode"]) == ("h", "1", "require")
 
 
 def test_old_servers_are_refused() -> None:
