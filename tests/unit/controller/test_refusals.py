@@ -112,7 +112,7 @@ def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
         ([event("RolledBack", "it was")], ""),
         ([event("FailedCreate", "b", "2026-01-01T00:00:02Z"), event("FailedCreate", "a", "2026-01-01T00:00:01Z")], "b"),
         ([event("FailedCreatePod", "no"), event("RolledBack", "it was", "2026-01-01T00:00:01Z")], "no"),
-        ([event("FailedCreate", "two\nlines\0")], "two lines "),
+        ([event("FailedCreate", "two\nlines\0")], "two lines\ufffd"),
         ([event("FailedCreate", "x" * 5000)], "x" * 600),
     ],
 )  # fmt: skip
