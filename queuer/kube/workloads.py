@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -32,14 +31,15 @@ from queuer.domain.keys import (
     Where,
     annotation_names,
 )
-from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
+from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobKind, JobObject, Role
-from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec, PodTemplate
+from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
+from queuer.kube.scheduling import keeps_apart, scheduling_terms
 
 _OWNERS = annotation_names(Where.OWNER)
 _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
@@ -48,7 +48,6 @@ LONGEST_GRACE = 3600
 """Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
 LONGEST_TEXT = 512
 """Characters of a text of a job. Names and label keys of Kubernetes end at 317; PostgreSQL cannot index 2,704 bytes."""
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
 """Of one resource for a job, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
@@ -169,8 +168,8 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, probl
         count=role.count,
         min_count=problems.attempt(lambda: _min_count(role.name, max(0, role.count), notes)),
         requests=requests,
-        terms=_terms(own, field=field),
-        exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
+        terms=scheduling_terms(own.scheduling),
+        exclusive_host=keeps_apart(role.template, own.scheduling.get("affinity", {})),
     )
 
 
@@ -370,52 +369,3 @@ def _min_count(name: str, count: int, notes: Mapping[str, str]) -> int | None:
 def _number(text: str) -> int | None:
     """A whole number in plain digits. An annotation may hold anything, a quarter of a megabyte of it."""
     return int(text) if _DIGITS.fullmatch(text) else None
-
-
-def _terms(own: Own, *, field: str) -> SchedulingTerms:
-    scheduling = own.scheduling
-    required = scheduling.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
-    tolerations = tuple(
-        Toleration(
-            key=t.get("key", ""),
-            operator=t.get("operator") or "Equal",
-            value=t.get("value", ""),
-            effect=t.get("effect") or "",
-        )
-        for t in scheduling.get("tolerations", [])
-    )
-    return SchedulingTerms(
-        node_selector=scheduling.get("nodeSelector", {}),
-        tolerations=tolerations,
-        affinity=None if required is None else tuple(map(_term, required.get("nodeSelectorTerms", []))),
-    )
-
-
-def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    by_label = (_requirement(r, on_name=False) for r in term.get("matchExpressions", []))
-    by_field = (_requirement(r, on_name=True) for r in term.get("matchFields", []))
-    return (*by_label, *by_field)
-
-
-def _requirement(row: Mapping[str, Any], *, on_name: bool) -> Requirement:
-    return Requirement(
-        key=row["key"], operator=row["operator"], values=tuple(row.get("values") or ()), on_name=on_name
-    )
-
-
-def _exclusive(template: PodTemplate, affinity: Mapping[str, Any]) -> bool:
-    """Whether the pods keep each other off their hosts: required anti-affinity per host with their own labels."""
-    labels = template.metadata.labels or {}
-    return any(
-        term.get("topologyKey") == HOSTNAME and _selects(term.get("labelSelector"), labels)
-        for term in affinity.get("podAntiAffinity", {}).get(_REQUIRED, [])
-    )
-
-
-def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """metav1.LabelSelector: none selects nothing, an empty one everything."""
-    if selector is None:
-        return False
-    rows = [_requirement(row, on_name=False) for row in selector.get("matchExpressions", [])]
-    equal = selector.get("matchLabels", {})
-    return all(labels.get(k) == v for k, v in equal.items()) and all(r.matches(labels, name="") for r in rows)
