@@ -59,7 +59,7 @@ def test_a_hold_is_asked_for_with_its_reason_and_answered(page: Page, waiting: W
     page.get_by_role("button", name="Hold").click()
     page.get_by_label("Reason, for the audit").fill("the data set is wrong")
     page.get_by_role("dialog").get_by_role("button", name="Hold").click()
-    expect(page.get_by_text("done: held")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("done: held", exact=True)).to_be_visible(timeout=10_000)
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_label("Why", exact=True)).to_contain_text("OnHold")
     page.get_by_role("button", name="Release").click()
