@@ -23,9 +23,8 @@ def decoder_of(kind: type[T]) -> Callable[[bytes], T]:
     decode = msgspec.json.Decoder(kind).decode
 
     def read(body: bytes) -> T:
-        if (
-            not isinstance(body, msgspec.Raw) and b"\\u0000" in body
-        ):  # parts come of an answer that was read so
+        # A part comes of an answer that was read so.
+        if not isinstance(body, msgspec.Raw) and b"\\u0000" in body:
             body = body.replace(b"\\u0000", b"\\ufffd")
         try:
             return decode(body)

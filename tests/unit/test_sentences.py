@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from queuer.domain.reasons import Reason, Token, Verdict, simple
+from queuer.domain.reasons.job_sentences import deferred
+from queuer.domain.reasons.table import ROWS, _no_sentence
 
 ROW = {"queue": "root.a", "resource": "gpu", "asks": 3, "limit": 4, "used": 2, "held": 0, "guaranteed": 0}
 PODS = {"podSet": "main", "count": 6, "per": {"gpu": 1, "memory": 2**30}, "fits": 4, "missing": 2}
@@ -145,8 +147,11 @@ def test_a_sentence_that_was_said_stays_with_parameters_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("token", list(Token))
-def test_parameters_of_another_form_have_no_sentence(token: Token) -> None:
-    assert Reason(token, {"level": 3, "cause": 3, "freed": 3}).text == ""
+def test_of_parameters_of_another_form_the_meaning_is_told(token: Token) -> None:
+    """As a reason that another version stored may have. Some sentences always come with the reason."""
+    row = ROWS[token]
+    wanted = "" if row.sentence in (_no_sentence, deferred) else row.meaning
+    assert Reason(token, {"level": 3, "cause": 3, "freed": 3}).text == wanted
 
 
 def test_the_verdict_is_of_the_token_or_of_what_can_never_be() -> None:

@@ -22,7 +22,6 @@ READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
 BUNDLE = "application/octet-stream"
 MOST = 50
 """Jobs of a decision that are told."""
-"""Seconds: a decision with CP-SAT, at the low priority of the child."""
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
