@@ -327,6 +327,7 @@ CREATE TABLE event (
 );
 CREATE INDEX ix_event_at ON event (at);
 CREATE INDEX ix_event_evicting ON event (at) WHERE data->>'to' = 'Evicting';
+CREATE INDEX ix_event_evicting_uid ON event (uid, id) WHERE data->>'to' = 'Evicting';
 CREATE INDEX ix_event_uid ON event (uid, id) WHERE uid IS NOT NULL;
 COMMENT ON TABLE event
     IS 'What happened. Ids rise in commit order, so a reader may resume after the last it has seen.';

@@ -36,9 +36,15 @@ _LINE = text(f"""
     WHERE me.uid = :uid
 """)
 _REASONS = text("""
-    SELECT uid, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id
+    SELECT * FROM (
+        SELECT id, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id DESC LIMIT :count
+    ) AS newest ORDER BY id
 """)
-_STEPS = text("SELECT uid, at, type, data FROM event WHERE uid = :uid ORDER BY id LIMIT :count")
+_STEPS = text("""
+    SELECT * FROM (
+        SELECT id, at, type, data FROM event WHERE uid = :uid ORDER BY id DESC LIMIT :count
+    ) AS newest ORDER BY id
+""")
 _NAMESPACES = text(steps("namespace"))
 _ADMISSIONS = text("""
     SELECT id, attempt, cycle, assignments, domains, hosts, at, landed_at, ended_at, end_cause
@@ -121,10 +127,10 @@ async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
 
 
 async def timeline(connection: AsyncConnection, uid: str, *, count: int = 1000) -> list[Moment]:
-    """Everything that happened to a workload: its steps, and each change of its reason, oldest first."""
+    """The history of a workload, oldest first: the newest `count` steps, and as many changes of its reason."""
     steps = await connection.execute(_STEPS, {"uid": uid, "count": count})
     moments = [Moment(at=row.at.timestamp(), what=row.type, data=row.data) for row in steps]
-    for row in await connection.execute(_REASONS, {"uid": uid}):
+    for row in await connection.execute(_REASONS, {"uid": uid, "count": count}):
         data = {"token": row.token, "text": row.text, "params": row.params, "cycle": row.cycle}
         moments.append(Moment(at=row.at.timestamp(), what="reason", data=data))
     return sorted(moments, key=lambda moment: moment.at)

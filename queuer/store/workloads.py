@@ -46,6 +46,18 @@ _INTAKE = text("""
         OR w.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM ledger WHERE uid = w.uid AND closed IS NULL)
     RETURNING w.uid, w.attempt, (w.xmax = 0) AS is_new
 """)
+# The trace of an edit that another follows at once: its event, and the reasons told since.
+_REPLACED = text("""
+    WITH replaced AS (
+        SELECT last.* FROM unnest(CAST(:uids AS text[])) AS u(uid) CROSS JOIN LATERAL (
+            SELECT id, uid, type, at FROM event WHERE uid = u.uid ORDER BY id DESC LIMIT 1
+        ) AS last
+        WHERE last.type = 'workload.edited' AND last.at > to_timestamp(:at) - make_interval(secs => :pause)
+    ), events AS (
+        DELETE FROM event USING replaced WHERE event.id = replaced.id
+    )
+    DELETE FROM reason_transition r USING replaced WHERE r.uid = replaced.uid AND r.at >= replaced.at
+""")
 _SET_BACK = text("""
     UPDATE workload w SET avoid = r.avoid, first = r.first, failures = r.failures, rest = to_timestamp(r.rest)
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, avoid jsonb, first boolean, failures int,
@@ -76,6 +88,8 @@ _RUNS = text("""
 """)
 
 _WAITING = [state for state in State if state.waiting]
+_PAUSE = 10.0
+"""Seconds between two edits of a job within which only the later one is told: a loop of edits fills no table."""
 _AT_ONCE = 500
 """Rows that are made records of at a time."""
 
@@ -148,8 +162,11 @@ async def intake(
     await check_epoch(connection, epoch)
     latest = {row.workload.uid: row for row in rows}
     taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()), waiting=_WAITING)
-    await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
+    edited = [row.uid for row in taken if not row.is_new]
+    if edited:
+        await connection.execute(_REPLACED, {"uids": edited, "at": at, "pause": _PAUSE})
+    await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     append(
         connection,
         [

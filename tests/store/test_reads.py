@@ -157,3 +157,47 @@ async def test_a_broken_connection_has_one_name(engine: AsyncEngine, database_ur
         async with begin(nowhere) as connection:
             await connection.execute(text("SELECT 1"))
     await nowhere.dispose()
+
+
+async def test_a_loop_of_edits_leaves_one_event(engine: AsyncEngine, epoch: int) -> None:
+    """H4: a hold that is toggled for days fills no table, and the history ends as the job is."""
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        await workloads.explain(connection, epoch, {"w": waits(Token.WAITING_FOR_QUOTA)}, at=NOW + 1)
+    for second in range(2, 60, 4):
+        held, free = (
+            intake_of(workload("w"), state=State.HELD, explanation=waits(Token.ON_HOLD)),
+            intake_of(workload("w")),
+        )
+        async with begin(engine) as connection:
+            await workloads.intake(connection, epoch, [held], at=NOW + second)
+        async with begin(engine) as connection:
+            await workloads.intake(connection, epoch, [free], at=NOW + second + 2)
+    async with begin(engine) as connection:
+        moments = await reads.timeline(connection, "w")
+    told = [(m.at - NOW, m.what, m.data.get("token") or m.data.get("state")) for m in moments]
+    assert told == [
+        (0, "workload.submitted", "Queued"), (1, "reason", Token.WAITING_FOR_QUOTA),
+        (60, "workload.edited", "Queued"), (60, "reason", None),
+    ]  # fmt: skip
+
+
+async def test_edits_that_are_apart_are_all_told(engine: AsyncEngine, epoch: int) -> None:
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+    for second in (20, 40):
+        async with begin(engine) as connection:
+            await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW + second)
+    async with begin(engine) as connection:
+        assert [m.at - NOW for m in await reads.timeline(connection, "w")] == [0, 20, 40]
+
+
+async def test_a_history_is_read_to_its_end_by_its_newest_rows(engine: AsyncEngine, epoch: int) -> None:
+    """H4: the timeline of a job takes a bounded amount of memory."""
+    tokens = [Token.WAITING_FOR_QUOTA, Token.BEHIND_IN_QUEUE] * 3
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        for second, token in enumerate(tokens):
+            await workloads.explain(connection, epoch, {"w": waits(token)}, at=NOW + second)
+        moments = await reads.timeline(connection, "w", count=2)
+    assert [m.at - NOW for m in moments if m.what == "reason"] == [4, 5]

@@ -16,7 +16,7 @@ from queuer.store.engine import begin
 from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
 
 HISTORY = 20_000
-"""Jobs that ended, each with an admission, a closed charge, an applied effect and events."""
+"""Jobs that ended, each with admission, closed charge, applied effect and events; as many edits of one that waits."""
 _FILL = (
     """
     INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
@@ -40,6 +40,11 @@ _FILL = (
     """
     INSERT INTO event (at, type, uid, queue, data)
     SELECT finished_at, 'workload.state', uid, queue, '{"to": "Succeeded"}' FROM workload
+    """,
+    """
+    INSERT INTO event (at, type, uid, queue, data)
+    SELECT to_timestamp(:now + n), 'workload.edited', 'b', 'root.a', '{"state": "Queued"}'
+    FROM generate_series(1, :count) AS n
     """,
     "INSERT INTO cycle (id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting)"
     " SELECT n, 1, now(), now(), 'change', 'GREEDY', 0, 0, 0 FROM generate_series(1, :count) AS n",
@@ -71,7 +76,7 @@ async def connection(engine: AsyncEngine, epoch: int) -> Any:
 
 
 async def test_a_start_reads_what_lives(connection: AsyncConnection) -> None:
-    """By indexes, with the statistics that autovacuum keeps."""
+    """By indexes, with the statistics that autovacuum keeps; also where a job that waits was edited for days (H4)."""
     assert len(await workloads.load_live(connection)) == 3
     assert len(await inherited.load_admissions(connection)) == 1
     await connection.execute(text("ANALYZE"))

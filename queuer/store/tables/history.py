@@ -60,6 +60,7 @@ event = Table(
     Index("ix_event_uid", "uid", "id", postgresql_where=text("uid IS NOT NULL")),
     Index("ix_event_at", "at"),
     Index("ix_event_evicting", "at", postgresql_where=text("data->>'to' = 'Evicting'")),
+    Index("ix_event_evicting_uid", "uid", "id", postgresql_where=text("data->>'to' = 'Evicting'")),
     comment="What happened. Ids rise in commit order, so a reader may resume after the last it has seen.",
 )
 
