@@ -61,9 +61,9 @@ class JobKind:
     """One row. The functions take the decoded object.
 
     `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
-    template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes,
-    where it runs each a number of times. `pods`: label selector by which its controller knows the pods of a job, from
-    its uid and name. `pod_label`: label of the job's pods that tells the pod set, None = one set.
+    template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their number
+    falls as they succeed. `pods`: label selector by which its controller knows the pods of a job, from uid and name.
+    `pod_label`: label of the job's pods that tells the pod set, None = one set.
     """
 
     name: str
@@ -97,7 +97,8 @@ def _job_roles(job: Job) -> tuple[Role, ...]:
 
 def _job_left(job: Job) -> int | None:
     if job.spec.completions is None:
-        return None
+        # A work queue: after the first success its controller makes no pod any more, whatever happens to the others.
+        return job.status.active if job.status.succeeded else None
     return max(job.spec.completions - job.status.succeeded - _indexes(job.status.failed_indexes), 0)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
+from queuer.kube.objects import Job
 from queuer.kube.workloads import NamespaceFacts, read_workload, workload_of
 from tests.kube.manifests import job, pytorchjob
 
@@ -142,6 +143,16 @@ def test_indexes_that_failed_for_good_are_not_run_again(failed: str, count: int)
     found = job(parallelism=4, completions=9)
     found["status"] = {"succeeded": 2 if count else 0, "failedIndexes": failed}
     assert JOB.roles(msgspec.convert(found, JOB.type))[0].count == count
+
+
+def test_a_work_queue_makes_no_pod_after_its_first_success() -> None:
+    """A Job without completions: what runs then is all that will."""
+    found = job(parallelism=4)
+    left = []
+    for status in ({"active": 4}, {"active": 3, "succeeded": 1}, {"succeeded": 2}):
+        found["status"] = status
+        left.append(JOB.left(msgspec.convert(found, Job)))
+    assert left == [None, 3, 0]
 
 
 def test_a_job_for_no_pods_is_refused() -> None:

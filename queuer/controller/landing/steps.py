@@ -70,7 +70,8 @@ class Step:
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
     together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of one
-    of them. `placed`: uids of all that are on nodes, or were until they ended.
+    of them. `placed`: uids of all that are on nodes, or were until they ended. `leaving`: until when the last of those
+    that are told to go has to be gone, None = none is.
     """
 
     bound: Mapping[str, int]
@@ -84,6 +85,7 @@ class Tally:
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
+    leaving: float | None = None
 
 
 def tally(pods: Iterable[PodView]) -> Tally:
@@ -96,6 +98,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
     hosts: dict[str, Counter[str]] = {}
     nodes, placed = set[str](), set[str]()
     live, unbound, problem = 0, 0, ""
+    leaving: float | None = None
     for pod in pods:
         role = pod.pod_set or ""
         if pod.node is not None:
@@ -106,6 +109,8 @@ def tally(pods: Iterable[PodView]) -> Tally:
             continue
         live += 1
         there[role] += 1
+        if pod.deleted is not None:
+            leaving = max(pod.deleted, leaving or pod.deleted)
         if pod.node is None:
             unbound += 1
             problem = problem or pod.problem
@@ -119,7 +124,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
         unbound=unbound, live=live, nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
-        hosts=hosts, placed=frozenset(placed),
+        hosts=hosts, placed=frozenset(placed), leaving=leaving,
     )  # fmt: skip
 
 
@@ -247,15 +252,20 @@ def _missed(live: Live, seen: Tally, *, short: int, now: float) -> Short:
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
         since = now if live.landed is not None or patched is None else patched
-        return Short(since=since, made=made, due=short, seen=seen.placed)
+        return Short(since=_not_before_gone(since, seen, now=now), made=made, due=short, seen=seen.placed)
     came = len(seen.placed - before.seen)
     got_on = came or (made and not before.made)
     return Short(
-        since=now if got_on else before.since,
+        since=_not_before_gone(now if got_on else before.since, seen, now=now),
         made=made,
         due=max(0, before.due - came),
         seen=seen.placed,
     )
+
+
+def _not_before_gone(since: float, seen: Tally, *, now: float) -> float:
+    """A pod that leaves may be replaced only once it is gone: it has the grace that it was given."""
+    return min(since, now) if seen.leaving is None else max(since, seen.leaving)
 
 
 def _patience(live: Live, short: Short, problem: str, landing_deadline: float) -> float:

@@ -28,8 +28,9 @@ class Short:
     """A gang that misses pods, from look to look.
 
     `since`: when a pod last came onto a node, or was made where none was waiting; at first, when the job was patched
-    or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
-    onto a node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
+    or the loss was seen. Never before the pods that leave are to be gone. `made`: whether pods of it are waiting for a
+    node. `due`: pods that have still to come onto a node until each place was filled once. `seen`: uids of the pods on
+    nodes at the last look.
     """
 
     since: float
@@ -113,7 +114,7 @@ class JobView:
     """The job object, as far as landing and patching need it.
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them. `sizes`:
+    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `sizes`:
     pods by pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
     """
 

@@ -205,3 +205,42 @@ def test_a_gang_that_is_evicted_for_a_lost_pod_is_charged_for_what_the_others_ho
     scene.put("p1", "n1", requests={"pods": 1, "cpu": 500})
     assert scene.look(PATIENT) == PATIENT
     assert scene.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 500}
+
+
+def test_patience_for_a_pod_that_is_replaced_starts_when_the_old_one_is_gone() -> None:
+    """Guards gangs whose pods write a checkpoint for long: their controller makes no other before."""
+    scene = Scene(4)
+    scene.put("p0", "n1", deleted=10.0 + 1800.0)
+    scene.look(10.0)
+    assert scene.look(10.0 + BACK_OFF) is None
+    assert scene.look(1500.0 + BACK_OFF) is None, "its grace is over at 1810 s"
+    scene.pods.remove("p0")
+    scene.look(1700.0)
+    assert deadlines(scene.live, landing_deadline=DEADLINE) == (1700.0 + BACK_OFF,)
+    assert scene.look(1700.0 + BACK_OFF) == 1700.0 + BACK_OFF
+
+
+def test_a_pod_that_stays_beyond_its_grace_is_waited_for_no_longer_than_one_that_is_gone() -> None:
+    """Guards the rest of its gang against a node that does not let go."""
+    scene = Scene(2)
+    scene.put("p0", "n1", deleted=40.0)
+    scene.look(10.0)
+    assert scene.look(40.0 + BACK_OFF - 0.1) is None
+    assert scene.look(40.0 + BACK_OFF) == 40.0 + BACK_OFF
+
+
+def test_a_work_queue_with_a_success_misses_no_pod() -> None:
+    """Guards the others of a Job without completions: after a success Kubernetes replaces none."""
+    scene = Scene(4, left=None)
+    scene.end("p0")
+    scene.look(10.0)
+    scene.put("p1", "n1", failed=True)
+    scene.left = 3  # the Job's status is behind
+    scene.look(15.0)
+    scene.left = 2
+    for now in (20.0, 30.0, 30.0 + BACK_OFF, 90.0 * 60.0):
+        scene.look(now)
+        assert scene.since() is None
+    assert scene.evicted is None
+    assert scene.live.placement is not None
+    assert scene.live.placement.held == {"main": 2}
