@@ -12,6 +12,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from queuer import __version__
 from queuer.api import me, meta
+from queuer.api.budget import CallerBudget
 from queuer.api.config import changesets, states, tree
 from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
@@ -69,6 +70,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.state.metrics = metrics
     app.state.latest = LatestCycle(engine)
     app.state.simulator = Simulator(app.state.latest)
+    app.state.command_budget = CallerBudget("commands", a_minute=commands.A_MINUTE, at_once=commands.AT_ONCE)
     app.state.ranks = queue_ranks(app.state.latest)
     app.state.tree = TreeCache(engine)
     app.state.feed = Feed(engine, metrics, app.state.tree)

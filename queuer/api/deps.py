@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.api.budget import CallerBudget
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
 from queuer.api.latest_cycle import LatestCycle
@@ -44,6 +45,10 @@ def _simulator(request: Request) -> Simulator:
     return cast(Simulator, request.app.state.simulator)
 
 
+def _command_budget(request: Request) -> CallerBudget:
+    return cast(CallerBudget, request.app.state.command_budget)
+
+
 async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
@@ -52,6 +57,7 @@ async def asking(request: Request) -> Asker:
 
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 Simulations = Annotated[Simulator, Depends(_simulator)]
+CommandBudget = Annotated[CallerBudget, Depends(_command_budget)]
 Latest = Annotated[LatestCycle, Depends(_latest)]
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]

@@ -5,7 +5,7 @@ A command is carried out and answered in one transaction, so a crash between the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +34,10 @@ _ADD = text("""
         FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb))
             AS (verb text, uid text, administers text, arguments jsonb, delay double precision)) WITH ORDINALITY
             AS r(verb, uid, administers, arguments, delay, number)
+        WHERE r.administers IS NOT NULL OR NOT EXISTS (
+            SELECT FROM command c WHERE c.uid = r.uid AND c.verb = r.verb AND c.administers IS NULL
+                AND c.done_at IS NULL AND c.due + make_interval(secs => :expires) > now()
+        )
         ORDER BY r.number
         RETURNING *
     ), told AS (
@@ -52,8 +56,14 @@ _REQUESTED = text(f"""
     SELECT *, {_EXPIRED} FROM command WHERE split_part(request, ':', 1) = split_part(:request, ':', 1) ORDER BY id
 """)
 _ANY = text("SELECT EXISTS (SELECT FROM command WHERE done_at IS NULL AND due <= now())")
+# Turns by namespace; in one namespace by number, so that commands on a job keep their order.
 _UNDONE = text(f"""
-    SELECT *, {_EXPIRED} FROM command WHERE done_at IS NULL AND due <= now() ORDER BY id LIMIT :count
+    SELECT * FROM (
+        SELECT c.*, {_EXPIRED}, row_number() OVER (PARTITION BY w.namespace ORDER BY c.id) AS turn
+        FROM command c JOIN workload w USING (uid)
+        WHERE c.done_at IS NULL AND c.due <= now()
+            AND (c.uid <> ALL(:but) OR c.due + make_interval(secs => :expires) < now())
+    ) AS due ORDER BY turn, id LIMIT :count
 """)
 _ANSWER = text("""
     WITH r AS (
@@ -161,12 +171,13 @@ async def add(
 ) -> list[Command]:
     """Put commands, with an audit row each; answers them in the order given.
 
+    A workload has one open command of a verb from all who do not administer its queue: another one is left out.
     `request`: `key:body`, digests of what asks for them. One key puts at most one command on a workload.
     """
     if not rows:
         return []
     found = await execute_rows(
-        connection, _ADD, rows, actor=actor, source=source, reason=reason, request=request
+        connection, _ADD, rows, actor=actor, source=source, reason=reason, request=request, expires=EXPIRES
     )
     return [record_of(Command, row) for row in found]
 
@@ -213,10 +224,12 @@ async def all_ordered(connection: AsyncConnection) -> tuple[int, float | None]:
     return row.jobs, seconds(row.first)
 
 
-async def undone(connection: AsyncConnection, *, count: int) -> list[Command]:
-    """The commands that are due, oldest first."""
-    found = await connection.execute(_UNDONE, {"count": count, "expires": EXPIRES})
-    return [record_of(Command, row) for row in found]
+async def undone(connection: AsyncConnection, *, count: int, but: Collection[str] = ()) -> list[Command]:
+    """The commands that are due: one of each namespace in turn, the oldest first. `but`: workloads whose commands wait
+    until they expire.
+    """
+    values = {"count": count, "but": list(but), "expires": EXPIRES}
+    return [record_of(Command, row) for row in await connection.execute(_UNDONE, values)]
 
 
 async def answer(

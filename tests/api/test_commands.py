@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
+from queuer.api.workloads import commands as workload_commands
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store import commands
@@ -263,3 +264,37 @@ async def test_a_refusal_of_one_of_many_is_in_the_audit(
             .all()
         )
     assert rows == ["alice"]
+
+
+async def test_a_second_command_of_a_kind_waits_for_the_answer_of_the_first(
+    shared: httpx2.AsyncClient,
+) -> None:
+    """H5: for one job and for many, while an administrator's goes through."""
+    assert (await _ask(shared, "alice", "POST", ":hold")).status_code == 202
+    again = problem_of(await _ask(shared, "alice", "POST", ":hold"), status=409, code="conflict")
+    assert again["detail"].startswith("a command to hold team-a/a1 waits for the controller already")
+    many = await shared.post(f"{PATH}:hold", json={"uids": ["a1"]}, headers={"user": "alice"})
+    assert [item["refused"]["code"] for item in many.json()["items"]] == ["conflict"]
+    assert (await _ask(shared, "lead", "POST", ":hold")).status_code == 202
+
+
+@pytest.fixture
+def stingy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands for each caller, for ever. Name it before `shared`."""
+    monkeypatch.setattr(workload_commands, "AT_ONCE", 2.0)
+    monkeypatch.setattr(workload_commands, "A_MINUTE", 0.0)
+
+
+async def test_commands_of_a_caller_have_a_budget(
+    stingy: None, shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    """H5: each is an audit row for 400 days. An administrator has none."""
+    for tail in (":hold", ":release"):
+        assert (await _ask(shared, "alice", "POST", tail)).status_code == 202
+    refused = await _ask(shared, "alice", "PATCH", "")
+    problem_of(refused, status=429, code="too_many")
+    assert refused.headers["retry-after"]
+    for tail in (":hold", ":release", ":evict"):
+        assert (await _ask(shared, "lead", "POST", tail)).status_code == 202
+    async with begin(engine) as connection:
+        assert len((await connection.execute(text("SELECT FROM audit WHERE actor = 'alice'"))).all()) == 2

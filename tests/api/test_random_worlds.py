@@ -108,13 +108,18 @@ def probe(queue: str, pods: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
-async def test_a_probe_starts_at_the_headroom_and_not_with_a_pod_more(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """For each leaf and user, beside all who wait, with what is inherited, lent and held."""
+@pytest.fixture
+def generous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations without end. Name it before `api`."""
     monkeypatch.setattr(simulator, "AT_ONCE", 1000.0)
     monkeypatch.setattr(simulator, "A_MINUTE", 60_000.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_probe_starts_at_the_headroom_and_not_with_a_pod_more(
+    generous: None, api: httpx2.AsyncClient, author: Author, seed: int
+) -> None:
+    """For each leaf and user, beside all who wait, with what is inherited, lent and held."""
     snapshot = limited(seed)
     plan = await keep(author, snapshot)
     lands = any(why.primary.params.get("landing") for why in plan.explanations.values())

@@ -188,10 +188,13 @@ async def test_only_who_sees_all_jobs_asks_for_another_user(
             assert found.status_code == status, found.text
 
 
-async def test_nobody_asks_all_the_time(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(simulator, "A_MINUTE", 0.0)  # no budget comes back, however long the test takes
+@pytest.fixture
+def stingy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No budget comes back, however long the test takes. Name it before `api`."""
+    monkeypatch.setattr(simulator, "A_MINUTE", 0.0)
+
+
+async def test_nobody_asks_all_the_time(stingy: None, api: httpx2.AsyncClient, author: Author) -> None:
     await keep(author)
     body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
     answers = [await api.post("/api/v1/simulations", json=body) for _ in range(int(AT_ONCE) + 1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -103,3 +105,40 @@ async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngin
         assert (await reads.workload(connection, "a")).override is None
         await commands.put_overrides(connection, epoch, {"b": (None, 1)})
         assert (await reads.workload(connection, "b")).override is None
+
+
+async def test_a_job_has_one_open_command_of_a_verb_beside_those_of_its_administrators(
+    jobs: AsyncEngine, epoch: int
+) -> None:
+    """H5: a loop of holds is a row at a time, and stands in no administrator's way."""
+    hold = NewCommand(verb=CommandVerb.HOLD, uid="a")
+    async with begin(jobs) as connection:
+        [first] = await _put(connection, hold)
+    async with begin(jobs) as connection:
+        assert await _put(connection, hold) == []
+        other, theirs = await _put(
+            connection, NewCommand(verb=CommandVerb.RELEASE, uid="a"), replace(hold, administers="root.a")
+        )
+        assert len((await connection.execute(text("SELECT FROM audit"))).all()) == 3
+        told = CommandAnswer(id=first.id, uid="a", outcome=CommandOutcome.DONE, message="held")
+        await commands.answer(connection, epoch, [told], at=NOW)
+        [second] = await _put(connection, hold)
+        assert [c.id for c in await commands.undone(connection, count=9)] == [other.id, theirs.id, second.id]
+        await connection.execute(text("UPDATE command SET due = due - interval '601 s'"))
+        assert len(await _put(connection, hold)) == 1, "one that nobody took up stands in no way"
+
+
+async def test_namespaces_take_turns_and_workloads_that_are_left_alone_take_none(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """H5: an administrator's eviction waits behind nobody's flood, nor behind commands on quarantined jobs."""
+    flood = [workload(f"a{n}") for n in range(6)]
+    rest = [workload("b", namespace="team-b"), workload("c", namespace="team-c")]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made) for made in (*flood, *rest)], at=NOW)
+        await _put(connection, *(NewCommand(verb=CommandVerb.HOLD, uid=made.uid) for made in (*flood, *rest)))
+        found = await commands.undone(connection, count=4, but=["a0", "b"])
+        assert [command.uid for command in found] == ["a1", "c", "a2", "a3"]
+        await connection.execute(text("UPDATE command SET due = due - interval '601 s' WHERE uid = 'b'"))
+        found = await commands.undone(connection, count=9, but=["b"])
+        assert [command.uid for command in found if command.expired] == ["b"], "it is answered by that"

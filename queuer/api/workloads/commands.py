@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, CommandBudget, Engine, Snapshot, one_view
 from queuer.api.http.problems import code_of
 from queuer.api.identity import denied
 from queuer.api.identity.rights import Asker, Forbidden, administering, source, updating
@@ -30,6 +30,8 @@ from queuer.store.tables import CommandVerb
 
 router = APIRouter(prefix=PREFIX, tags=["commands"])
 LONGEST_WAIT = 10.0
+A_MINUTE, AT_ONCE = 200.0, 5000.0
+"""Commands of one caller on jobs whose queue it does not administer: each is an audit row for 400 days."""
 _POLL = 0.1
 _ADDRESS = "/workloads/{uid}"
 _LARGEST = 2**63 - 1
@@ -101,6 +103,7 @@ class _Desk:
 
     engine: Engine
     asker: Asking
+    budget: CommandBudget
     request: Request
     response: Response
     wait: float
@@ -142,6 +145,7 @@ class _Desk:
             )
             for uid in uids if refused[uid] is None and uid not in there
         ]  # fmt: skip
+        self.budget.spend(self.asker.caller.party, sum(each.administers is None for each in asked))
         with once():
             async with begin(self.engine) as connection:
                 put = await commands.add(
@@ -150,7 +154,7 @@ class _Desk:
                 )  # fmt: skip
         put = await self._answered([*before, *put])
         made: dict[str, Command] = {found.uid: found for found in put}
-        return {uid: refused[uid] or made[uid] for uid in uids}
+        return {uid: refused[uid] or made.get(uid) or _open_already(known[uid], verb) for uid in uids}
 
     async def _answered(self, put: list[Command]) -> list[Command]:
         """The commands, once all are answered or the wait is over; says by the status which."""
@@ -171,11 +175,12 @@ class _Desk:
 def _desk(
     engine: Engine,
     asker: Asking,
+    budget: CommandBudget,
     request: Request,
     response: Response,
     wait: Annotated[float, Depends(_wait)],
 ) -> _Desk:
-    return _Desk(engine, asker, request, response, wait)
+    return _Desk(engine, asker, budget, request, response, wait)
 
 
 def _keyed(desk: Annotated[_Desk, Depends(_desk)], key: RequestKey) -> _Desk:
@@ -183,6 +188,13 @@ def _keyed(desk: Annotated[_Desk, Depends(_desk)], key: RequestKey) -> _Desk:
 
 
 Desk = Annotated[_Desk, Depends(_keyed)]
+
+
+def _open_already(target: Target, verb: CommandVerb) -> Conflict:
+    return Conflict(
+        f"a command to {verb} {target.namespace}/{target.name} waits for the controller already",
+        hint="ask again once that is answered",
+    )
 
 
 def _item(uid: str, outcome: Command | QueuerError) -> ordered.Item:

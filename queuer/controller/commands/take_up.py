@@ -46,12 +46,12 @@ async def follow(engine: AsyncEngine, state: ClusterState, *, every: float = EVE
 
 
 async def take_up(term: Term) -> list[Command]:
-    """The commands that wait, oldest first; none unless some were announced."""
+    """The commands that wait, in turns of their namespaces; none unless some were announced."""
     if not term.state.commanded:
         return []
     term.state.commanded = False
     async with begin(term.engine) as connection:
-        return await commands.undone(connection, count=AT_ONCE)
+        return await commands.undone(connection, count=AT_ONCE, but=term.state.quarantine.uids())
 
 
 def carry_out(

@@ -36,7 +36,11 @@ class Quarantine:
         return entry is not None and not entry.tried
 
     def __len__(self) -> int:
-        return sum(not entry.tried for entry in self._entries.values())
+        return len(self.uids())
+
+    def uids(self) -> list[str]:
+        """The workloads that are to be left alone."""
+        return [uid for uid, entry in self._entries.items() if not entry.tried]
 
     def put(self, uid: str, error: Exception, *, now: float) -> Explanation:
         """Leave a workload alone from now on; returns the reason to tell."""
