@@ -40,13 +40,12 @@ class Right:
     """A claim of a gang on the work under `common` that is not in its own branch.
 
     `claimed`: accounts in which it takes back what others borrow. `below`: it may preempt lower
-    priorities than this, None = none; `asked`: others must be above their guarantee in these accounts for that.
+    priorities than this, None = none; of other queues only work outside their guarantees.
     """
 
     common: str
     claimed: tuple[Account, ...] = ()
     below: int | None = None
-    asked: tuple[Account, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +163,7 @@ class Rights:
             claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
             across = self._tree.policy(common).preempt is Preempt.LOWER_PRIORITY
             if (across or claimed) and self._branches(common).keys() - {toward}:
-                yield Right(common, claimed, *((priority, accounts) if across else ())), toward
+                yield Right(common, claimed, priority if across else None), toward
 
     def _find_branches(self, common: str) -> Mapping[str, list[str]]:
         """By child of a queue, the queues there in which something runs."""
@@ -190,14 +189,14 @@ class Rights:
 
     def _in_queue(self, right: Right, queue: str) -> Iterator[VictimGroup]:
         """The groups that a right covers in one queue, by the excesses that decide about them."""
-        path, said = self._book.lineage(queue), self._book.claims(queue)
+        path, claims = self._book.lineage(queue), self._book.claims(queue)
         above = path[: path.index(right.common)]  # none in the gang's own queue
-        asked = [account for account in right.asked if account in said]
         groups: dict[tuple[Excesses, Excesses], list[Running]] = {}
         for run in self._evictable(queue):
             lower = right.below is not None and run.admitted.workload.priority < right.below
             lower = lower and run.admitted.evicted < MOST_EVICTED
-            preempt = self._excesses(asked, above, run.charge) if asked else ALWAYS
+            own = [account for account in run.charge if account in claims] if above else []
+            preempt = self._excesses(own, above, run.charge) if own else ALWAYS
             key = (self._excesses(right.claimed, above, run.charge), preempt if lower else ())
             if any(key):
                 groups.setdefault(key, []).append(run)

@@ -115,6 +115,15 @@ def test_lower_priority_across_queues_only_where_policy_says_so() -> None:
     assert permitted(across) == dict.fromkeys(("b", "d"), EvictionRule.PREEMPT)
 
 
+@pytest.mark.parametrize(("guaranteed", "may"), [(8, False), (7, True)])
+def test_priority_spares_a_guarantee_that_it_asks_nothing_of(guaranteed: int, *, may: bool) -> None:
+    """A gang that asks for pods alone meets the GPU guarantee of the work that is in its way."""
+    waiting = Pending(workload=gang("mine", pod_set(1, 0), priority=10))
+    queues = [queue("root", policy=ACROSS), queue("root.a"), queue("root.b", row(guaranteed=guaranteed))]
+    snap = snapshot([node("n")], queues, admitted=[busy("b", "root.b", 8)], pending=[waiting])
+    assert permitted(snap) == ({"b": EvictionRule.PREEMPT} if may else {})
+
+
 def test_whom_both_rules_permit_goes_as_reclaim() -> None:
     """It costs less: a borrower comes before lower work."""
     queues = [queue("root", policy=ACROSS), *shares(8, 2)]

@@ -304,10 +304,10 @@ def _permitted(state: State, settled: Settled, uid: str, rule: EvictionRule, lin
         entitled = bool(below) and state.claimed.entitled(waiting.queue, charge, at=toward)
         claimed = [a for a in charge if a in claims(waiting.queue)]
         return entitled and tree.policy(waiting.queue).reclaim is True and _above(claimed, own, below, line)
-    said, asked = tree.policy(common).preempt, [a for a in charge if a in claims(victim.queue)]
+    said, claimed = tree.policy(common).preempt, [a for a in own if a in claims(victim.queue)]
     if victim.priority >= waiting.workload.priority or said is Preempt.NEVER:
         return False
-    across = said is Preempt.LOWER_PRIORITY and (not asked or _above(asked, own, below, line))
+    across = said is Preempt.LOWER_PRIORITY and (not claimed or _above(claimed, own, below, line))
     return not below or across
 
 

@@ -61,24 +61,23 @@ def _may_go(case: VerifierCase, uid: str, victim: Admitted) -> bool:
 
 def _permits(case: VerifierCase, uid: str, victim: Admitted, rule: EvictionRule, use: Use) -> bool:
     """Whether the rule holds. `use`: as the victim goes."""
-    gang, asks, book, policy = case.workload(uid), case.asks(uid), case.book, case.snapshot.tree.policy
+    gang, book, policy = case.workload(uid), case.book, case.snapshot.tree.policy
     path, above = book.path(victim.workload.queue), book.path(gang.queue)
     common = next(queue for queue in above if queue in path)
-    below = path[: path.index(common)]
+    below, own = path[: path.index(common)], asks_of(part_of(victim))
     if rule is EvictionRule.RECLAIM:
         toward = above[above.index(common) - 1]
         if not (below and policy(above[0]).reclaim and toward in case.entitled[uid]):
             return False
-        keys = book.claims(gang.queue, asks)
+        keys = book.claims(gang.queue, case.asks(uid))
     else:
         said, inside = policy(common).preempt, gang.queue == victim.workload.queue
         lower = victim.workload.priority < gang.priority and victim.evicted < SPARED
         if said is Preempt.NEVER or not lower:
             return False
-        keys = book.claims(path[0], asks)
+        keys = book.claims(path[0], own)
         if inside or said is not Preempt.LOWER_PRIORITY or not keys:
             return inside or said is Preempt.LOWER_PRIORITY
-    own = asks_of(part_of(victim))
     return any(
         own.get(key) and all(use.used(q, key) > book.guaranteed(q, key) for q in below) for key in keys
     )

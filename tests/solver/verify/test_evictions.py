@@ -54,6 +54,13 @@ def test_preemption_across_queues_only_above_a_guarantee(guaranteed: int, fault:
     assert broken(snap, plan(snap, {}, **GOES)) == fault
 
 
+def test_priority_spares_a_guarantee_that_it_asks_nothing_of() -> None:
+    root = queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY))
+    snap = full(victim=B, queues=[root, queue("root.b", row(guaranteed=8))])
+    snap = replace(snap, pending=(Pending(workload=gang("g", pod_set(1, 0), priority=1)),))
+    assert broken(snap, plan(snap, {}, **GOES)) == FAULT
+
+
 @pytest.mark.parametrize(
     ("a", "guaranteed", "victim", "fault"),
     [
