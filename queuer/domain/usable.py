@@ -58,9 +58,11 @@ def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
     return None
 
 
-def check_user(workload: Workload, groups: Collection[str], tree: QueueTree) -> Explanation | None:
+def check_user(
+    workload: Workload, groups: Collection[str], tree: QueueTree, *, naming: bool = True
+) -> Explanation | None:
     """Why the workload's user, of these groups, may not use its queue, None if they may. The queue is a leaf that its
-    namespace may use.
+    namespace may use. `naming`: whether those who may use it are named.
     """
     path, user, access = workload.queue, workload.user, tree.access(workload.queue)
     if access.admits(user, groups):
@@ -70,7 +72,7 @@ def check_user(workload: Workload, groups: Collection[str], tree: QueueTree) -> 
     who = f"user {user}" if user else "a job without the annotation queuer.dev/user"
     instead = f"; {user} may use {either(usable[:3])} from here" if user and usable else ""
     return misconfigured(
-        f"{who} may not use queue {path}: it is for {_named(access)}{instead}",
+        f"{who} may not use queue {path}: it is for {_named(access) if naming else 'others'}{instead}",
         queue=path, user=user, nearest=usable[:3] if user else [],
     )  # fmt: skip
 

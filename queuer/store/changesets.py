@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -13,7 +13,7 @@ from queuer.domain.errors import NotFound
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store.changeset import Change, changes_of
 from queuer.store.codec import record_of
-from queuer.store.config import Name
+from queuer.store.config import Name, ObjectKind
 
 _PAGE = text("""
     SELECT * FROM changeset
@@ -64,6 +64,19 @@ async def one(connection: AsyncConnection, revision: int) -> Applied:
     if row is None:
         raise NotFound(f"there is no changeset {revision}")
     return _applied(row)
+
+
+def about(made: Applied, root: str) -> Applied:
+    """What a changeset says of a queue and of those below it. A reason that speaks of others, too, is left out."""
+    kept = tuple(change for change in made.changes if concerns(change, root))
+    return made if len(kept) == len(made.changes) else replace(made, changes=kept, reason="")
+
+
+def concerns(change: Change, root: str) -> bool:
+    """Whether a queue, or one below it, is changed; flavors and topology concern the root."""
+    if change.kind is not ObjectKind.QUEUE:
+        return root == ROOT
+    return change.name == root or change.name.startswith(f"{root}.")
 
 
 async def audited(connection: AsyncConnection, audit: int) -> int | None:

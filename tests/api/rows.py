@@ -74,11 +74,13 @@ class Author:
         async with begin(self.engine) as connection:
             await heartbeat.write(connection, sign)
 
-    async def tree(self, document: Mapping[str, Any] = TREE, *, writer: ManagedBy = ManagedBy.API) -> int:
+    async def tree(
+        self, document: Mapping[str, Any] = TREE, *, writer: ManagedBy = ManagedBy.API, reason: str = ""
+    ) -> int:
         """Apply a tree document; answers the revision."""
         async with begin(self.engine) as connection:
             changeset = await queues.plan(connection, parse(document), writer=writer)
-            return await queues.apply(connection, changeset, actor="test", source="test", reason="")
+            return await queues.apply(connection, changeset, actor="test", source="test", reason=reason)
 
     async def submit(self, *made: Workload, state: State = State.QUEUED) -> None:
         """Take in jobs, not looked at yet."""

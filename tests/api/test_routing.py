@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from queuer.api.app import create_app
 from queuer.cli import main
 from queuer.cli.client import Client
-from tests.api.identity import Table, local
+from tests.api.identity import Table, administers, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 
@@ -38,7 +38,9 @@ TREE = {
 async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with this tree, asked by bob."""
     await author.tree(TREE)
-    app = create_app(engine, local(database_url), Table({"bob": frozenset()}))
+    app = create_app(
+        engine, local(database_url), Table({"bob": frozenset(), "lead": frozenset({administers("root")})})
+    )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(
         transport=transport, base_url="http://127.0.0.1:8787/api/v1/", headers={"user": "bob"}
@@ -51,9 +53,10 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
     [
         ("namespace=ns", {"queue": B, "by": "rule", "user": "bob", "may": True, "state": "held", "usable": [B]}),
         ("namespace=ns&user=carol&group=ml", {"queue": A, "may": True, "access": {
-            "groups": ["ml"], "maxRuntime": "2h", "maxPending": 5000}, "usable": [A, B]}),
+            "maxRuntime": "2h", "maxPending": 5000}, "usable": [A, B]}),
         ("namespace=ns&user=eve", {"queue": A, "may": False, "steps": [
-            {"queue": "root", "rule": {"user": "eve", "queue": A}}]}),
+            {"queue": "root", "rule": {"queue": A}}], "reason":
+            f"user eve may not use queue {A}: it is for others; eve may use {B} from here"}),
         (f"namespace=ns&queue={A}", {"queue": A, "by": "label", "may": False, "steps": []}),
         ("namespace=other", {"queue": "root.research", "may": False, "usable": []}),
         ("namespace=ns&queue=root.gone", {"queue": "root.gone", "by": "label", "may": False, "state": None}),
@@ -63,6 +66,14 @@ async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expec
     found = (await asked.get(f"routing?{query}")).json()
     assert {key: found[key] for key in expected} == expected
     assert found["may"] is not bool(found["reason"])
+
+
+async def test_who_administers_the_queues_is_told_whom_they_name(asked: httpx2.AsyncClient) -> None:
+    """M7: access lists and rules name people to administrators alone."""
+    found = (await asked.get("routing?namespace=ns&user=eve", headers={"user": "lead"})).json()
+    assert found["steps"] == [{"queue": "root", "rule": {"user": "eve", "queue": A}}]
+    assert found["access"]["groups"] == ["ml"]
+    assert "it is for group ml" in found["reason"]
 
 
 async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
@@ -85,5 +96,5 @@ async def test_the_command_line_says_it_in_words(
     arguments = ["queue", "where", "-n", "ns", "--user", "eve"]
     said = CliRunner().invoke(main.build(arguments), arguments).output
     assert f"{A}  for eve in ns" in said
-    assert "by rule     (user eve" in said
+    assert "by rule     " in said
     assert "no: user eve may not use queue" in said

@@ -149,3 +149,29 @@ async def test_who_may_use_a_queue_is_told_to_who_administers_it(
         assert '"maxPending":7' in answer.text
         if user != "lead":
             assert ("carol-k" in answer.text) is named, path
+
+
+async def test_the_history_of_a_subtree_tells_nothing_of_its_neighbours(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """M7: one changeset touched two teams and the queue above; its reason speaks of all."""
+    await author.tree()
+    a, b, above = "root.research.team-a", "root.research.team-b", "root.research"
+    access = {"users": ["carol-k"]}
+    wish = {path: {**TREE["queues"][path], "access": access} for path in (above, a)}
+    wish[b] = {**TREE["queues"][b], "weight": 7, "access": {"groups": ["secret-project"]}}
+    await author.tree({**TREE, "queues": {**TREE["queues"], **wish}}, reason="for secret-project")
+    page = await shared.get("/api/v1/changesets", params={"root": a}, headers={"user": "lead"})
+    newest = page.json()["items"][0]
+    assert ([change["name"] for change in newest["changes"]], newest["reason"]) == ([a], "")
+    whole = await shared.get("/api/v1/changesets", params={"root": a}, headers={"user": "root"})
+    assert len(whole.json()["items"][0]["changes"]) == 3
+    document = {**TREE, "root": a, "queues": {a: wish[a]}}
+    document.pop("topology")
+    stale = await shared.put("/api/v1/queue-tree", json=document, headers={"user": "lead", "If-Match": '"1"'})
+    assert stale.status_code == 412, stale.text
+    audit = await shared.get("/api/v1/audit", headers={"user": "lead"})
+    assert f"{above}: the people that it names" in audit.text
+    for answer in (page, stale, audit):
+        assert "secret-project" not in answer.text
+        assert "team-b" not in answer.text

@@ -24,7 +24,7 @@ def describe(change: Change) -> str:
     parts = [lead] if lead else []
     if change.action != "delete":
         parts += [text for field, before, after in change.fields for text in _field(field, before, after)]
-    return f"{named}: {', '.join(parts)}"
+    return f"{named}: {', '.join(parts) or 'the people that it names'}"
 
 
 def fields_of(change: Change) -> Iterator[tuple[str, str]]:

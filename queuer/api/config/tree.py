@@ -102,7 +102,9 @@ async def put_queue_tree(
         if wanted.isdisjoint({"*", etag(changeset.base)}):
             known = [int(tag[1:-1]) for tag in wanted if _ETAG.fullmatch(tag)]
             message = f"the tree is at revision {changeset.base}, this was planned against {if_match}"
-            raise await stale(connection, message, since=min(known, default=changeset.base))
+            raise await stale(
+                connection, message, since=min(known, default=changeset.base), root=document.root
+            )
         return changeset
 
     draft = await desk.plan(wish, root=document.root, document=plain)

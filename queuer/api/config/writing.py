@@ -25,7 +25,7 @@ from queuer.api.identity.rights import source
 from queuer.api.request_keys import check_same, once
 from queuer.domain.document import LEAST_REASON
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
-from queuer.domain.queue import ManagedBy
+from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import changesets as history
 from queuer.store import commands, drafts
 from queuer.store import queues as store
@@ -183,9 +183,16 @@ def check(changeset: JudgedChangeset) -> None:
 
 
 async def stale(
-    connection: AsyncConnection, message: str, *, since: int, names: Collection[Name] | None = None
+    connection: AsyncConnection,
+    message: str,
+    *,
+    since: int,
+    root: str = ROOT,
+    names: Collection[Name] | None = None,
 ) -> StaleRevision:
-    """The refusal of a plan on a revision that is no more, with the fields that moved."""
+    """The refusal of a plan on a revision that is no more, with the fields that moved. `root`: what is told concerns
+    this queue.
+    """
     moved = [
         FieldProblem(
             field=field,
@@ -193,6 +200,7 @@ async def stale(
             hint=_AGAIN,
         )
         for move in await history.moves(connection, since=since, names=names)
+        if history.concerns(move.change, root)
         for field, text in fields_of(move.change)
     ]
     return StaleRevision(message, *moved, hint=_AGAIN)

@@ -227,6 +227,11 @@ def nameless(said: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def nameless_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A placement rule as plain data without the people that it names."""
+    return {key: value for key, value in rule.items() if key not in _PEOPLE}
+
+
 async def masked_for(asker: Asker, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Queues by path as this caller may have them. It asks for rights, so hold no connection."""
     naming = [

@@ -5,6 +5,7 @@ about these alone, and changes of the queues above, by which they are bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -13,7 +14,7 @@ from pydantic import Field
 from queuer.api.config.changes import describe
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
-from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
+from queuer.api.identity.rights import Forbidden, Resource, Right, Verb, nameless
 from queuer.api.models import Instant, Model
 from queuer.domain.events import figures
 from queuer.domain.queue import ROOT
@@ -88,9 +89,20 @@ async def list_audit(
         count=limit,
     )
     items = [
-        AuditEntry.from_record(row, text=deed_text(row.action, row.detail, row.changes)) for row in found.rows
+        AuditEntry.from_record(
+            row, text=deed_text(row.action, row.detail, [_masked(change, paths) for change in row.changes])
+        )
+        for row in found.rows
     ]
     return AuditList(items=items, next=found.next, **await standing(snapshot))
+
+
+def _masked(change: Change, paths: frozenset[str] | None) -> Change:
+    """A change of a queue above those of the reader, without the people that it names."""
+    if paths is None or any(f"{change.name}.".startswith(f"{path}.") for path in paths):
+        return change
+    before, after = (None if form is None else nameless(form) for form in (change.before, change.after))
+    return replace(change, before=before, after=after)
 
 
 def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:

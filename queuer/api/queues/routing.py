@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from queuer.api.deps import PREFIX, Asking, Snapshot
+from queuer.api.deps import PREFIX, Asking, Engine, one_view
+from queuer.api.identity.rights import nameless, nameless_rule
 from queuer.api.models import Model
 from queuer.domain.access import ACCESS
 from queuer.domain.queue import ROOT, QueueState
@@ -48,7 +49,7 @@ class RoutingPreview(Model):
 
 @router.get("/routing")
 async def get_routing(
-    snapshot: Snapshot,
+    engine: Engine,
     asker: Asking,
     namespace: Annotated[str, Query(min_length=1, max_length=63)],
     queue: Annotated[
@@ -58,8 +59,12 @@ async def get_routing(
     user: Annotated[str | None, Query(max_length=512, description="Default: who asks.")] = None,
     group: Annotated[str | None, Query(max_length=512, description="A group of theirs.")] = None,
 ) -> RoutingPreview:
-    """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits."""
-    tree = (await load_config(snapshot)).tree
+    """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits.
+
+    Users and groups that a queue names are there for who administers it.
+    """
+    async with one_view(engine) as connection:
+        tree = (await load_config(connection)).tree
     who = asker.caller.name if user is None else user
     groups = [group] if group is not None else sorted(asker.caller.groups) if user is None else []
     steps = tree.routed(queue, namespace=namespace, user=who, groups=groups)
@@ -67,18 +72,21 @@ async def get_routing(
     job = Workload(
         uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who
     )
-    wrong = check_queue(job, tree) or check_user(job, groups, tree)
+    own = await asker.administered({path, *(of for of, _ in steps)})
+    wrong = check_queue(job, tree) or check_user(job, groups, tree, naming=path in own)
     usable = [leaf for leaf in usable_leaves(job, tree) if tree.access(leaf).admits(who, groups)]
+    rules = [(of, export_routing([rule])[0]) for of, rule in steps]
+    access = ACCESS.show(tree.access(path)) if path in tree else {}
     return RoutingPreview(
         namespace=namespace,
         user=who,
         groups=groups,
         queue=path,
         by="rule" if steps else "label",
-        steps=[Step(queue=own, rule=export_routing([rule])[0]) for own, rule in steps],
+        steps=[Step(queue=of, rule=rule if of in own else nameless_rule(rule)) for of, rule in rules],
         may=wrong is None,
         reason="" if wrong is None else wrong.primary.text,
         state=tree.effective_state(path) if path in tree else None,
-        access=ACCESS.show(tree.access(path)) if path in tree else {},
+        access=access if path in own else nameless({"access": access})["access"],
         usable=usable[:MOST],
     )
