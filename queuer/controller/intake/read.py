@@ -92,7 +92,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = _on_hold(override)
     if known is None:
         return Live(workload=workload, state=waiting, not_asked=not_asked, explanation=explanation)
-    if _mended(known, workload):
+    if _mended(known, workload, left=job.left):
         known = replace(known, avoid={}, failures=0, rest=None)
     if explanation is None and workload == known.workload and known.not_asked is None:
         explanation = known.explanation  # the decision's word stands until the next one
@@ -116,10 +116,19 @@ def _on_hold(override: Override | None) -> Explanation:
     return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
 
 
-def _mended(known: Live, workload: Workload) -> bool:
-    """Whether its owner has done something about what made it fail: edited it, or held and released it."""
+def _mended(known: Live, workload: Workload, *, left: int | None) -> bool:
+    """Whether its owner has done something about what made it fail: edited it, or held and released it.
+
+    `left`: see `JobView`. That it owes fewer pods than before is no edit: some have succeeded.
+    """
     released = known.workload.hold and not workload.hold
-    return released or replace(workload, hold=known.workload.hold) != known.workload
+    sizes = {p.name: (p.count, p.min_count) for p in known.workload.pod_sets}
+    pod_sets = list(workload.pod_sets)
+    for i, pod_set in enumerate(pod_sets):
+        count, least = sizes.get(pod_set.name, (0, None))
+        if pod_set.count == left and left < count:
+            pod_sets[i] = replace(pod_set, count=count, min_count=least)
+    return released or replace(workload, hold=known.workload.hold, pod_sets=tuple(pod_sets)) != known.workload
 
 
 def _same(known: Live, found: Live) -> bool:

@@ -42,13 +42,17 @@ class Scene:
         self.jobs = ClusterJobs(None, self.state, Facts())  # type: ignore[arg-type]
         self.hear()
 
-    def hear(self, **annotations: str) -> None:
-        """The job comes or changes."""
+    def hear(self, succeeded: int = 0, /, **annotations: str) -> None:
+        """The job of two pods comes or changes."""
         meta = {"name": "u", "namespace": "ns", "uid": "u", "labels": {"queuer.dev/queue": "root.a"}}
         found = {
             "metadata": {**meta, "annotations": {f"queuer.dev/{k}": v for k, v in annotations.items()}},
-            "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "main"}]}}},
-        }
+            "spec": {
+                "suspend": True, "parallelism": 2, "completions": 2,
+                "template": {"spec": {"containers": [{"name": "main"}]}},
+            },
+            "status": {"succeeded": succeeded},
+        }  # fmt: skip
         self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
         changes = Round(self.state.live, now=0.0)
         take_in(changes, self.state.take_unread(99), state=self.state, jobs=self.jobs)
@@ -119,11 +123,22 @@ def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
     scene.hear()
     assert scene.live.rest is not None, "heard again, unchanged"
     for keys in said:
-        scene.hear(**keys)
+        scene.hear(0, **keys)
     assert [scene.live.rest, scene.live.failures] == [None, 0]
     assert scene.written == Setback(uid="u")
     assert is_candidate(scene.live, scene.state, now=101.0)
     assert scene.live.explanation is None
+
+
+def test_a_pod_that_succeeded_does_not_end_the_rest() -> None:
+    """Guards the promised time: that less of the job is left is no edit of its owner."""
+    scene = Scene()
+    scene.fail(at=100.0)
+    scene.hear(1)
+    assert [p.count for p in scene.live.workload.pod_sets] == [1]
+    assert scene.live.rest == 160.0
+    assert scene.live.explanation is not None
+    assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text
 
 
 def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reason() -> None:
