@@ -68,7 +68,8 @@ KEYS = (
          "Frozen while the job runs.", "the namespace's `default-queue`"),
         (PRIORITY_CLASS, "Name of a PriorityClass; its value orders the job in its queue. Not `system-*`, "
          "and not above the queue's `maxPriority`.",
-         "`priorityClassName` of the pod template, else the cluster's default class, else 0"),
+         "the highest `priorityClassName` that its owner wrote into its pod templates, else the cluster's default "
+         "class, else 0"),
     ),
     *_keys(
         Where.OWNER, Sort.ANNOTATION,

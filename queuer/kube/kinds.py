@@ -50,10 +50,14 @@ class Role:
     most: int | None = None
 
     @property
+    def size(self) -> int:
+        """Pods that it is declared to run at once."""
+        return 1 if self.declared is None else self.declared
+
+    @property
     def count(self) -> int:
         """Pods that will run at once."""
-        declared = 1 if self.declared is None else self.declared
-        return declared if self.most is None else min(declared, self.most)
+        return self.size if self.most is None else min(self.size, self.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

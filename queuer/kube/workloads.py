@@ -31,7 +31,6 @@ from queuer.domain.keys import (
     Where,
     annotation_names,
 )
-from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
@@ -40,12 +39,13 @@ from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
 from queuer.kube.scheduling import keeps_apart, scheduling_terms
+from queuer.kube.template_checks import check_amounts, wrong_parts
 
 _OWNERS = annotation_names(Where.OWNER)
 _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
-LONGEST_GRACE = 3600
-"""Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
+DEFAULT_CLASS = "queuer-default"
+"""The class that policy writes into templates without one (deploy/policies/queue.yaml): never their owner's word."""
 LONGEST_TEXT = 512
 """Characters of a text of a job. Names and label keys of Kubernetes end at 317; PostgreSQL cannot index 2,704 bytes."""
 _DIGITS = re.compile(r"[0-9]{1,10}")
@@ -141,9 +141,9 @@ def read_workload(
     return workload, tuple(problems.found)
 
 
-def priority_class(kind: JobKind, job: JobObject) -> str | None:
-    """Name of the PriorityClass that orders the job; None = the default."""
-    return _priority_class(job.metadata, kind.roles(job))
+def priority_classes(kind: JobKind, job: JobObject) -> frozenset[str]:
+    """Names of the PriorityClasses that may order the job; none = the cluster's default does."""
+    return _priority_classes(job.metadata, kind.roles(job))
 
 
 def runtime_classes(kind: JobKind, job: JobObject) -> frozenset[str]:
@@ -154,23 +154,23 @@ def runtime_classes(kind: JobKind, job: JobObject) -> frozenset[str]:
 def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, problems: Problems) -> PodSet:
     role, where = own.role, ".".join(own.role.template_path)
     spec, field = role.template.spec, f"{where}.spec"
-    problems.found += [*_odd_role(role, field), *_landing_problems(spec, facts=facts, field=field)]
-    requests = problems.attempt(
-        lambda: effective_requests(
-            spec, limit_ranges=facts.limit_ranges, overheads=facts.overheads, field=field
-        ),
-        NOTHING,
-    )
+    problems.found += wrong_parts(role, schedulers=facts.schedulers, field=field)
+    requests = problems.attempt(lambda: _requests(spec, facts, field), NOTHING)
     asked = {r: amount * role.count for r, amount in requests.items()}
     problems.attempt(lambda: _check_amounts(asked, role.count, field))
     return PodSet(
         name=role.name,
         count=role.count,
-        min_count=problems.attempt(lambda: _min_count(role.name, max(0, role.count), notes)),
+        min_count=problems.attempt(lambda: _min_count(role, notes)),
         requests=requests,
         terms=scheduling_terms(own.scheduling),
         exclusive_host=keeps_apart(role.template, own.scheduling.get("affinity", {})),
     )
+
+
+def _requests(spec: PodSpec, facts: NamespaceFacts, field: str) -> dict[str, int]:
+    check_amounts(spec, limit_ranges=facts.limit_ranges, field=field)
+    return effective_requests(spec, limit_ranges=facts.limit_ranges, overheads=facts.overheads, field=field)
 
 
 def _too_long(notes: Mapping[str, str], roles: Iterable[Role]) -> Iterator[FieldProblem]:
@@ -198,36 +198,6 @@ def _texts(part: object) -> Iterator[str]:
                 found += [*inner, *inner.values()]
             case list() as inner:
                 found += inner
-
-
-def _odd_role(role: Role, field: str) -> Iterator[FieldProblem]:
-    if role.count < 0:
-        hint = "write the number of pods, 0 for none"
-        yield _wrong(".".join(role.count_path), f"{role.count} is less than 0", hint)
-    if not role.template.spec.containers:
-        yield _wrong(f"{field}.containers", "is empty", "write what the pods run")
-
-
-def _landing_problems(spec: PodSpec, *, facts: NamespaceFacts, field: str) -> Iterator[FieldProblem]:
-    """Pods that would not land or not leave as others may count on: the hosts are kept for them meanwhile."""
-    if spec.node_name:
-        problem = "brings the pods onto a node past the scheduler, whoever has the room there"
-        yield _wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead")
-    if spec.scheduler_name and spec.scheduler_name not in facts.schedulers:
-        problem = (
-            f"{spec.scheduler_name!r} is no scheduler that Queuer was told of, its hosts would wait in vain"
-        )
-        hint = f"leave it out, or write {' or '.join(sorted(facts.schedulers))}; QUEUER_SCHEDULERS names more"
-        yield _wrong(f"{field}.schedulerName", problem, hint)
-    if spec.scheduling_gates:
-        problem = "keep started pods from being placed while their hosts are kept for them"
-        hint = "take the gates out: a queued job waits as a whole before it has pods"
-        yield _wrong(f"{field}.schedulingGates", problem, hint)
-    if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:
-        problem = (
-            f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"
-        )
-        yield _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:
@@ -278,10 +248,13 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
 
 
 def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
-    named = _priority_class(meta, (own.role for own in roles))
+    named = _priority_classes(meta, (own.role for own in roles))
     where = f"label {PRIORITY_CLASS}" if PRIORITY_CLASS in meta.labels else "priorityClassName"
-    if named is None:
-        return facts.default_priority
+    values = [_class_value(name, facts, where=where) for name in sorted(named)]
+    return max(values, default=facts.default_priority)
+
+
+def _class_value(named: str, facts: NamespaceFacts, *, where: str) -> int:
     if named.startswith(SYSTEM_CLASSES):
         message, hint = f"{named} is for the cluster's own pods", "name another PriorityClass, or none"
         raise InvalidInput(_wrong(where, message, hint))
@@ -296,11 +269,11 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
     return facts.priorities[named]
 
 
-def _priority_class(meta: Meta, roles: Iterable[Role]) -> str | None:
-    """The class that the label names, else the first template that names one."""
+def _priority_classes(meta: Meta, roles: Iterable[Role]) -> frozenset[str]:
+    """The class that the label names, else all that the owner wrote into templates: the highest orders the job."""
     if PRIORITY_CLASS in meta.labels:
-        return meta.labels[PRIORITY_CLASS]
-    return next((name for role in roles if (name := role.template.spec.priority_class_name)), None)
+        return frozenset({meta.labels[PRIORITY_CLASS]})
+    return frozenset(role.template.spec.priority_class_name for role in roles) - {"", DEFAULT_CLASS}
 
 
 def _runtime(notes: Mapping[str, str]) -> float | None:
@@ -351,19 +324,21 @@ def _level(notes: Mapping[str, str], key: str) -> str | None:
     return text
 
 
-def _min_count(name: str, count: int, notes: Mapping[str, str]) -> int | None:
-    text = notes.get(f"{MIN_COUNT}{name}")
+def _min_count(role: Role, notes: Mapping[str, str]) -> int | None:
+    """It speaks of the declared size: where fewer completions are left, what is left is enough."""
+    text = notes.get(f"{MIN_COUNT}{role.name}")
     if text is None:
         return None
-    if not 1 <= (_number(text) or 0) <= count:
+    declared = max(0, role.size)
+    if not 1 <= (_number(text) or 0) <= declared:
         raise InvalidInput(
             FieldProblem(
-                field=f"annotation {MIN_COUNT}{name}",
+                field=f"annotation {MIN_COUNT}{role.name}",
                 message=f"{text[:40]!r} is not a number of pods the job could shrink to",
-                hint=f"write 1 to {count}" if count else "remove it: there are none",
+                hint=f"write 1 to {declared}" if declared else "remove it: there are none",
             )
         )
-    return int(text)
+    return min(int(text), role.count)
 
 
 def _number(text: str) -> int | None:

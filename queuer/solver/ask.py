@@ -57,20 +57,22 @@ class SimulateJob:
     """The fate of one more job: the rules of intake, the limits of its user, then the decision.
 
     `rules`: those in force, or others; `groups`: of its user; `ahead`: how many of its namespace wait in its queue.
-    `priority_class`: gives the priority, "" = that of jobs that name none, None = the workload has it already.
+    `priority_classes`: the highest gives the priority, none = that of jobs that name none; None = the workload has it
+    already.
     """
 
     workload: Workload
     rules: Rules
     groups: tuple[str, ...] = ()
-    priority_class: str | None = None
+    priority_classes: frozenset[str] | None = None
     ahead: int = 0
 
     def answer(self, cycle: DecidedCycle) -> Simulated:
         """Raises InvalidInput, UnsoundPlan."""
         workload, values = self.workload, cycle.stored.priorities
-        if self.priority_class is not None:
-            workload = replace(workload, priority=_priority(self.priority_class, values))
+        if self.priority_classes is not None:
+            ranks = [_priority(name, values) for name in sorted(self.priority_classes)]
+            workload = replace(workload, priority=max(ranks, default=values.get("", 0)))
         refusal = self._refusal(workload, cycle.stored)
         found = Simulated(explanation=refusal)
         if refusal is None:
@@ -93,14 +95,14 @@ class SimulateJob:
 
 
 def _priority(name: str, values: Mapping[str, int]) -> int:
-    """The priority of a class, "" = of jobs that name none. Raises InvalidInput."""
-    if name and name not in values:
+    """The priority of a class. Raises InvalidInput."""
+    if name not in values:
         known = [each for each in values if each]
         message = f"there is no PriorityClass {name[:60]!r}"
         raise InvalidInput(
             FieldProblem(field=f"label {PRIORITY_CLASS}", message=message, hint=nearest(name[:60], known))
         )
-    return values.get(name, 0)
+    return values[name]
 
 
 # Queues

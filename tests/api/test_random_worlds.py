@@ -98,7 +98,7 @@ async def keep(author: Author, snapshot: Snapshot) -> Plan:
 
 def probe(queue: str, pods: int) -> dict[str, Any]:
     """A job of so many pods with a GPU each."""
-    container = {"name": "main", "image": "x", "resources": {"requests": {GPU: "1"}}}
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: "1"}}}
     return {
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "probe", "namespace": "test", "labels": {"queuer.dev/queue": queue}},

@@ -40,7 +40,7 @@ JOB: dict[str, Any] = {
     "spec": {
         "parallelism": 2, "completions": 2,
         "template": {"spec": {"priorityClassName": "high", "containers": [
-            {"name": "main", "image": "x", "resources": {"requests": {GPU: "8", "cpu": "1"}}},
+            {"name": "main", "image": "x", "resources": {"limits": {GPU: "8", "cpu": "1"}}},
         ]}},
     },
 }  # fmt: skip

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
-from queuer.kube.objects import Job
-from queuer.kube.workloads import NamespaceFacts, read_workload, workload_of
+from queuer.kube.objects import Job, LimitRange
+from queuer.kube.workloads import DEFAULT_CLASS, NamespaceFacts, read_workload, workload_of
 from tests.kube.manifests import job, pytorchjob
 
 CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -145,6 +145,25 @@ def test_indexes_that_failed_for_good_are_not_run_again(failed: str, count: int)
     assert JOB.roles(msgspec.convert(found, JOB.type))[0].count == count
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "status", "asked"),
+    [
+        (5, 10, {"succeeded": 3}, (5, 4)),
+        (5, 10, {"succeeded": 7}, (3, 3)),
+        (5, 10, {"succeeded": 2, "failedIndexes": "0-4"}, (3, 3)),
+        (5, 3, {}, (3, 3)),
+    ],
+)  # fmt: skip
+def test_a_size_range_speaks_of_the_declared_size(
+    parallelism: int, completions: int, status: dict[str, Any], asked: tuple[int, int]
+) -> None:
+    """Where fewer completions are left than the least, what is left is enough: its owner need not edit it."""
+    found = job(parallelism=parallelism, completions=completions)
+    found["metadata"]["annotations"] = {"queuer.dev/min-count.main": "4"}
+    (pods,) = read({**found, "status": status}).pod_sets
+    assert (pods.count, pods.min_count) == asked
+
+
 def test_a_work_queue_makes_no_pod_after_its_first_success() -> None:
     """A Job without completions: what runs then is all that will."""
     found = job(parallelism=4)
@@ -178,9 +197,18 @@ def test_roles_of_a_pytorchjob_master_first() -> None:
 
 
 def test_priority_without_our_label() -> None:
-    """The pod template's class, else the cluster's default."""
+    """The highest class that the owner wrote into a template, else the cluster's default; never the policy's word."""
     assert read(job({"priorityClassName": "batch"})).priority == -5
     assert read(job()).priority == 7
+    assert read(job({"priorityClassName": DEFAULT_CLASS})).priority == 7
+    both = pytorchjob({"priorityClassName": "high"})
+    master = both["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    found = []
+    for named in (DEFAULT_CLASS, "batch", "high"):
+        master["priorityClassName"] = named
+        found.append(read(both, kind=PYTORCHJOB).priority)
+    assert found == [100, 100, 100]
+    assert read(both, kind=PYTORCHJOB, priority_class="batch").priority == -5
 
 
 def test_the_clusters_own_classes_order_no_job() -> None:
@@ -273,6 +301,42 @@ def test_counts_and_roles_that_the_api_server_accepts(
     assert problem.field == field
     assert said in str(problem)
     assert problem.hint or "negative" in said
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "resource", "said"),
+    [
+        ({}, {"nvidia.com/gpu": "0.5"}, "limits.nvidia.com/gpu", "is no whole number"),
+        ({"cpu": "4"}, {"cpu": "2"}, "requests.cpu", "4 is above the limit, 2 (write 2 at most"),
+        ({"memory": "600Mi"}, {}, "requests.memory", "that a LimitRange of the namespace gives, 512Mi"),
+        ({"nvidia.com/gpu": 8}, {}, "requests.nvidia.com/gpu", "8 has no limit (write 8 in limits, too)"),
+        ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}, "requests.nvidia.com/gpu", "1 is not the limit, 2"),
+        ({"hugepages-2Mi": "4Mi"}, {}, "requests.hugepages-2Mi", "4Mi has no limit"),
+        ({}, {"gpu": 1}, "limits.gpu", "is no resource of Kubernetes (write its full name, e.g. nvidia.com/gpu)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB])
+def test_amounts_that_the_api_server_would_refuse_in_a_pod(
+    kind: JobKind, requests: dict[str, Any], limits: dict[str, Any], resource: str, said: str
+) -> None:
+    """Guards what a PyTorchJob would hold in vain: its templates are checked by nobody else."""
+    limit = {"limits": [{"type": "Container", "default": {"memory": "512Mi"}}]}
+    limited = msgspec.convert({"metadata": {"name": "l"}, "spec": limit}, LimitRange)
+    spec = {"containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}]}
+    manifest = job(spec) if kind is JOB else pytorchjob(spec)
+    facts = NamespaceFacts(limit_ranges=(limited,))
+    _, problems = read_workload(kind, msgspec.convert(manifest, kind.type), facts=facts)
+    assert any(p.field.endswith(f".spec.containers[c].resources.{resource}") for p in problems)
+    assert said in str(problems[0])
+
+
+def test_amounts_of_which_pods_are_made_are_no_fault() -> None:
+    """A device whose limit is its request, or has a limit alone; a limit above the request; burst without a limit."""
+    amounts = {
+        "requests": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"},
+        "limits": {"cpu": 2, "nvidia.com/gpu": 2, "example.com/nic": 1},
+    }
+    read(pytorchjob({"containers": [{"name": "c", "resources": amounts}]}), kind=PYTORCHJOB)
 
 
 def test_a_size_range_of_no_pods_is_refused_with_a_fix() -> None:

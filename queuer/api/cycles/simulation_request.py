@@ -16,7 +16,7 @@ from queuer.domain.queue import check_path
 from queuer.domain.shape_text import parse_shape
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import BY_NAME
-from queuer.kube.workloads import NamespaceFacts, priority_class, runtime_classes, workload_of
+from queuer.kube.workloads import NamespaceFacts, priority_classes, runtime_classes, workload_of
 from queuer.solver.whatif import UID
 
 _HIGHEST = 1_000_000_000
@@ -29,14 +29,14 @@ FIELDS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
     """`tree`: rules under which it is asked; None = those in force. `user`, `groups`: whose it is; None = the caller's.
-    `priority_class`: see `Case`. `assumed`: what is not known here, as sentences.
+    `priority_classes`: see `SimulateJob`. `assumed`: what is not known here, as sentences.
     """
 
     workload: Workload
     tree: TreeDocument | None
     user: str | None
     groups: tuple[str, ...]
-    priority_class: str | None
+    priority_classes: frozenset[str] | None
     assumed: tuple[str, ...] = ()
 
 
@@ -64,9 +64,9 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
         body.need("queue")
         body.need("namespace")
     problems.settle()
-    named, assumed = "", tuple[str, ...]()
+    classes, assumed = frozenset[str](), tuple[str, ...]()
     if body.said("job"):
-        workload, named, assumed = _job(body.values["job"], queue=queue, namespace=namespace)
+        workload, classes, assumed = _job(body.values["job"], queue=queue, namespace=namespace)
     else:
         shape = parse_shape(str(body.values["shape"]), resources=resources)
         assert queue is not None
@@ -87,7 +87,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
         tree=tree,
         user=user,
         groups=groups,
-        priority_class=named if priority is None else None,
+        priority_classes=classes if priority is None else None,
         assumed=assumed,
     )
 
@@ -100,8 +100,10 @@ def _tree(document: Any) -> TreeDocument:
         raise InvalidInput(*(replace(p, field=f"queueTree.{p.field}") for p in error.problems)) from error
 
 
-def _job(manifest: Any, *, queue: str | None, namespace: str | None) -> tuple[Workload, str, tuple[str, ...]]:
-    """The workload, the PriorityClass that orders it, and what is assumed."""
+def _job(
+    manifest: Any, *, queue: str | None, namespace: str | None
+) -> tuple[Workload, frozenset[str], tuple[str, ...]]:
+    """The workload, the PriorityClasses that may order it, and what is assumed."""
     kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
     if kind is None:
         found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
@@ -125,8 +127,8 @@ def _job(manifest: Any, *, queue: str | None, namespace: str | None) -> tuple[Wo
             meta, labels=labels, namespace=namespace or meta.namespace or "default"
         ),
     )
-    named = priority_class(kind, job) or ""
-    facts = NamespaceFacts(priorities={named: 0})  # its value is found where the cycle is known
+    classes = priority_classes(kind, job)
+    facts = NamespaceFacts(priorities=dict.fromkeys(classes, 0))  # values are found where the cycle is known
     text = "RuntimeClass {} is taken to have no overhead"
     assumed = tuple(text.format(name[:60]) for name in sorted(runtime_classes(kind, job)))
-    return workload_of(kind, job, facts=facts), named, assumed
+    return workload_of(kind, job, facts=facts), classes, assumed

@@ -63,7 +63,7 @@ async def simulate(
         workload=workload,
         rules=rules,
         groups=groups,
-        priority_class=asked.priority_class,
+        priority_classes=asked.priority_classes,
         ahead=ahead,
     )
     try:

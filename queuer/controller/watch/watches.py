@@ -38,7 +38,7 @@ from queuer.kube.objects import (
     RuntimeClass,
 )
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
-from queuer.kube.workloads import priority_class, runtime_classes
+from queuer.kube.workloads import priority_classes, runtime_classes
 
 log = logger("watch")
 
@@ -232,7 +232,7 @@ class Watches:
         """All jobs where it is the default, or the most that a queue allows."""
         name, tree = found.metadata.name, self._state.rules.tree
         everywhere = found.global_default or any(queue.access.max_priority == name for queue in tree)
-        self._means_else(lambda kind, job: everywhere or priority_class(kind, job) == name)
+        self._means_else(lambda kind, job: everywhere or name in priority_classes(kind, job))
 
     def _means_else(self, may: Callable[[JobKind, JobObject], bool]) -> None:
         """Have the jobs read again that may mean something else."""
