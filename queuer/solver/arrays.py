@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from queuer.domain.capacity import Use, live_capacity, lost_in_use
+from queuer.domain.quantity import Resources
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.reasons import Reason
 from queuer.domain.usage import Usage
@@ -31,8 +33,8 @@ class Running:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
     """Of one snapshot; nobody changes them. `usage`: of all admitted work. `running`: running work by uid.
-    `idle`: the nodes were they empty. `unstartable`: by shape, why a gang can never start on these, whatever
-    is in use.
+    `lost`: see `lost_in_use`. `idle`: the nodes were they empty. `unstartable`: by shape, why a gang can never start
+    on these, whatever is in use.
     """
 
     snapshot: Snapshot
@@ -42,6 +44,7 @@ class Arrays:
     running: Mapping[str, Running]
     waiting: Waiting
     idle: Room
+    lost: Mapping[str, Resources]
     unstartable: dict[int, Reason | None] = field(default_factory=dict)
 
     @classmethod
@@ -50,14 +53,16 @@ class Arrays:
         nodes = Nodes(snapshot)
         if any(faults_of_sums(snapshot)):
             raise unsound(snapshot)
-        book = _book(snapshot, nodes)
-        usage = Usage(book)
+        running = _running(snapshot, nodes, {})
+        lost = _lost(snapshot, nodes, running)
+        book = _book(snapshot, nodes, lost)
         return cls(
             snapshot=snapshot,
             nodes=nodes,
             book=book,
-            running=_running(snapshot, nodes, usage, {}),
-            usage=usage,
+            running=running,
+            usage=_count(Usage(book), running, {}),
+            lost=lost,
             waiting=Waiting.of(snapshot, nodes),
             idle=Room(nodes, nodes.alloc),
         )
@@ -69,16 +74,19 @@ class Arrays:
         nodes = self.nodes.follow(snapshot)
         if nodes is None or self.waiting.crowded or not nodes.knows(self._named_anew(snapshot)):
             return Arrays.of(snapshot)
-        book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
-        same = book is self.book
-        usage = self.usage.copy() if same else Usage(book)
+        running = _running(snapshot, nodes, self.running)
+        lost = _lost(snapshot, nodes, running)
+        same = lost == self.lost and snapshot.tree == self.book.tree
+        book = self.book if same else _book(snapshot, nodes, lost)
+        usage = _count(self.usage.copy(), running, self.running) if same else _count(Usage(book), running, {})
         waiting, stays = self.waiting.follow(snapshot, nodes), nodes.accepts_as(self.nodes)
         return Arrays(
             snapshot=snapshot,
             nodes=nodes,
             book=book,
-            running=_running(snapshot, nodes, usage, self.running if same else {}),
+            running=running,
             usage=usage,
+            lost=lost,
             waiting=waiting,
             idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
             unstartable=self.unstartable if stays and same and waiting.shapes is self.waiting.shapes else {},
@@ -112,17 +120,15 @@ class Arrays:
                     yield from amounts
 
 
-def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
+def _book(snapshot: Snapshot, nodes: Nodes, lost: Mapping[str, Resources]) -> QuotaBook:
     """The quota of queues that make a tree."""
     if any(faults_of_tree(snapshot.tree)):
         raise unsound(snapshot)
-    return QuotaBook(snapshot.tree, nodes.capacity())
+    return QuotaBook(snapshot.tree, live_capacity(nodes.capacity(), lost))
 
 
-def _running(
-    snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Running]
-) -> dict[str, Running]:
-    """The running work, counted in `usage`, which counts the `known` work already."""
+def _running(snapshot: Snapshot, nodes: Nodes, known: Mapping[str, Running]) -> dict[str, Running]:
+    """The running work. `known`: that of an earlier snapshot, on the same nodes."""
     runs: dict[str, Running] = {}
     for admitted in snapshot.admitted:
         uid = admitted.workload.uid
@@ -132,9 +138,24 @@ def _running(
                 raise unsound(snapshot)
             charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
             run = Running(admitted, charge, nodes.rows_of(admitted.bound))
-            usage.add(admitted.workload.queue, charge)
         runs[uid] = run
-    for uid, run in known.items():
-        if runs.get(uid) is not run:
-            usage.add(run.admitted.workload.queue, run.charge, times=-1)
     return runs
+
+
+def _count(usage: Usage, runs: Mapping[str, Running], known: Mapping[str, Running]) -> Usage:
+    """`usage`, which counts the `known` work, changed to count these runs instead."""
+    for there, others, times in ((runs, known, 1), (known, runs, -1)):
+        for uid, run in there.items():
+            if others.get(uid) is not run:
+                usage.add(run.admitted.workload.queue, run.charge, times=times)
+    return usage
+
+
+def _lost(snapshot: Snapshot, nodes: Nodes, runs: Mapping[str, Running]) -> Mapping[str, Resources]:
+    """See `lost_in_use`; it is mostly nothing, which a look at the arrays tells."""
+    gone = any(len(run.rows) < len(run.admitted.bound) for run in runs.values())
+    if not gone and not (nodes.bound_free < 0).any():
+        return {}
+    known = {state.node.name: state.node for state in snapshot.nodes}
+    uses = (Use(run.admitted.workload, run.admitted.flavors, run.admitted.bound) for run in runs.values())
+    return lost_in_use(known, snapshot.flavors, uses)

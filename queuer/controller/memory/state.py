@@ -16,10 +16,11 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
+from queuer.domain.capacity import Use, exceeds, live_capacity, lost_in_use
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.past_use import Past
-from queuer.domain.quantity import add
+from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State, Workload
@@ -39,7 +40,8 @@ class ClusterState:
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
-        self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
+        self._allocatable: dict[str, dict[str, int]] | None = None  # None = to be summed anew
+        self._overused: set[str] = set()  # names of nodes, those that are gone too
         self._outlook: Outlook | None = None
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
@@ -70,7 +72,8 @@ class ClusterState:
         old = self.nodes.get(node.name)
         if old != node:
             self.nodes[node.name] = node
-            self._capacity = None
+            self._allocatable = None
+            self._weigh(node.name)
             if old is None or replace(old, ready=node.ready, unschedulable=node.unschedulable) != node:
                 self._look_ahead()
             self.reconsider()
@@ -78,9 +81,19 @@ class ClusterState:
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
         if self.nodes.pop(name, None) is not None:
-            self._capacity = None
+            self._allocatable = None
+            self._weigh(name)
             self._look_ahead()
             self.reconsider()
+
+    def _weigh(self, name: str | None) -> None:
+        """Look whether more is used on a node than it has."""
+        if name is None:
+            return
+        if exceeds(self.pods.used(name), self.nodes.get(name)):
+            self._overused.add(name)
+        else:
+            self._overused.discard(name)
 
     def _look_ahead(self) -> None:
         """Workloads that could never start may now, or the other way round."""
@@ -101,6 +114,8 @@ class ClusterState:
         for owner in owners:
             self.touch(owner)
         was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
+        for name in {was, now}:
+            self._weigh(name)
         # A pod of ours that is bound takes what was already set aside for it; every other move changes what
         # is free.
         if was != now and not (was is None and owners & self.live.keys()):
@@ -212,7 +227,7 @@ class ClusterState:
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
-        self._capacity = self._outlook = None
+        self._allocatable = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
@@ -230,7 +245,7 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
-        self._capacity = self._outlook = None
+        self._allocatable = self._outlook = None
         self.lines.rebuild()
         self.read_again(self.jobs)
         self.reconsider()
@@ -343,18 +358,27 @@ class ClusterState:
 
     @property
     def capacity_by_flavor(self) -> Mapping[str, Mapping[str, int]]:
-        """Allocatable of all nodes together, by flavor and resource.
-
-        Nodes without a flavor are not counted.
-        """
-        if self._capacity is None:
-            total: dict[str, dict[str, int]] = {}
+        """Live capacity by flavor and resource. Nodes without a flavor are not counted."""
+        if self._allocatable is None:
+            self._allocatable = {}
             for node in self.nodes.values():
                 flavor = flavor_of(node, self.rules.flavors)
                 if flavor is not None:
-                    total[flavor] = add(total.get(flavor, {}), node.allocatable)
-            self._capacity = total
-        return self._capacity
+                    self._allocatable[flavor] = add(self._allocatable.get(flavor, {}), node.allocatable)
+        if not self._overused:
+            return self._allocatable
+        held, tree = (self.live[uid] for uid in self.holds), self.rules.tree
+        uses = (self._use_of(live) for live in held if live.workload.queue in tree)
+        return live_capacity(self._allocatable, lost_in_use(self.nodes, self.rules.flavors, uses))
+
+    def _use_of(self, live: Live) -> Use:
+        """What a workload that is charged uses on nodes where more is used than they have."""
+        assert live.placement is not None
+        bound: dict[str, Resources] = {}
+        for pod in self.pods.of(live.workload):
+            if pod.charged_to in self._overused:
+                bound[pod.charged_to] = add(bound.get(pod.charged_to, {}), pod.requests)
+        return Use(live.workload, {a.pod_set: a.flavor for a in live.placement.assignments}, bound)
 
     @property
     def outlook(self) -> Outlook:

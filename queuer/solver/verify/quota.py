@@ -97,18 +97,31 @@ class Book:
 
 
 def _capacity(snapshot: Snapshot) -> Asks:
-    """Allocatable amounts of all nodes that belong to a flavor."""
-    by_flavor: dict[str, dict[str, int]] = {}
+    """By node the larger of its allocatable and what admitted work uses there, of nodes that belong to a flavor. Use of
+    a node that is gone counts at the flavor of the first pod set that asks for the resource.
+    """
+    live: dict[Key, int] = {}
+    used: dict[str, dict[str, int]] = {state.node.name: {} for state in snapshot.nodes}
+
+    def count(flavor: str, resource: str, amount: int) -> None:
+        for key in ((flavor, resource), (None, resource)):
+            live[key] = live.get(key, 0) + amount
+
+    for admitted in snapshot.admitted:
+        for name, amounts in admitted.bound.items():
+            for resource, amount in amounts.items():
+                if name in used:
+                    used[name][resource] = used[name].get(resource, 0) + amount
+                    continue
+                asking = [p.name for p in admitted.workload.pod_sets if p.requests.get(resource)]
+                first = (asking or [*admitted.flavors, ""])[0]
+                count(admitted.flavors.get(first, ""), resource, amount)
     for node in (state.node for state in snapshot.nodes):
         if (flavor := flavor_of(node, snapshot.flavors)) is not None:
-            total = by_flavor.setdefault(flavor, {})
-            for resource, amount in node.allocatable.items():
-                total[resource] = total.get(resource, 0) + amount
-    live: dict[Key, int] = {}
-    for flavor, amounts in by_flavor.items():
-        for resource, amount in amounts.items():
-            live[flavor, resource] = amount
-            live[None, resource] = live.get((None, resource), 0) + amount
+            for resource in node.allocatable.keys() | used[node.name].keys():
+                count(
+                    flavor, resource, max(node.allocatable.get(resource, 0), used[node.name].get(resource, 0))
+                )
     return live
 
 

@@ -24,6 +24,7 @@ from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
+from queuer.solver.arrays import Arrays
 from queuer.store.tables import NotAsked
 from tests.unit.make import gang, job_view
 
@@ -110,6 +111,32 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert {n.node.name: dict(n.used) for n in snapshot.nodes} == {"n1": {}, "n2": GPU, "n3": {}, "n4": GPU}
     state.pod_changed(pod("b", "n1", owner="u", pod_set="main"))
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
+
+
+def test_live_capacity_is_told_as_the_decision_counts_it() -> None:
+    """A GPU that died and a node that is gone are capacity as long as pods of ours use them."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.node_changed(node(name))
+    state.configure(RULES)
+    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+
+    def gpus() -> int:
+        told = state.capacity_by_flavor["default"]["gpu"]
+        assert told == Arrays.of(take(state, now=60.0)).book.live[None, "gpu"]
+        return told
+
+    for uid, host in (("a", "n1"), ("b", "n1"), ("c", "n2")):
+        state.pod_changed(pod(uid, host, owner="u", pod_set="main"))
+    assert gpus() == 24
+    state.node_changed(replace(node("n1"), allocatable={"gpu": 7, "pods": 10}))
+    assert gpus() == 24
+    state.node_gone("n2")
+    assert gpus() == 20
+    state.pod_gone("c")
+    assert gpus() == 16
+    state.pod_changed(pod("a", "n1", owner="u", pod_set="main", succeeded=True))
+    assert gpus() == 15
 
 
 def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
