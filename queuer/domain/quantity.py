@@ -48,12 +48,12 @@ def parse_quantity(
         amount *= _BINARY[suffix]
     else:
         amount = amount.scaleb(_DECIMAL[suffix or ""])
-    if resource == "cpu":
+    if _is_cpu(resource):
         amount *= 1000
     base = int(amount.to_integral_value(rounding=ROUND_CEILING))
     if base < 0:
         raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is negative", hint="use 0 or more"))
-    if whole and base != amount and not (resource == "cpu" or _in_bytes(resource)):
+    if whole and base != amount and not (_is_cpu(resource) or _in_bytes(resource)):
         message = f"{value!r} is no whole number, and {resource} is counted in pieces"
         raise InvalidInput(FieldProblem(field=field, message=message, hint=f"write {base - 1} or {base}"))
     if base > MAX_AMOUNT:
@@ -73,7 +73,7 @@ def parse_resources(
 
 def format_quantity(amount: int, *, resource: str) -> str:
     """The shortest exact quantity of an amount in base units: `1500` cpu → `1500m`, `2**33` memory → `8Gi`."""
-    if resource == "cpu":
+    if _is_cpu(resource):
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if amount and _in_bytes(resource):
         for suffix, factor in _BINARY.items():
@@ -82,8 +82,14 @@ def format_quantity(amount: int, *, resource: str) -> str:
     return str(amount)
 
 
+def _is_cpu(resource: str) -> bool:
+    return resource in ("cpu", "limits.cpu")
+
+
 def _in_bytes(resource: str) -> bool:
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return resource.removeprefix("limits.") in ("memory", "ephemeral-storage") or resource.startswith(
+        "hugepages-"
+    )
 
 
 def format_resources(amounts: Resources) -> dict[str, str]:

@@ -91,7 +91,8 @@ class Cause(StrEnum):
 class PodSet:
     """Pods of one role and shape.
 
-    `requests`: effective requests of one pod in base units, `pods: 1` included. `exclusive_host`: required
+    `requests`: effective requests of one pod in base units, `pods: 1` included. `limits`: its effective limits, and
+    `unstated`: amounts that some container does not state, both by key of a ResourceQuota. `exclusive_host`: required
     anti-affinity of the set with itself per host, so at most one pod a node. `required`, `preferred`: a level for
     the pods of this set together, apart from the other sets.
     """
@@ -102,6 +103,8 @@ class PodSet:
     min_count: int | None = None
     terms: SchedulingTerms = field(default_factory=SchedulingTerms)
     exclusive_host: bool = False
+    limits: Resources = field(default_factory=dict)
+    unstated: tuple[str, ...] = ()
     required: str | None = None
     preferred: str | None = None
 

@@ -14,6 +14,7 @@ from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources, format_quantity, parse_resources
 from queuer.kube.kinds import Role
 from queuer.kube.objects import LimitRange, PodSpec, ResourceRequirements
+from queuer.kube.requests import container_defaults
 
 LONGEST_GRACE = 3600
 """Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
@@ -51,7 +52,7 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
 
 def check_amounts(spec: PodSpec, *, limit_ranges: Iterable[LimitRange], field: str) -> None:
     """Refuse requests and limits that the API server would refuse in a pod. Raises InvalidInput with all of them."""
-    defaults = _default_limits(limit_ranges)
+    defaults = container_defaults(limit_ranges, limits=True)
     problems: list[FieldProblem] = []
     for container in (*spec.containers, *spec.init_containers):
         where = f"{field}.containers[{container.name}].resources"
@@ -60,16 +61,6 @@ def check_amounts(spec: PodSpec, *, limit_ranges: Iterable[LimitRange], field: s
         problems += _wrong_amounts(spec.resources, defaults=NOTHING, where=f"{field}.resources")
     if problems:
         raise InvalidInput(*problems)
-
-
-def _default_limits(limit_ranges: Iterable[LimitRange]) -> Resources:
-    """Limits that a namespace gives to containers without; the first LimitRange (by name) that gives one wins."""
-    found: dict[str, int] = {}
-    for limit_range in sorted(limit_ranges, key=lambda r: r.metadata.name):
-        for item in limit_range.spec.limits:
-            if item.type == "Container":
-                found = parse_resources(item.default, field=f"LimitRange {limit_range.metadata.name}") | found
-    return found
 
 
 def _wrong_amounts(

@@ -37,7 +37,7 @@ from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
-from queuer.kube.requests import effective_requests
+from queuer.kube.requests import effective_limits, effective_requests, unstated
 from queuer.kube.scheduling import keeps_apart, scheduling_terms
 from queuer.kube.template_checks import check_amounts, wrong_parts
 
@@ -155,7 +155,7 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, probl
     role, where = own.role, ".".join(own.role.template_path)
     spec, field = role.template.spec, f"{where}.spec"
     problems.found += wrong_parts(role, schedulers=facts.schedulers, field=field)
-    requests = problems.attempt(lambda: _requests(spec, facts, field), NOTHING)
+    requests, limits = problems.attempt(lambda: _amounts(spec, facts, field), (NOTHING, NOTHING))
     asked = {r: amount * role.count for r, amount in requests.items()}
     problems.attempt(lambda: _check_amounts(asked, role.count, field))
     return PodSet(
@@ -164,13 +164,18 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, probl
         min_count=problems.attempt(lambda: _min_count(role, notes)),
         requests=requests,
         terms=scheduling_terms(own.scheduling),
+        limits=limits,
+        unstated=unstated(spec, limit_ranges=facts.limit_ranges),
         exclusive_host=keeps_apart(role.template, own.scheduling.get("affinity", {})),
     )
 
 
-def _requests(spec: PodSpec, facts: NamespaceFacts, field: str) -> dict[str, int]:
-    check_amounts(spec, limit_ranges=facts.limit_ranges, field=field)
-    return effective_requests(spec, limit_ranges=facts.limit_ranges, overheads=facts.overheads, field=field)
+def _amounts(spec: PodSpec, facts: NamespaceFacts, field: str) -> tuple[Resources, Resources]:
+    """Effective requests and limits of a pod that the API server would make."""
+    ranges, overheads = facts.limit_ranges, facts.overheads
+    check_amounts(spec, limit_ranges=ranges, field=field)
+    requests = effective_requests(spec, limit_ranges=ranges, overheads=overheads, field=field)
+    return requests, effective_limits(spec, limit_ranges=ranges, overheads=overheads, field=field)
 
 
 def _too_long(notes: Mapping[str, str], roles: Iterable[Role]) -> Iterator[FieldProblem]:

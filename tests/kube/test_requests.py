@@ -9,7 +9,7 @@ import pytest
 
 from queuer.domain.errors import InvalidInput
 from queuer.kube.objects import LimitRange, PodSpec
-from queuer.kube.requests import effective_requests
+from queuer.kube.requests import effective_limits, effective_requests, unstated
 
 
 def _c(
@@ -93,3 +93,37 @@ def test_a_wrong_quantity_is_named() -> None:
     spec = msgspec.convert({"containers": [_c("trainer", cpu="two")]}, PodSpec)
     with pytest.raises(InvalidInput, match=r"containers\[trainer\].*requests\.cpu.*'two' is not a quantity"):
         effective_requests(spec)
+
+
+def test_limits_are_summed_as_a_resource_quota_sums_them() -> None:
+    """Defaults of a LimitRange included; a container without a limit adds nothing, nor does overhead then."""
+    half = {
+        "containers": [_c(cpu="1", limits={"cpu": "4"}), _c(cpu="1")],
+        "overhead": {"cpu": "1", "memory": "1Ki"},
+    }
+    assert _of(half) == {"limits.cpu": 5000}
+    assert _of(half, _limits({"cpu": "2", "memory": "1Ki"}, {})) == {
+        "limits.cpu": 7000,
+        "limits.memory": 3072,
+    }
+    whole = {"containers": [_c(limits={"nvidia.com/gpu": 8})], "resources": {"limits": {"memory": "1Ki"}}}
+    assert _of(whole) == {"limits.memory": 1024}
+
+
+def test_amounts_that_a_container_does_not_state_are_named() -> None:
+    """An init container counts too; pod-level resources free all containers."""
+    some = {"containers": [_c(cpu="1", limits={"memory": "1"})], "initContainers": [_c(limits={"cpu": "2"})]}
+    assert _silent(some) == ("limits.cpu", "memory", "limits.memory")
+    assert _silent(some, _limits({}, {"memory": "1"})) == ("limits.cpu", "limits.memory")
+    assert _silent(some, _limits({"cpu": "1", "memory": "1"}, {})) == ()
+    assert _silent({"containers": [_c()], "resources": {"limits": {"cpu": "2"}}}) == ()
+
+
+def _of(spec: dict[str, Any], *ranges: Any) -> dict[str, int]:
+    return effective_limits(
+        msgspec.convert(spec, PodSpec), limit_ranges=msgspec.convert(ranges, list[LimitRange])
+    )
+
+
+def _silent(spec: dict[str, Any], *ranges: Any) -> tuple[str, ...]:
+    return unstated(msgspec.convert(spec, PodSpec), limit_ranges=msgspec.convert(ranges, list[LimitRange]))

@@ -1,8 +1,8 @@
 """ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
 
-Only what admission charges is compared: requests and the number of pods. Pods that are admitted but not created yet
-count as used, and so do those of bound gangs beyond their victims'. Nobody is evicted for a ResourceQuota. Kubernetes
-adds up late, at first not at all: requests of pods that are seen count if they are more.
+Requests, limits and the number of pods are compared, and what a ResourceQuota demands to be stated is. Pods that are
+admitted but not created yet count as used, and so do those of bound gangs beyond their victims'. Nobody is evicted for
+a ResourceQuota. Kubernetes adds up late, at first not at all: amounts of pods that are seen count if they are more.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from queuer.domain.assignments import Bond
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity, parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import State, Workload, demand_of
-from queuer.kube.objects import ResourceQuota
+from queuer.domain.usable import misconfigured
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Amounts, ResourceQuota
+from queuer.kube.requests import LIMITS
 
 HOLDERS = 3
 """How many who use most of an amount are named."""
@@ -101,6 +103,8 @@ class Reckoning:
         coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
         coming = add(coming, self._left_by(victims, namespace), times=-1)
         quotas, seen = self._quotas.get(namespace, ()), self._state.pods.asked(namespace)
+        if (silent := next(filter(None, (_unstated(workload, q) for q in quotas)), None)) is not None:
+            return silent
         found = {
             (s.quota, s.resource): s for q in quotas for s in shortages(workload, q, seen=seen, coming=coming)
         }
@@ -116,14 +120,14 @@ class Reckoning:
         """Reckon with this workload's pods from now on."""
         if workload.namespace in self._quotas:
             self._held.discard(workload.uid)
-            self._expect(workload, demand_of(workload.pod_sets, counts))
+            self._expect(workload, _asks(workload.pod_sets, counts))
 
     def hold(self, workload: Workload, bond: Bond) -> None:
         """Reckon with a bound workload's pods from now on, as far as they are more than those of its victims."""
         if workload.namespace in self._quotas:
             left = self._left_by(bond.victims, workload.namespace)
             counts = Counter({a.pod_set: a.count for a in bond.assignments})  # of sets that it had
-            asks = demand_of(workload.pod_sets, counts)
+            asks = _asks(workload.pod_sets, counts)
             self._held.add(workload.uid)
             self._expect(workload, {r: max(0, n - left.get(r, 0)) for r, n in asks.items()})
             self._replaced.update(bond.victims)
@@ -210,7 +214,15 @@ def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _pods_of(workload: Workload, state: ClusterState) -> dict[str, int]:
     """The present use of a job's pods."""
-    return _total(p.requests for p in state.pods.of(workload) if not p.ended)
+    return _total({**p.requests, **p.limits} for p in state.pods.of(workload) if not p.ended)
+
+
+def _asks(pod_sets: Iterable[PodSet], counts: Mapping[str, int]) -> dict[str, int]:
+    """Requests and limits of `counts[name]` pods of each set."""
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        total = add(total, {**pod_set.requests, **pod_set.limits}, times=counts[pod_set.name])
+    return total
 
 
 def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, dict[str, Mapping[str, int]]]:
@@ -223,7 +235,7 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
         there = Counter(pod.pod_set for pod in state.pods.of(live.workload))
         sets = live.workload.pod_sets
         missing = {p.name: max(0, placement.held.get(p.name, 0) - there[p.name]) for p in sets}
-        coming.setdefault(namespace, {})[live.uid] = demand_of(sets, missing)
+        coming.setdefault(namespace, {})[live.uid] = _asks(sets, missing)
     return coming
 
 
@@ -233,8 +245,8 @@ def shortages(
     """The amounts of the quota that the workload's pods would exceed, at their smallest size. `seen`: what pods of the
     namespace request; `coming`: what others will.
     """
-    asks = demand_of(workload.pod_sets, {p.name: p.min_count or p.count for p in workload.pod_sets})
-    for key, hard in quota.status.hard.items() or quota.spec.hard.items():
+    asks = _asks(workload.pod_sets, {p.name: p.least for p in workload.pod_sets})
+    for key, hard in _hard(quota).items():
         resource = _COUNTED.get(key, key.removeprefix(_REQUESTS))
         if not asks.get(resource):
             continue
@@ -255,3 +267,27 @@ def shortages(
                 coming=more,
                 asks=asks[resource],
             )
+
+
+def _hard(quota: ResourceQuota) -> Amounts:
+    """The amounts that are enforced; those that are written until Kubernetes has taken them over."""
+    return quota.status.hard or quota.spec.hard
+
+
+def _unstated(workload: Workload, quota: ResourceQuota) -> Explanation | None:
+    """The reason of a job without what the quota demands of each container: no pod of it would be created."""
+    demanded = {key.removeprefix(_REQUESTS) for key in _hard(quota)}
+    missing = {p.name: keys for p in workload.pod_sets if (keys := [k for k in p.unstated if k in demanded])}
+    if not missing:
+        return None
+    sets = "; ".join(f"{', '.join(map(_field, keys))} in {name}" for name, keys in missing.items())
+    own, fields = quota.metadata, sorted({_field(key) for keys in missing.values() for key in keys})
+    return misconfigured(
+        f"ResourceQuota {own.name} of namespace {own.namespace} demands of every container: {sets}. "
+        "Write it in the template, or have a LimitRange give a default",
+        resourceQuota=own.name, namespace=own.namespace, fields=fields,
+    )  # fmt: skip
+
+
+def _field(key: str) -> str:
+    return key if key.startswith(LIMITS) else f"{_REQUESTS}{key}"

@@ -18,8 +18,8 @@ class PodView:
     """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
     bound.
 
-    `deleted`: since when it is to go (its grace included), seconds since the epoch; `grace`: what it is given unless
-    whoever deletes it says otherwise.
+    `limits`: by key of a ResourceQuota, for which they count. `deleted`: since when it is to go (its grace included),
+    seconds since the epoch; `grace`: what it is given unless whoever deletes it says otherwise.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -31,6 +31,7 @@ class PodView:
     pod_set: str | None = None
     node: str | None = None
     requests: Resources = field(default_factory=lambda: NOTHING)
+    limits: Resources = field(default_factory=lambda: NOTHING)
     running: bool = False
     succeeded: bool = False
     failed: bool = False
@@ -108,7 +109,7 @@ class PodIndex:
         return self._used.get(node, NOTHING)
 
     def asked(self, namespace: str) -> Resources:
-        """Requests of all pods of a namespace, bound or not."""
+        """Requests and limits of all pods of a namespace, bound or not."""
         return self._asked.get(namespace, NOTHING)
 
     def _count(self, pod: PodView, *, sign: int) -> None:
@@ -116,6 +117,7 @@ class PodIndex:
             _add(self._used, pod.charged_to, pod.requests, sign=sign)
         if not pod.ended:
             _add(self._asked, pod.namespace, pod.requests, sign=sign)
+            _add(self._asked, pod.namespace, pod.limits, sign=sign)
 
 
 def _add(sums: dict[str, dict[str, int]], key: str, amounts: Resources, *, sign: int) -> None:

@@ -11,7 +11,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.keys import MANAGED, STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
-from queuer.domain.quantity import Resources, parse_quantity
+from queuer.domain.quantity import NOTHING, Resources, parse_quantity
 from queuer.domain.workload import GRACE
 from queuer.kube.kinds import JobKind
 from queuer.kube.objects import (
@@ -26,7 +26,7 @@ from queuer.kube.objects import (
     holds,
 )
 from queuer.kube.patches import admission_of
-from queuer.kube.requests import effective_requests
+from queuer.kube.requests import effective_limits, effective_requests
 from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, groups_of
 
 _EFFECTS = frozenset(TaintEffect)
@@ -83,6 +83,7 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         pod_set=pod_set or (known.pod_set if known is not None else None),
         node=found.spec.node_name or None,
         requests=known.requests if known is not None else _requests(found),
+        limits=known.limits if known is not None else _limits(found),
         running=phase == "Running",
         succeeded=phase == "Succeeded",
         failed=phase == "Failed",
@@ -130,6 +131,13 @@ def _requests(found: Pod) -> dict[str, int]:
             found.spec.overhead or ()
         )
         return {**dict.fromkeys(named, MOST_ON_NODE), "pods": 1}
+
+
+def _limits(found: Pod) -> Resources:
+    try:
+        return effective_limits(found.spec) or NOTHING
+    except InvalidInput:
+        return NOTHING  # its requests are beyond all reason too
 
 
 @dataclass(slots=True)

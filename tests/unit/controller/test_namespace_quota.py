@@ -10,7 +10,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
 from tests.unit import make
 
 GPU = "example.com/gpu"
@@ -78,3 +78,44 @@ def test_what_is_too_much_by_itself_comes_first_and_all_others_follow() -> None:
         "at most, or if 5 are allowed."
     )
     assert [reason.params["resource"] for reason in found.others] == ["pods"]
+
+
+def test_limits_of_pods_that_are_seen_and_that_are_asked_for_count_by_their_own_key() -> None:
+    """2 x 4 of 6 cpu of limits: the job never starts by half. Of 12, 5 are seen before Kubernetes has added them up."""
+    job = make.gang(
+        "g", pod_sets=(PodSet(name="main", count=2, requests={"cpu": 1000}, limits={"limits.cpu": 4000}),)
+    )
+    state = ClusterState()
+    live = Live(workload=job, state=State.QUEUED)
+    small, large = (limits_quota({"limits.cpu": amount}) for amount in ("6", "12"))
+    found = Reckoning(state, [small]).over_quota([live])["g"].primary
+    assert (found.token, found.text) == (
+        Token.EXCEEDS_MAX_QUOTA,
+        "ResourceQuota rq of namespace ns allows 6 limits.cpu; this job asks 8. There is room for it if it asks 6 at "
+        "most, or if 8 are allowed.",
+    )
+    assert Reckoning(state, [large]).over_quota([live]) == {}
+    state.pod_changed(PodView(uid="p", namespace="ns", name="p", limits={"limits.cpu": 5000}))
+    found = Reckoning(state, [large]).over_quota([live])["g"].primary
+    assert (found.token, found.shown["missing"]) == (Token.WAITING_FOR_QUOTA, "1")
+
+
+def test_a_job_that_is_silent_on_what_a_quota_demands_of_each_container_waits() -> None:
+    only = PodSet(name="main", count=1, requests={GPU: 1}, unstated=("cpu", "limits.cpu", "limits.memory"))
+    live = Live(workload=make.gang("g", pod_sets=(only,)), state=State.QUEUED)
+    demands = limits_quota({"limits.cpu": "6", "requests.cpu": "6", "pods": "9"})
+    found = Reckoning(ClusterState(), [demands]).over_quota([live])["g"].primary
+    assert (found.token, found.params["fields"]) == (Token.MISCONFIGURED, ["limits.cpu", "requests.cpu"])
+    assert found.text == (
+        "ResourceQuota rq of namespace ns demands of every container: requests.cpu, limits.cpu in main. Write it in "
+        "the template, or have a LimitRange give a default"
+    )
+    assert (
+        Reckoning(ClusterState(), [limits_quota({"pods": "9", f"requests.{GPU}": "9"})]).over_quota([live])
+        == {}
+    )
+
+
+def limits_quota(hard: dict[str, str | int | float]) -> ResourceQuota:
+    """A quota that Kubernetes has not taken up yet."""
+    return ResourceQuota(metadata=Meta(name="rq", namespace="ns"), spec=ResourceQuotaSpec(hard=hard))
