@@ -50,9 +50,7 @@ def by_right(gang: Gang, claimed: Usage) -> tuple[bool, tuple[bool, Seniority]]:
     """The order of gangs of different leaves where nobody counts shares: entitled ones first, then by priority and
     submit time.
     """
-    least = gang.shape.least
-    entitled = bool(least) and any(claimed.entitlements(gang.queue, least[0][1]))
-    return (not entitled, gang.place_in_line())
+    return (not gang.entitled(claimed), gang.place_in_line())
 
 
 class Tournament:
@@ -191,7 +189,7 @@ class Tournament:
         """The gang's rank at a queue as things are; only where it would borrow does the share matter."""
         at = step.queue
         claimed, charges = self._moment.claimed, gang.shape.charges
-        for charge in charges:
+        for charge in gang.shape.choices:
             if claimed.entitled(gang.queue, charge, at=at):
                 return False, 0.0
         if not (charges and step.by_share):

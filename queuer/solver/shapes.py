@@ -50,6 +50,16 @@ class GangShape:
     least: tuple[tuple[Variant, Charge], ...]
     flavors: frozenset[str]
 
+    @property
+    def elastic(self) -> bool:
+        """Whether it may start with fewer pods."""
+        return bool(self.least) and self.least[0][0] is not self.variants[0]
+
+    @property
+    def choices(self) -> tuple[Charge, ...]:
+        """Its charges on all flavors, at full and at smallest size: it is entitled where one of them is."""
+        return (*self.charges, *(charge for _, charge in self.least)) if self.elastic else self.charges
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gang:
@@ -73,6 +83,10 @@ class Gang:
     def place_in_line(self) -> tuple[bool, Seniority]:
         """Its place among the gangs of its leaf: those first that were interrupted by a failure not their own."""
         return (not self.pending.first, self.seniority)
+
+    def entitled(self, claimed: Usage) -> bool:
+        """Whether one of its choices is inside a guarantee on its path."""
+        return any(any(claimed.entitlements(self.queue, charge)) for charge in self.shape.choices)
 
     def may_take(self, charge: Charge, claimed: Usage) -> bool:
         """Whether its rights let it have this: work that nobody may evict stays inside its own queue's guarantee."""
@@ -139,7 +153,8 @@ class Shapes:
         if smallest != counts:
             sized = [replace(v, counts=smallest) for v in variants]
             least = tuple((v, charge_for(workload, v.flavors, smallest)) for v in sized)
-        asks = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
+        sizes = (*charges, *(charge for _, charge in least))
+        asks = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in sizes))
         return GangShape(
             number=len(self._shapes),
             placement_key=self._placement_keys.setdefault(terms, len(self._placement_keys)),

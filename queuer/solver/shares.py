@@ -79,7 +79,7 @@ def shares(after: AfterCycle, root: str = ROOT) -> list[QueueShare]:
         gang, past = after.first.get(queue.path), state.past.get(queue.path, 0.0)
         charges = gang.shape.charges if gang is not None else ()
         entitled = gang is not None and any(
-            state.claimed.entitled(gang.queue, charge, at=queue.path) for charge in charges
+            state.claimed.entitled(gang.queue, charge, at=queue.path) for charge in gang.shape.choices
         )
         policy = tree.policy(above)
         packed = tree.policy(queue.path).order is Order.PACKED

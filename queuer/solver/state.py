@@ -45,6 +45,11 @@ class Settled:
         return pinned(nodes, self.gang.shape.example, self.variant.flavors, self.spreads)
 
     @property
+    def size(self) -> int:
+        """How many pods it has."""
+        return sum(self.variant.counts.values())
+
+    @property
     def hosts(self) -> frozenset[int]:
         """Where its pods lie."""
         return frozenset(node for spread in self.spreads.values() for node in spread)

@@ -1,4 +1,4 @@
-"""A gang's turn: the first allowed flavor order, at its largest size, in which it has a placement; else victims.
+"""A gang's turn: the largest size that has a placement, on the first flavors that have it; else victims.
 
 Without evictions free capacity only shrinks within a cycle, so what was refused once is not tried again.
 """
@@ -18,6 +18,8 @@ from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
 from queuer.solver.victims import Victims
 
+Choice = tuple[Variant, Charge]
+"""Flavors and sizes, and what they charge."""
 DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
 """Gangs that are bound to what victims leave in one cycle, at most."""
@@ -87,25 +89,36 @@ class Turns:
     # Without eviction
 
     def _start(self, gang: Gang) -> Settled | Refusal:
-        refused: list[Refusal] = []
-        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
-            answer = self._sized(gang, variant, charge)
+        """In full, else at the largest size that fits; where it is entitled first, then on the first flavors."""
+        refused, shape = list[Refusal](), gang.shape
+        for choice in self._choices(gang, tuple(zip(shape.variants, shape.charges, strict=True))):
+            answer = self._try(gang, *choice)
             if isinstance(answer, Settled):
                 self._state.start(answer)
                 return answer
             refused.append(answer)
+        if shape.elastic:
+            answers = [self._largest(gang, *choice) for choice in self._choices(gang, shape.least)]
+            refused = [answer for answer in answers if isinstance(answer, Refusal)]
+            if fitting := [answer for answer in answers if isinstance(answer, Settled)]:
+                best = max(fitting, key=lambda s: (s.size, self._entitled(gang, s.charge)))
+                self._state.start(best)
+                return best
         return deepest(refused)
 
-    def _sized(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
-        """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it goes."""
+    def _choices(self, gang: Gang, choices: Sequence[Choice]) -> Sequence[Choice]:
+        """Those first in which the gang is entitled, each kind in the order of flavors."""
+        return sorted(choices, key=lambda c: not self._entitled(gang, c[1])) if len(choices) > 1 else choices
+
+    def _entitled(self, gang: Gang, charge: Charge) -> bool:
+        return any(self._state.claimed.entitlements(gang.queue, charge))
+
+    def _largest(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
+        """The smallest size, with each pod set in turn grown as far as it goes."""
         answer = self._try(gang, variant, charge)
-        least = {p.name: p.least for p in gang.workload.pod_sets}
-        if isinstance(answer, Settled) or variant.counts == least:
+        if isinstance(answer, Refusal):
             return answer
-        best = self._at(gang, variant, least)
-        return (
-            self._grown(best, gang, partial(self._at, gang, variant)) if isinstance(best, Settled) else best
-        )
+        return self._grown(answer, gang, partial(self._at, gang, variant))
 
     def _grown(
         self, best: Settled, gang: Gang, at: Callable[[dict[str, int]], Settled | Refusal | None]
