@@ -1,14 +1,30 @@
 """Runs migrations on the connection that `queuer.store.migrate` hands over, one transaction per migration.
 
-An advisory lock of the session makes replicas that start together migrate once.
+An advisory lock of the session makes replicas that start together migrate once. Each change of an existing schema ends
+the term of office: the leader looks at the schema again before it leads on.
 """
 
+from typing import Any
+
 from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from queuer.store.locks import MIGRATION
 from queuer.store.tables import metadata
+
+_END_TERM = text("""
+    DO $$ BEGIN
+        IF to_regclass('leader') IS NOT NULL THEN UPDATE leader SET term = gen_random_uuid(); END IF;
+    END $$
+""")
+
+
+def end_term(ctx: MigrationContext, step: MigrationInfo, heads: Any, run_args: Any) -> None:
+    """Part of the transaction of each migration but the first."""
+    if step.source_revision_ids and ctx.connection is not None:
+        ctx.connection.execute(_END_TERM)
 
 
 def run(connection: Connection) -> None:
@@ -17,7 +33,12 @@ def run(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
     connection.commit()
     try:
-        context.configure(connection=connection, target_metadata=metadata, transaction_per_migration=True)
+        context.configure(
+            connection=connection,
+            target_metadata=metadata,
+            transaction_per_migration=True,
+            on_version_apply=end_term,
+        )
         with context.begin_transaction():
             context.run_migrations()
         connection.commit()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from sqlalchemy import text
 
 from queuer import __version__
 from queuer.api.controller import controller
@@ -18,6 +17,7 @@ from queuer.api.models import Model
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
+from queuer.store import migrate
 from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["meta"])
@@ -73,9 +73,9 @@ async def livez() -> str:
 
 @health.get("/readyz", response_class=PlainTextResponse)
 async def readyz(engine: Engine) -> str:
-    """The database answers with the tables that are needed; 503 otherwise."""
+    """The database answers, at the schema that this version needs; 503 otherwise."""
     async with begin(engine) as connection:
-        await connection.execute(text("SELECT revision FROM configuration"))
+        await migrate.check_in(connection)
     return "ok"
 
 

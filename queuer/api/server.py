@@ -24,6 +24,7 @@ from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
+from queuer.store import migrate
 from queuer.store.engine import make_engine
 
 _POOL = 10
@@ -33,7 +34,15 @@ _REVIEW_SECONDS = 5.0
 
 
 async def serve(settings: ApiSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises Unavailable where the address is taken, or no cluster is known."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises Unavailable where the address is taken or no cluster is known, SchemaMismatchError where the database has
+    another schema. A database that is away may come up later.
+    """
+    try:
+        await asyncio.to_thread(migrate.check, settings.database_url)
+    except Unavailable as error:
+        structlog.get_logger(part="api").warning("the database is away", said=str(error))
     engine = make_engine(settings.database_url, name="queuer-api", pool_size=_POOL)
     try:
         async with _identity(settings, engine) as identity:

@@ -59,6 +59,10 @@ async def run(settings: Settings) -> None:
         except asyncio.CancelledError:
             if not work.cancelled():
                 raise
+        except ExceptionGroup as failed:
+            raise next(
+                (e for e in _leaves(failed) if isinstance(e, migrate.SchemaMismatchError)), failed
+            ) from None
         health.enter(Phase.STOPPING)
         log.info("stopped")
 
@@ -115,12 +119,15 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
                     async with lead(
                         settings.database_url, holder=settings.identity, alive=lambda: health.alive
                     ) as leadership:
+                        await asyncio.to_thread(migrate.check, settings.database_url)
                         await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
                     causes = list(_leaves(ended))
                     log.warning("the term of office ended", said=[str(e) for e in causes])
                     for cause in {e.code for e in causes if isinstance(e, QueuerError)}:
                         metrics.terms_ended.labels(cause).inc()
+                except* migrate.SchemaMismatchError:
+                    raise  # a newer version leads from now on
                 except* Exception:  # whatever it was: everything is read again, by whoever leads next
                     log.exception("the term of office failed")
                     metrics.terms_ended.labels("fault").inc()

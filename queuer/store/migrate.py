@@ -1,13 +1,16 @@
 """Brings a database to the schema this program was written for, and says when it is not there.
 
-The scripts are in `migrations/` at the top of the tree and travel in the wheel. Calls are synchronous: run them
-before the event loop or in a thread.
+The scripts are in `migrations/` at the top of the tree and travel in the wheel. A migration ends the present term of
+office: a leader of another version writes nothing more. Calls are synchronous, but for `check_in`: run them before the
+event loop or in a thread.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -16,6 +19,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, exc, text
 from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import queuer
 from queuer.domain.errors import QueuerError, Unavailable
@@ -25,10 +29,23 @@ _UNRELEASED = frozenset(f"{number:04}" for number in range(2, 17))
 """Schemas of development versions. No migration leads from them to a release."""
 
 
+LOCK_TIMEOUT = 5.0
+"""Seconds for which a migration waits for a table; everybody else waits behind it meanwhile."""
+PATIENCE = 60.0
+"""Seconds in which a migration that met a lock is tried again."""
+_PAUSE = 1.0
+_LOCKED = frozenset({"55P03", "40P01"})
+_AT = text("SELECT version_num FROM alembic_version")
+
+
 class SchemaMismatchError(QueuerError):
     """The database is not at the revision that this program needs."""
 
     code = "schema_mismatch"
+
+
+class TableLocked(Unavailable):
+    """A migration did not get a table in time."""
 
 
 def scripts() -> Path:
@@ -43,9 +60,10 @@ def scripts() -> Path:
 def upgrade(url: str, revision: str = "head") -> None:
     """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait.
 
-    Raises SchemaMismatchError where no migration leads from the database's schema to this version's.
+    Raises SchemaMismatchError where no migration leads from the database's schema to this version's, TableLocked where
+    somebody holds a table for longer than PATIENCE.
     """
-    _refuse_unknown(current(url), head())
+    _refuse_unknown(current(url))
     _run(url, lambda config: command.upgrade(config, revision))
 
 
@@ -68,27 +86,45 @@ def server_time(url: str) -> float:
 
 def head() -> str:
     """The revision that this program needs."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
-    if found is None:
-        raise Unavailable("there is no migration script", hint=f"look into {scripts()}")
+    return _revisions(scripts())[0]
+
+
+@cache
+def _revisions(folder: Path) -> tuple[str, ...]:
+    """The revisions that this program knows, the newest first."""
+    found = tuple(script.revision for script in ScriptDirectory(str(folder)).walk_revisions())
+    if not found:
+        raise Unavailable("there is no migration script", hint=f"look into {folder}")
     return found
 
 
 def check(url: str) -> None:
     """Raise SchemaMismatchError unless the database is at `head()`."""
-    at, needed = current(url), head()
-    if at == needed:
+    _judge(current(url))
+
+
+async def check_in(connection: AsyncConnection) -> None:
+    """The same in a transaction: one small read."""
+    try:
+        at = (await connection.execute(_AT)).scalar()
+    except exc.ProgrammingError:  # there is no such table
+        at = None
+    _judge(at)
+
+
+def _judge(at: str | None) -> None:
+    if at == head():
         return
-    _refuse_unknown(at, needed)
+    _refuse_unknown(at)
     raise SchemaMismatchError(
-        f"the database is at schema {at or 'none'}, this version needs {needed}",
+        f"the database is at schema {at or 'none'}, this version needs {head()}",
         hint="run `queuer db upgrade`",
     )
 
 
-def _refuse_unknown(at: str | None, needed: str) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if at is None or at in known:
+def _refuse_unknown(at: str | None) -> None:
+    needed = head()
+    if at is None or at in _revisions(scripts()):
         return
     if at in _UNRELEASED:
         raise SchemaMismatchError(
@@ -102,7 +138,21 @@ def _refuse_unknown(at: str | None, needed: str) -> None:
 
 
 def _run(url: str, step: Callable[[Config], None]) -> None:
+    """Take a step, and again where a table was locked: what waits behind the migration goes on in between."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _try(url, step)
+        except TableLocked:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _try(url: str, step: Callable[[Config], None]) -> None:
     with _connected(url) as connection:
+        connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}s'"))
+        connection.commit()
         check_version(_server_version(connection))
         config = _config()
         config.attributes["connection"] = connection
@@ -118,6 +168,11 @@ def _connected(url: str) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except exc.OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) in _LOCKED:
+            raise TableLocked(
+                f"a table was locked for more than {PATIENCE:.0f} s",
+                hint="end the transaction that holds it: see pg_stat_activity and pg_locks; then try again",
+            ) from error
         said = str(error.orig).strip().splitlines()[0]
         raise Unavailable(f"PostgreSQL: {said}", hint="check QUEUER_DATABASE_URL and the server") from error
     finally:

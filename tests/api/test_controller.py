@@ -10,10 +10,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.server import serve
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
+from queuer.store import migrate
 from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
+from tests.api.identity import local
 from tests.api.problems import problem_of
 from tests.api.rows import Author, waits
 from tests.store.support import workload
@@ -115,3 +118,20 @@ def test_the_silence_that_is_borne_is_a_setting() -> None:
     assert ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "90"}).stale_after == 90
     with pytest.raises(InvalidInput, match="QUEUER_CONTROLLER_STALE"):
         ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "1"})
+
+
+async def test_an_api_server_serves_one_schema(
+    api: httpx2.AsyncClient, engine: AsyncEngine, database_url: str
+) -> None:
+    """M1: one that was left running through a migration is not ready, another one does not start."""
+    assert (await api.get("/readyz")).text == "ok"
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9000'"))
+    said = problem_of(await api.get("/readyz"), status=503, code="unavailable")
+    assert said["detail"].startswith("the database is at schema 9000, which this version does not know")
+    with pytest.raises(migrate.SchemaMismatchError, match="schema 9000"):
+        await serve(local(database_url))
+    async with begin(engine) as connection:
+        await connection.execute(text("DROP TABLE alembic_version"))
+    said = problem_of(await api.get("/readyz"), status=503, code="unavailable")
+    assert said["detail"].startswith("the database is at schema none")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
@@ -19,6 +24,7 @@ from queuer.cli import db
 from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
 from queuer.store.engine import PostgresTooOld, begin, check_version, conninfo, normalise_url
+from queuer.store.leader import LeadershipLost, check_epoch, lead
 from queuer.store.tables import metadata
 from tests.conftest import DatabaseServer
 
@@ -206,3 +212,53 @@ def test_old_servers_are_refused() -> None:
     check_version(150_000)
     with pytest.raises(PostgresTooOld, match="14 is too old"):
         check_version(140_013)
+
+
+@pytest.fixture
+def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """This program knows one more migration, which adds a column to the largest table; its revision."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrate.scripts(), folder)
+    (folder / "versions" / "9000_column.py").write_text(
+        'revision = "9000"\n'
+        f'down_revision = "{migrate.head()}"\n'
+        "from alembic import op\n"
+        'def upgrade() -> None: op.execute("ALTER TABLE event ADD COLUMN more text")\n'
+        'def downgrade() -> None: op.execute("ALTER TABLE event DROP COLUMN more")\n'
+    )
+    monkeypatch.setattr(migrate, "scripts", lambda: folder)
+    return "9000"
+
+
+async def test_a_migration_ends_the_term(database_url: str, newer: str, engine: AsyncEngine) -> None:
+    """M1: a leader of the older version writes nothing more, and finds the schema changed."""
+    async with lead(database_url, holder="older") as leadership:
+        own = leadership.engine_of(engine)
+        async with begin(own) as connection:
+            await check_epoch(connection, leadership.epoch)
+        await asyncio.to_thread(migrate.upgrade, database_url)
+        with pytest.raises(LeadershipLost):
+            async with begin(own) as connection:
+                await check_epoch(connection, leadership.epoch)
+    assert migrate.current(database_url) == newer
+
+
+def test_a_migration_waits_a_little_for_a_table_and_is_tried_again(
+    database_url: str, newer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M2: whoever came after it goes on in between; somebody who never lets go is named."""
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", 0.3)
+    monkeypatch.setattr(migrate, "PATIENCE", 0.0)
+    engine = create_engine(database_url)
+    with engine.connect() as reader:
+        reader.execute(text("SELECT FROM event"))
+        with pytest.raises(migrate.TableLocked, match="locked for more than"):
+            migrate.upgrade(database_url)
+        monkeypatch.setattr(migrate, "PATIENCE", 60.0)
+        with ThreadPoolExecutor(1) as threads:
+            done = threads.submit(migrate.upgrade, database_url)
+            time.sleep(0.5)
+            reader.rollback()
+            done.result(timeout=60)
+    engine.dispose()
+    assert migrate.current(database_url) == newer

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from queuer.api.http.pointers import pointer
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
+from queuer.store.migrate import SchemaMismatchError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
@@ -222,6 +223,7 @@ def code_of(error: QueuerError) -> str:
         (NotFound, "not_found"),
         (Conflict, "conflict"),
         (Unavailable, "unavailable"),
+        (SchemaMismatchError, "unavailable"),
     )
     return next((code for base, code in bases if isinstance(error, base)), "internal")
 
