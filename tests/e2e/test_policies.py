@@ -52,6 +52,14 @@ class TestCreate:
             templates(created)
         )
 
+    def test_workers_end_with_their_job_unless_their_owner_says_otherwise(self, managed: Place) -> None:
+        """The operator's own default lets them run on after the end, where nobody waits for them."""
+        silent, said = job("pytorchjob"), job("pytorchjob")
+        silent["spec"].pop("runPolicy", None)
+        said["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
+        kept = [managed.try_create(found)["spec"]["runPolicy"]["cleanPodPolicy"] for found in (silent, said)]
+        assert kept == ["Running", "None"]
+
     def test_a_job_without_our_label_is_left_alone(self, managed: Place, kind: str) -> None:
         created = managed.try_create(job(kind, queue=None))
         assert not is_suspended(created)

@@ -69,7 +69,7 @@ class Found:
         live, job = self._state.live.get(uid), self._state.jobs.get(uid)
         if live is None or job is None or not live.state.waiting:
             return None
-        return None if job.suspended or job.outcome is not None else live
+        return None if job.suspended or job.deleting or job.outcome is not None else live
 
 
 def objection(live: Live, state: ClusterState) -> str | None:

@@ -138,9 +138,12 @@ def wanted(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, 
     """Pods of each set that are still to run at once, those that do included: no more than were admitted.
 
     A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time. The job's
-    own size counts once it carries the admission: before, it is left from an earlier one.
+    own size counts once it carries the admission: before, it is left from an earlier one. Nobody makes pods of a job
+    that is being deleted or has ended.
     """
     counts = placement.counts
+    if job is not None and (job.deleting or job.outcome is not None):
+        return dict.fromkeys(counts, 0)
     if job is not None and job.sizes and job.admission == placement.id:
         counts = {role: min(count, job.sizes.get(role, 0)) for role, count in counts.items()}
     if job is not None and job.left is not None:
@@ -154,11 +157,11 @@ def missing(placement: Placement, seen: Tally, job: JobView | None) -> dict[str,
     return {role: max(0, count - seen.bound.get(role, 0)) for role, count in asked.items()}
 
 
-def held(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:
+def held(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
     """Pods of each set that are to be charged: what can still run, and what is not gone yet."""
-    asked = wanted(placement, seen, job)
+    asked = {} if job is None else wanted(placement, seen, job)
     return {
-        role: min(count, max(asked[role], seen.there.get(role, 0)))
+        role: min(count, max(asked.get(role, 0), seen.there.get(role, 0)))
         for role, count in placement.counts.items()
     }
 
@@ -170,20 +173,25 @@ def next_step(
     if live.state.waiting:
         return _waiting(job)
     if live.state.ended:
-        return Step(move=Move.RELEASE) if seen.live == 0 else None
+        return Step(move=Move.RELEASE) if seen.live == 0 else _returned(live, job, seen, now=now)
     if job is None:
         return Step(move=Move.VANISHED, note="the job was deleted")
     if job.outcome is not None:
         return Step(move=Move.FINISHED, outcome=job.outcome)
+    if job.deleting and seen.live == 0:
+        # Whatever finalizers keep the object: it never says that it is quiet, and it gets no pod any more.
+        return Step(move=Move.VANISHED, note="the job is being deleted, and its pods are gone")
     if live.state is State.EVICTING:
         confirmed = live.placement is None or not live.placement.unconfirmed
         gone = job.suspended and job.quiet and seen.live == 0
         return Step(move=Move.REQUEUE) if confirmed and gone else None
+    if job.deleting:
+        return _returned(live, job, seen, now=now)
     return _placed(live, job, seen, now=now, landing_deadline=landing_deadline)
 
 
 def _waiting(job: JobView | None) -> Step | None:
-    if job is None:
+    if job is None or job.deleting:
         return Step(move=Move.VANISHED, note="the job was deleted while it waited")
     if job.outcome is not None:
         return Step(move=Move.FINISHED, outcome=job.outcome)
@@ -215,14 +223,13 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     return None
 
 
-def _returned(live: Live, job: JobView, seen: Tally, *, now: float) -> Step | None:
+def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> Step | None:
     """The charge follows what the job can still run, after `CORRECT`, so that pods that end one by one are one write.
 
     The rest of a gang that has nothing to run any more is returned with its end.
     """
     placement = live.placement
-    assert placement is not None
-    if placement.due is not None and now < placement.due:
+    if placement is None or (placement.due is not None and now < placement.due):
         return None
     charged = held(placement, seen, job)
     if placement.due is not None:
@@ -312,10 +319,10 @@ def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
 def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
     placement = live.placement
-    if placement is None or live.state not in (State.PLACING, State.RUNNING):
+    if placement is None:
         return ()
     due = set() if placement.due is None else {placement.due}
-    if live.short is not None:
+    if live.short is not None and live.state in (State.PLACING, State.RUNNING):
         due |= {
             live.short.since + _patience(live, live.short, said, landing_deadline) for said in ("", "some")
         }

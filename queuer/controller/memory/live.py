@@ -116,6 +116,7 @@ class JobView:
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
     `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `sizes`:
     pods by pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
+    `deleting`: its deletion was asked for, and finalizers keep it.
     """
 
     uid: str
@@ -131,6 +132,7 @@ class JobView:
     left: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    deleting: bool = False
     object: Any = None
 
 

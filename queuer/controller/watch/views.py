@@ -110,6 +110,7 @@ def job_view(kind: JobKind, found: Any) -> JobView:
         left=kind.left(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         groups=groups_of(meta),
+        deleting=meta.deletion_timestamp is not None,
         object=found,
     )
 

@@ -223,3 +223,10 @@ def test_a_job_that_cannot_be_handled_is_the_only_one_that_is_not_taken_in(
     monkeypatch.setattr(ClusterJobs, "facts", facts)
     state = heard(manifest("bad"), manifest("good"))
     assert state.live.keys() == {"good"}
+
+
+def test_a_job_under_deletion_is_not_taken_in() -> None:
+    """Nobody would make pods of it, however long finalizers keep its object."""
+    gone = manifest("gone")
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert set(heard(gone, manifest("here")).live) == {"here"}

@@ -197,7 +197,7 @@ def test_capacity_is_returned_when_pods_are_gone_not_when_the_job_says_so() -> N
         move(RUNNING, replace(JOB, outcome=State.SUCCEEDED), pod("a", "n1", deleted=100.0)) is Move.FINISHED
     )
     ended = replace(RUNNING, state=State.SUCCEEDED)
-    assert move(ended, None, pod("a", "n1", deleted=100.0)) is None
+    assert move(ended, None, pod("a", "n1", deleted=100.0), pod("b", "n1")) is None
     assert move(ended, JOB, pod("a", "n1", succeeded=True)) is Move.RELEASE
 
 

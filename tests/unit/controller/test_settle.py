@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuer.controller.landing.settle import Limits, evicting, requeued, settle
 from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
 from queuer.controller.ledger.round import Change, charges
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.backoff import BackOff
@@ -85,6 +87,54 @@ def test_a_deleted_job_holds_its_capacity_until_its_pods_are_gone() -> None:
     gone = settle(after, None, tally([]), now=106.0, limits=LIMITS)
     assert gone is not None
     assert (gone.after.is_over, gone.confirm) == (True, True)
+
+
+DELETING = replace(JOB, deleting=True)
+
+
+@pytest.mark.parametrize("live", [PLACING, RUNNING, replace(RUNNING, state=State.EVICTING)])
+def test_a_job_under_deletion_is_released_when_its_pods_are_gone_whatever_keeps_its_object(
+    live: Live,
+) -> None:
+    """Guards quotas against finalizers: the object stays and never says that it is quiet."""
+    outcome = settle(live, DELETING, tally([]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.after.state, outcome.after.is_over, outcome.confirm) == (State.FAILED, True, True)
+    leaving = settle(live, DELETING, tally([POD]), now=105.0, limits=LIMITS)
+    assert leaving is None, "its pod is there; nothing of it is missing or to be evicted"
+
+
+def test_a_waiting_job_under_deletion_is_offered_no_more() -> None:
+    """No pod would be made of it."""
+    outcome = settle(Live(workload=WORKLOAD, state=State.HELD), DELETING, tally([]), now=1.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.after.is_over, outcome.cause) == (True, "deleted")
+
+
+@pytest.mark.parametrize("job", [replace(JOB, outcome=State.SUCCEEDED), DELETING, None])
+def test_the_charge_of_a_job_that_is_over_falls_with_its_last_pods(job: JobView | None) -> None:
+    """Workers that outlive their master hold what they hold, not what the job had."""
+    rows = (assigned({"n1": 3}),)
+    three = replace(WORKLOAD, pod_sets=(PodSet(name="main", count=3, requests={"pods": 1}),))
+    live = replace(RUNNING, workload=three, placement=replace(PLACEMENT, assignments=rows, patched=100.0))
+    pods = [replace(POD, uid="a", succeeded=True), replace(POD, uid="b"), replace(POD, uid="c")]
+    held = []
+    for now, there in (
+        (105.0, pods),
+        (105.0 + CORRECT, pods),
+        (130.0, pods[:2]),
+        (130.0 + CORRECT, pods[:2]),
+    ):
+        outcome = settle(live, job, tally(there), now=now, limits=LIMITS)
+        assert outcome is not None
+        live = outcome.after
+        assert live.placement is not None
+        held.append(live.placement.held["main"])
+        assert len(deadlines(live, landing_deadline=60.0)) == (live.placement.due is not None)
+    assert held == [3, 2, 2, 1]
+    over = settle(live, job, tally(pods[:1]), now=150.0, limits=LIMITS)
+    assert over is not None
+    assert over.after.is_over
 
 
 def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> None:
