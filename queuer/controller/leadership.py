@@ -24,7 +24,7 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase, write_heartbeat
 from queuer.controller.landing.settle import patched
 from queuer.controller.ledger import commit
-from queuer.controller.ledger.auditor import Auditor, prune, record_use
+from queuer.controller.ledger.auditor import Auditor, prune, record_use, set_apart
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.loop import Loop
@@ -121,6 +121,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
         "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
         "rollup": lambda: record_use(engine, epoch=epoch),
         "retention": lambda: prune(engine, epoch=epoch),
+        "former namespaces": lambda: set_apart(engine, term.jobs.known().made, epoch=epoch),
         "past use": lambda: past_use.follow(engine, state),
         "recorder": loop.decisions.recorder.write_rows,
         "cycle files": loop.decisions.recorder.write_files,

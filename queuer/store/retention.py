@@ -14,6 +14,7 @@ from types import MappingProxyType
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.store.codec import execute_rows
 from queuer.store.leader import check_epoch
 
 DAY = 86_400.0
@@ -60,6 +61,16 @@ RULES = (
 )
 
 
+_SET_APART = text("""
+    UPDATE workload w SET namespace = r.name || '@'
+        || to_char(to_timestamp(r.made) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(name text, made double precision)
+    WHERE w.namespace = r.name AND w.submitted < to_timestamp(r.made)
+        AND (w.state IN ('Succeeded', 'Failed') OR w.deleted_at IS NOT NULL)
+    RETURNING w.uid
+""")
+
+
 class Bound(StrEnum):
     """Other causes that keep a table from growing for ever."""
 
@@ -100,3 +111,14 @@ async def prune(
     )
     values = {"before": now - rule.days * DAY, "batch": batch}
     return (await connection.execute(statement, values)).rowcount
+
+
+async def set_apart(connection: AsyncConnection, epoch: int, made: Mapping[str, float]) -> int:
+    """Take the history of a former namespace from the one that has its name now; answers how many workloads it was.
+
+    `made`: when each namespace was made, in seconds. Jobs that were submitted before belong to `NAME@TIME` from now on:
+    no right on a namespace reaches them, only the right on all.
+    """
+    await check_epoch(connection, epoch)
+    rows = ({"name": name, "made": at} for name, at in made.items())
+    return len(await execute_rows(connection, _SET_APART, rows))

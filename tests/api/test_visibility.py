@@ -13,6 +13,8 @@ from queuer.api.app import create_app
 from queuer.domain.queue import Order
 from queuer.domain.reasons import hide
 from queuer.solver.stored import encode
+from queuer.store import retention, workloads
+from queuer.store.engine import begin
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
@@ -175,3 +177,28 @@ async def test_the_history_of_a_subtree_tells_nothing_of_its_neighbours(
     for answer in (page, stale, audit):
         assert "secret-project" not in answer.text
         assert "team-b" not in answer.text
+
+
+async def test_a_namespace_made_anew_has_no_past(
+    shared: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    """M12: its next owner reads nothing of the former one's jobs; what is still there is left as it is."""
+    team = "root.research.team-a"
+    await author.submit(workload("live", queue=team, name="live"))
+    await author.submit(workload("new", queue=team, name="mine", submitted=NOW + 200))
+    async with begin(engine) as connection:
+        await workloads.forget(connection, author.epoch, ["a1", "b1"], NOW + 90)
+        made = {"team-a": NOW + 100, "team-b": NOW - 100}
+        assert await retention.set_apart(connection, author.epoch, made) == 1
+        assert await retention.set_apart(connection, author.epoch, made) == 0
+    for user, seen in (("alice", {"live", "new"}), ("bob", {"b1"}), ("root", {"a1", "b1", "live", "new"})):
+        found = await shared.get("/api/v1/workloads", params={"deleted": "true"}, headers={"user": user})
+        assert {item["uid"] for item in found.json()["items"]} == seen
+    for path in ("workloads/a1", "workloads/a1/timeline"):
+        problem_of(
+            await shared.get(f"/api/v1/{path}", headers={"user": "alice"}), status=404, code="not_found"
+        )
+    told = await shared.get("/api/v1/events", headers={"user": "alice"})
+    assert "a1" not in {event["uid"] for event in told.json()["items"]}
+    whole = (await shared.get("/api/v1/workloads/a1", headers={"user": "root"})).json()
+    assert whole["namespace"].startswith("team-a@20")

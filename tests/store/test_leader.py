@@ -93,6 +93,7 @@ WRITES: dict[str, Write] = {
     ),
     "rollup.sum_up": lambda c, e: rollup.sum_up(c, e, at=NOW),
     "rollup.record": lambda c, e: rollup.record(c, e, at=NOW),
+    "retention.set_apart": lambda c, e: retention.set_apart(c, e, {"team-a": NOW}),
     "retention.prune": lambda c, e: retention.prune(c, e, retention.RULES[0], now=NOW),
 }
 

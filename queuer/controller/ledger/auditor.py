@@ -28,6 +28,7 @@ log = logger("auditor")
 AGAIN = 0.25
 """The second look at what differs comes after this part of the time between two looks."""
 PRUNE_EVERY = 600.0
+SET_APART_EVERY = 15.0
 PAUSE = 0.5
 """Seconds between two batches while there is more to delete."""
 
@@ -113,6 +114,22 @@ async def prune(
         if gone.total():
             log.info("history pruned", rows=dict(gone))  # as keywords, the table `event` would be the message
         await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)
+
+
+async def set_apart(
+    engine: AsyncEngine,
+    made: Callable[[], Mapping[str, float]],
+    *,
+    epoch: int,
+    every: float = SET_APART_EVERY,
+) -> None:
+    """Keep the history of a namespace that is gone from the next owner of its name. `made`: see `Facts`."""
+    while True:
+        async with begin(engine) as connection:
+            count = await retention.set_apart(connection, epoch, made())
+        if count:
+            log.info("history of former namespaces set apart", workloads=count)
+        await asyncio.sleep(every)
 
 
 async def record_use(engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time) -> None:

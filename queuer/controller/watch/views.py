@@ -27,7 +27,7 @@ from queuer.kube.objects import (
 )
 from queuer.kube.patches import admission_of
 from queuer.kube.requests import effective_limits, effective_requests
-from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, groups_of
+from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, created_at, groups_of
 
 _EFFECTS = frozenset(TaintEffect)
 MOST_ON_NODE = 2**48
@@ -178,6 +178,10 @@ class Facts:
             )
             for name in sorted(limits | quotas)
         }
+
+    def made(self) -> dict[str, float]:
+        """When each namespace was made, in seconds."""
+        return {n.metadata.name: created_at(n.metadata) for n in self.namespaces.values()}
 
     def opted_in(self) -> frozenset[str]:
         """Names of the namespaces whose labelled jobs are ours to touch."""
