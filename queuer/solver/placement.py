@@ -1,4 +1,4 @@
-"""Where a gang fits in what is free: the narrowest domain, then node by node, fullest first.
+"""Where a gang fits in what is free: the narrowest domain, there the fewest of each narrower level, then node by node.
 
 Pods that are alike fit exactly when the slots of their nodes suffice. Pod sets that share nodes are placed one after
 the other, in a few orders. A placement that no order finds is left to the repair and the next cycle.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.filling import fill
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes, Numbers
 from queuer.solver.slots import Room
 
@@ -143,9 +144,11 @@ class _Search:
 
     def __init__(self, room: Room, closed: Mask | None) -> None:
         self._room, self._nodes, self._closed = room, room.nodes, closed
+        self._together = False  # whether the gang asks for a level
 
     def place(self, workload: Workload, parts: Sequence[Part], inside: Numbers | None) -> Spreads | None:
         find = self._nodes.snapshot.topology.find
+        self._together = bool(workload.required or workload.preferred)
         if inside is not None:
             return self._pack(parts, inside)
         required = find(workload.required) if workload.required else None
@@ -239,7 +242,8 @@ class _Search:
             room = self._room
             if left:
                 room = room.but(np.array(list(left), dtype=np.intp), np.array(list(left.values())))
-            spread = self._part(room, part, inside)
+            tries = (self._part(room, part, scope) for scope in self._near(list(left), inside))
+            spread = next((spread for spread in tries if spread is not None), None)
             if spread is None:
                 return None
             for node, count in spread.items():
@@ -247,6 +251,13 @@ class _Search:
                 left[node] = free * 0 if apart else free
             found[part.name] = spread
         return found
+
+    def _near(self, hosts: Sequence[int], inside: Numbers | None) -> Iterator[Numbers | None]:
+        """Nodes to try for one more pod set of a gang that is kept together: domains in which it lies first."""
+        for numbers in reversed(self._nodes.domains[:-1] if self._together and hosts else ()):
+            near = np.isin(numbers, numbers[hosts])
+            yield np.flatnonzero(near) if inside is None else inside[near[inside]]
+        yield inside
 
     def _part(self, room: Room, part: Part, inside: Numbers | None) -> Spread | None:
         """One pod set inside a scope, at its own level if it has one."""
@@ -262,33 +273,20 @@ class _Search:
         return None
 
     def _fill(self, room: Room, part: Part, inside: Numbers | None) -> Spread | None:
-        """The node that fits best of those that hold all pods, else several in that order."""
+        """One pod set on the nodes of a scope."""
         table = room.table(part.need, part.accepting)
         slots, fit = table.by_node, table.fit(room.free)
         if self._closed is not None:
             slots = np.where(self._closed, 0, slots)
         if inside is not None:
             slots, fit = slots[inside], fit[inside]
-        alone = np.where(slots >= part.count, fit, np.inf)
-        best = int(alone.argmin()) if len(alone) else 0
-        if len(alone) and np.isfinite(alone[best]):
-            return {best if inside is None else int(inside[best]): part.count}
-        usable = np.flatnonzero(slots)
-        there = slots[usable]
-        if int(there.sum()) < part.count:
-            return None
-        order = np.argsort(fit[usable], kind="stable")
-        enough = int(np.searchsorted(np.cumsum(there[order]), part.count)) + 1
-        chosen = usable[order[:enough]]
-        beyond = int(slots[chosen].sum()) - part.count
-        if beyond and (slots[chosen] == beyond).any():  # without this node every host is filled: no choice
-            chosen = np.delete(chosen, np.flatnonzero(slots[chosen] == beyond)[-1])
-        spread = dict(
-            zip((chosen if inside is None else inside[chosen]).tolist(), slots[chosen].tolist(), strict=True)
-        )
-        last = next(reversed(spread))
-        spread[last] -= sum(spread.values()) - part.count
-        return spread
+        levels: Sequence[Numbers] = ()
+        if self._together or part.required is not None or part.preferred is not None:
+            levels = [of if inside is None else of[inside] for of in self._nodes.domains[:-1]]
+        spread = fill(slots, fit, part.count, levels)
+        if spread is None or inside is None:
+            return spread
+        return {int(inside[at]): count for at, count in spread.items()}
 
 
 def _orders(nodes: Nodes, parts: Sequence[Part]) -> list[list[Part]]:

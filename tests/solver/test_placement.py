@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuer.domain.workload import Workload
 from queuer.solver import placement
 from queuer.solver.arrays import Arrays
+from queuer.solver.filling import fill
 from queuer.solver.placement import Spreads, parts_of, place
 from queuer.solver.slots import Room
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
@@ -55,6 +60,49 @@ def test_required_means_one_domain_and_the_narrowest_that_fits(level: str, nodes
     found = placed(gang("g", pod_set(2, 8), required=level), {"a": 8, "b": 4, "c": 8, "d": 8}, racks="xxyy")
     assert (set(found["main"]) if found else set()) == nodes
     assert placed(gang("g", pod_set(1, 1), required="row"), {"a": 8}) is None
+
+
+@pytest.mark.parametrize(
+    ("free", "racks", "taken"),
+    [
+        ((8, 8, 7, 8, 8, 8), "xxyyzz", "xz"),  # whole racks, though `c` is the fullest node
+        ((8, 8, 8, 8, 4, 4), "xxxyzz", "xy"),  # two racks of one pod less would need a third
+        ((8, 8, 8, 8, 8, 4), "xxxxyy", "x"),
+    ],
+)
+def test_the_fewest_narrower_domains_the_best_filled(free: tuple[int, ...], racks: str, taken: str) -> None:
+    """Four pods of a whole node in a block: as few racks as can be, and no larger one than is needed."""
+    found = placed(
+        gang("g", pod_set(4, 8), required="block"), dict(zip("abcdef", free, strict=True)), racks=racks
+    )
+    assert found is not None
+    assert {racks["abcdef".index(name)] for name in found["main"]} == set(taken)
+
+
+def test_the_pod_sets_of_a_gang_lie_together() -> None:
+    """The leader goes to the rack of the workers, though a node of another fits it better."""
+    sets = (pod_set(2, 8, name="worker"), pod_set(1, 1, name="leader"))
+    found = placed(gang("g", *sets, required="block"), {"a": 1, "b": 8, "c": 8, "d": 8}, racks="xyyy")
+    assert found is not None
+    assert set(found["leader"]) == {"d"}
+
+
+def test_a_gang_without_a_level_takes_the_fullest_nodes() -> None:
+    """Wherever they are."""
+    found = placed(gang("g", pod_set(7, 2)), {"a": 4, "b": 8, "c": 8, "d": 4}, racks="xyyz")
+    assert found is not None
+    assert set(found["main"]) == {"a", "d", "b"}
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=7), st.data())
+def test_no_fewer_domains_would_hold_the_pods(sums: list[int], data: st.DataObject) -> None:
+    """By trying all; of as few, those that are taken leave a smallest domain that the pods need."""
+    count = data.draw(st.integers(max(sums) + 1, sum(sums))) if sum(sums) > max(sums) else max(sums)
+    spread = fill(np.array(sums), np.zeros(len(sums)), count, [np.arange(len(sums))])
+    assert spread is not None
+    assert sum(spread.values()) == count
+    few = next(n for n in range(1, 8) if any(sum(some) >= count for some in combinations(sums, n)))
+    assert len(spread) == few
 
 
 def test_preferred_goes_outwards() -> None:
