@@ -84,6 +84,7 @@ class PodSpec(_Struct, frozen=True):
     scheduler_name: str = ""
     termination_grace_period_seconds: int | None = None
     scheduling_gates: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
 
 
 class TemplateMeta(_Struct, frozen=True):

@@ -43,6 +43,10 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
         problem = "keep started pods from being placed while their hosts are kept for them"
         hint = "take the gates out: a queued job waits as a whole before it has pods"
         yield _wrong(f"{field}.schedulingGates", problem, hint)
+    if spec.resource_claims:
+        problem = f"asks for devices through {len(spec.resource_claims)} claims, which no quota counts"
+        hint = "ask in resources.limits instead, e.g. nvidia.com/gpu: 1"
+        yield _wrong(f"{field}.resourceClaims", problem, hint)
     if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:
         problem = (
             f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"

@@ -119,6 +119,17 @@ class TestCreate:
         with refused("queuer-guard", "leave managedBy out"):
             managed.try_create(job(kind, **spec))
 
+    def test_devices_of_resource_claims_are_refused(self, managed: Place, kind: str) -> None:
+        """No quota counts them."""
+        claims: Any = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "eight"}]}
+        spec = (
+            {"template": {"spec": {**pod_spec("main"), **claims}}}
+            if kind == "job"
+            else {"pytorchReplicaSpecs": {"Worker": replica(1, **claims)}}
+        )
+        with refused("queuer-guard", "ask in resources.limits"):
+            managed.try_create(job(kind, **spec))
+
     def test_a_pytorchjob_without_pods_is_told_what_is_missing(self, managed: Place) -> None:
         for empty in ({"replicas": 1}, {"replicas": 1, "template": {}}):
             with refused("queuer-guard", "set template.spec under each entry"):

@@ -90,6 +90,27 @@ class TestPods:
         orphan = managed.get("pod", member["metadata"]["name"])
         assert orphan["metadata"]["labels"]["queuer.dev/workload"] == target["metadata"]["uid"]
 
+    def test_nobody_gives_a_pod_of_a_job_decades_to_end(self, managed: Place, kind: str) -> None:
+        """The eviction of its job would wait for it. Other pods may be deleted as anybody likes."""
+        target = managed.create(job(kind))
+        change = {"spec": {"template": _workload(target)}} if kind == "job" else _replicas(_workload(target))
+        managed.entered_by(CONTROLLER).patch(target, merged(change, suspend(kind, False)))
+        bare = {**managed.create(pod()), "kind": "Pod"}
+        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
+        member = {**managed.pods(target)[0], "kind": "Pod"}
+        with refused("queuer-guard-pods-grace", "a grace of 2000000000 s"):
+            managed.delete(member, "--grace-period=2000000000")
+        name, space = member["metadata"]["name"], member["metadata"]["namespace"]
+        evict = {
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": space},
+            "deleteOptions": {"gracePeriodSeconds": 3601},
+        }  # fmt: skip
+        path = f"--raw=/api/v1/namespaces/{space}/pods/{name}/eviction"
+        with refused("queuer-guard-pods-grace", "a grace of 3601 s"):
+            managed.entered_by("admin").run("create", path, "--filename=-", manifest=evict)
+        managed.delete(member, "--grace-period=3600")
+        managed.delete(bare, "--grace-period=7200")
+
     def test_a_pod_beside_the_queues_pushes_nobody_out(self, managed: Place, cluster: Cluster) -> None:
         admin = managed.entered_by("admin")
         for name, policy in (("pushing", "PreemptLowerPriority"), ("patient", "Never")):
