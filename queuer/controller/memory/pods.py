@@ -20,6 +20,7 @@ class PodView:
 
     `limits`: by key of a ResourceQuota, for which they count. `deleted`: since when it is to go (its grace included),
     seconds since the epoch; `grace`: what it is given unless whoever deletes it says otherwise.
+    `generation`: moves with its spec, to which `requests` and `limits` belong.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -32,6 +33,7 @@ class PodView:
     node: str | None = None
     requests: Resources = field(default_factory=lambda: NOTHING)
     limits: Resources = field(default_factory=lambda: NOTHING)
+    generation: int = 0
     running: bool = False
     succeeded: bool = False
     failed: bool = False

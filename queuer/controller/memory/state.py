@@ -118,7 +118,8 @@ class ClusterState:
             self._weigh(name)
         # A pod of ours that is bound takes what was already set aside for it; every other move changes what
         # is free.
-        if was != now and not (was is None and owners & self.live.keys()):
+        resized = old is not None and new is not None and old.requests != new.requests
+        if resized or (was != now and not (was is None and owners & self.live.keys())):
             self.reconsider()
 
     def _owner_of(self, pod: PodView) -> str | None:

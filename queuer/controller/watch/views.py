@@ -72,8 +72,11 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
 
 
 def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:
-    """A pod; what it requests is summed once, and its owner kept where the reference was taken off."""
-    phase = found.status.phase
+    """A pod; its requests are summed again where its spec has changed, as by a resize. Its owner is kept where the
+    reference was taken off.
+    """
+    phase, generation = found.status.phase, found.metadata.generation
+    same = known if known is not None and known.generation == generation else None
     scheduled = next((c for c in found.status.conditions if c.type == "PodScheduled"), None)
     return PodView(
         uid=found.metadata.uid,
@@ -82,8 +85,9 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         owner=owner or (known.owner if known is not None else None),
         pod_set=pod_set or (known.pod_set if known is not None else None),
         node=found.spec.node_name or None,
-        requests=known.requests if known is not None else _requests(found),
-        limits=known.limits if known is not None else _limits(found),
+        requests=_requests(found) if same is None else same.requests,
+        generation=generation,
+        limits=_limits(found) if same is None else same.limits,
         running=phase == "Running",
         succeeded=phase == "Succeeded",
         failed=phase == "Failed",

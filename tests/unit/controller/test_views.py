@@ -93,3 +93,22 @@ def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
     assert plan.stats.status is SolveStatus.GREEDY
     assert [(a.uid, dict(a.assignments[0].nodes)) for a in plan.admissions] == [("u", {"n1": 2})]
+
+
+def test_a_pod_that_is_resized_is_counted_as_it_is_now() -> None:
+    """Guards nodes and quotas against pods that grow in place; an unchanged spec is not summed again."""
+
+    def heard(cpu: str, generation: int) -> None:
+        container = Container(name="c", resources=ResourceRequirements(requests={"cpu": cpu}))
+        spec = PodSpec(containers=[container], node_name="n1")
+        meta = Meta(name="p", namespace="ns", uid="p", generation=generation)
+        found = Pod(metadata=meta, spec=spec)
+        state.pod_changed(pod_of(found, known=state.pods.get("p"), owner=None, pod_set=None))
+
+    state = ClusterState()
+    heard("1", 1)
+    state.take_stale()
+    heard("9", 1)
+    assert (state.pods.used("n1")["cpu"], state.take_stale()) == (1000, False)
+    heard("2", 2)
+    assert (state.pods.used("n1")["cpu"], state.take_stale()) == (2000, True)
