@@ -31,6 +31,10 @@ its gang.
 """
 
 
+BEFORE_ALL = -1.0
+"""The share by which work goes that a failure of the cluster interrupted; all others have 0 or more."""
+
+
 class _Step:
     """From a queue to its parent: the heap and the policy there, and ranks at the queue by `quota_key`, until
     somebody in it is settled.
@@ -46,11 +50,11 @@ class _Step:
         self.ranks: dict[int, Rank] = {}
 
 
-def by_right(gang: Gang, claimed: Usage) -> tuple[bool, tuple[bool, Seniority]]:
-    """The order of gangs of different leaves where nobody counts shares: entitled ones first, then by priority and
-    submit time.
+def by_right(gang: Gang, claimed: Usage) -> tuple[bool, bool, Seniority]:
+    """The order of gangs of different leaves where nobody counts shares: interrupted ones first, then entitled ones,
+    then by priority and submit time.
     """
-    return (not gang.entitled(claimed), gang.place_in_line())
+    return (not gang.pending.first, not gang.entitled(claimed), gang.seniority)
 
 
 class Tournament:
@@ -176,6 +180,8 @@ class Tournament:
 
     def _offer(self, step: _Step, gang: Gang) -> Offer:
         """The offer of a queue to its parent."""
+        if gang.pending.first:
+            return (False, BEFORE_ALL, gang.seniority, step.queue, gang)
         if step.packed:
             return (False, 0.0, self._packed_rank(gang), step.queue, gang)
         key = gang.shape.quota_key

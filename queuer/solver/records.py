@@ -69,10 +69,10 @@ class Admitted:
 class Pending:
     """A workload that waits.
 
-    `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
-    that its leaf offers it before all others. `displaced_by`: the uid for whose sake it was last evicted, which it
-    never evicts; none where it never was, or for nobody's sake. `unstartable`: a decision found that it can never start
-    as it is; told of those alone who are not offered.
+    `avoid`: nodes it recently failed to land on. `first`: just interrupted by a failure that was not its own, so
+    that it is offered before all others, whatever their queues. `displaced_by`: the uid for whose sake it was last
+    evicted, which it never evicts; none where it never was, or for nobody's sake. `unstartable`: a decision found that
+    it can never start as it is; told of those alone who are not offered.
     """
 
     workload: Workload

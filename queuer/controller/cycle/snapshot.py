@@ -110,7 +110,8 @@ def is_candidate(live: Live, state: ClusterState, *, now: float) -> bool:
 
 def _pending(live: Live, *, now: float) -> Pending:
     avoid = frozenset(node for node, until in live.avoid.items() if until > now)
-    return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
+    first = live.goes_first(now=now)
+    return Pending(workload=live.workload, avoid=avoid, first=first, displaced_by=live.displaced_by)
 
 
 def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:

@@ -39,6 +39,10 @@ class Short:
     seen: frozenset[str] = frozenset()
 
 
+FIRST = 900.0
+"""Seconds after an interruption in which work goes before all other: as long as a landing may take."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A workload that waits, runs, or has ended with something left to release.
@@ -97,6 +101,10 @@ class Live:
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""
         return tuple(at for at in self.evictions if at > now - HOUR)
+
+    def goes_first(self, *, now: float) -> bool:
+        """Whether a failure of the cluster interrupted it so lately that it goes before all others."""
+        return self.first and bool(self.evictions) and now - self.evictions[-1] < FIRST
 
     @property
     def charged(self) -> bool:
