@@ -1,4 +1,6 @@
-"""The merge patches that start and suspend a job: one request each, a compare-and-set on the resourceVersion.
+"""The patches that start and suspend a job: one request each, a compare-and-set on the resourceVersion.
+
+A tenant's writes can outrun that. An eviction that met a conflict is sent as a compare-and-set on the admission.
 
 The annotation `queuer.dev/admission` is compact JSON. While the job is admitted it is `{"id", "epoch", "cycle",
 "domains", "restore"}`. Afterwards only `restore` stays: the values that the last admission replaced, by pod set. The
@@ -9,7 +11,7 @@ next admission starts from them. Reference: KEP-5440 (scheduling directives of a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
@@ -21,6 +23,8 @@ from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 _LONGEST_STATUS = 1000
+PatchBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A merge patch, or the operations of a JSON Patch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,38 @@ def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, A
     patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _compact(said)})}
     _put(patch, kind.suspend_path, value=True)
     return patch
+
+
+def firm_patch(patch: Mapping[str, Any], job: JobObject) -> PatchBody:
+    """The patch that evicts or withdraws, as a JSON Patch that holds for any version of the job with its present
+    admission: writes of others cannot outrun it.
+
+    Nobody but Queuer writes the annotation that it tests (deploy/policies/guard.yaml). A job without one keeps its
+    compare-and-set.
+    """
+    said = job.metadata.annotations.get(ADMISSION)
+    if said is None:
+        return patch
+    tests = [(("metadata", "uid"), job.metadata.uid), (("metadata", "annotations", ADMISSION), said)]
+    body = {key: value for key, value in patch.items() if key != "metadata"}
+    written = [*_leaves({"metadata": {"annotations": patch["metadata"]["annotations"]}}), *_leaves(body)]
+    return [
+        {
+            "op": op,
+            "path": "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path),
+            "value": value,
+        }
+        for op, pairs in (("test", tests), ("add", written))
+        for path, value in pairs
+    ]
+
+
+def _leaves(value: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, Mapping):
+        yield at, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, (*at, key))
 
 
 def mark_patch(job: JobObject, *, mark: AdmissionMark) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.kube.client import Client, ConflictError
+from queuer.kube.client import Client, ConflictError, InvalidError
 from queuer.kube.config import load_access
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind, object_path
-from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
+from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, firm_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.local.cluster import Cluster
 from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
@@ -90,7 +90,15 @@ async def test_admit_evict_and_admit_elsewhere(kind: JobKind, cluster: Cluster, 
                 describe="both pods bound",
             )
             assert set(places) <= set(chosen)
-            await patched(partial(evict_patch, kind, admission="first"), resource="evict")
+            shown = await job()
+            body = firm_patch(evict_patch(kind, shown, admission="first"), shown)
+            assert not isinstance(body, Mapping)
+            await client.merge_patch(
+                path, {"metadata": {"annotations": {"busy": str(round)}}}, resource="other"
+            )
+            await client.json_patch(path, body, resource="evict")
+            with pytest.raises(InvalidError):
+                await client.json_patch(path, body, resource="again")
             view = await quiet()
             assert [own.scheduling for own in own_roles(kind, view)] == user
     if kind is JOB:

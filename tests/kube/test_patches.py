@@ -7,7 +7,7 @@ user's own terms can always be restored from the object alone.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -22,6 +22,7 @@ from queuer.kube.patches import (
     admission_of,
     admit_patch,
     evict_patch,
+    firm_patch,
     own_roles,
     withdraw_patch,
 )
@@ -171,6 +172,33 @@ def test_a_patch_is_a_compare_and_set(kind: JobKind, fresh: Manifest) -> None:
         assert body["metadata"]["resourceVersion"] == "1"
     assert kind.suspended(decoded(kind, merged(fresh, bodies[1])))
     assert not kind.suspended(decoded(kind, merged(fresh, bodies[0])))
+
+
+@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB], ids=["Job", "PyTorchJob"])
+def test_an_eviction_that_met_a_conflict_tests_the_admission_alone(kind: JobKind) -> None:
+    """Nobody but Queuer writes the annotation, so no tenant's writes can outrun it. A namesake is left alone."""
+    fresh = job() if kind is JOB else pytorchjob()
+    pins = [
+        Pin(pod_set=role.name, count=role.count, selector={}) for role in kind.roles(decoded(kind, fresh))
+    ]
+    running = admitted(kind, fresh, pins)
+    view = decoded(kind, running)
+    tests, writes = (  # operations by path
+        {
+            o["path"]: o["value"]
+            for o in cast(Any, firm_patch(evict_patch(kind, view, admission="a"), view))
+            if o["op"] == op
+        }
+        for op in ("test", "add")
+    )
+    note = "/metadata/annotations/queuer.dev~1admission"
+    assert tests == {"/metadata/uid": "u", note: running["metadata"]["annotations"][ADMISSION]}
+    assert writes["/" + "/".join(kind.suspend_path)] is True
+    assert writes[note] == evict_patch(kind, view, admission="a")["metadata"]["annotations"][ADMISSION]
+    assert "resourceVersion" not in str(tests | writes)
+    bare = decoded(kind, fresh)
+    patch = withdraw_patch(bare, admission="a")
+    assert firm_patch(patch, bare) is patch
 
 
 def test_eviction_leaves_the_template_alone() -> None:

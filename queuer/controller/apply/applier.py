@@ -3,7 +3,8 @@
 Every PATCH carries the resourceVersion that the decision saw. If the job has moved on (409), it is read
 again, and only then is the epoch asked for once more. So a controller that was frozen meanwhile cannot act on
 a decision that its successor has withdrawn: a withdrawal moves the resourceVersion, and it precedes the
-answer.
+answer. An eviction or withdrawal that met a conflict names the admission that it ends instead of a
+resourceVersion: whoever writes to the job all the time cannot keep it running.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
-from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
+from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
+from queuer.kube.patches import PatchBody, firm_patch
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 
@@ -41,8 +43,8 @@ class Jobs(Protocol):
     def wanted(self, entry: Entry) -> bool:
         """Whether an admission is still in force."""
 
-    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
-        """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
+    async def patch(self, uid: str, body: PatchBody) -> str:
+        """Patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""
@@ -145,7 +147,8 @@ class Applier:
 
         Servers that are unreachable or ask for a pause are waited for, by all entries together.
         """
-        body, pauses, conflicts = entry.patch, iter(BACK_OFF), 0
+        body: PatchBody = entry.patch
+        pauses, conflicts = iter(BACK_OFF), 0
         while True:
             try:
                 version = await self._ask(partial(self._patch_wanted, entry, body))
@@ -161,7 +164,7 @@ class Applier:
                 last = conflicts >= _MOST_CONFLICTS and entry.kind is EntryKind.ADMIT
                 if conflicts >= _MOST_CONFLICTS:
                     await asyncio.sleep(BACK_OFF.longest)
-                again = await self._after_conflict(entry, error, last=last)
+                again = await self._after_conflict(entry, body, error, last=last)
                 if isinstance(again, Result):
                     return again
                 body = again
@@ -175,11 +178,19 @@ class Applier:
                     continue
                 return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
 
-    async def _patch_wanted(self, entry: Entry, body: Mapping[str, Any]) -> str | None:
-        """The job's new resourceVersion; None where an admission was taken back before its turn came."""
+    async def _patch_wanted(self, entry: Entry, body: PatchBody) -> str | None:
+        """The job's new resourceVersion; None where an admission was taken back before its turn came.
+
+        A JSON Patch whose test fails meets a conflict, too.
+        """
         if entry.kind is EntryKind.ADMIT and not self._jobs.wanted(entry):
             return None
-        return await self._jobs.patch(entry.uid, body)
+        try:
+            return await self._jobs.patch(entry.uid, body)
+        except InvalidError as error:
+            if isinstance(body, Mapping):
+                raise
+            raise ConflictError(status=error.status, reason=error.reason, message=error.message) from error
 
     async def _ask(self, request: Callable[[], Awaitable[T]]) -> T:
         """Make a request in a slot, once no pause is on; what the server asks for holds for all others too."""
@@ -197,8 +208,8 @@ class Applier:
             return answer
 
     async def _after_conflict(
-        self, entry: Entry, error: ApiError, *, last: bool
-    ) -> Result | Mapping[str, Any]:
+        self, entry: Entry, body: PatchBody, error: ApiError, *, last: bool
+    ) -> Result | PatchBody:
         """The PATCH to try again with, or how it ended."""
         job = await self._read(entry.uid)
         if job is None:
@@ -209,7 +220,9 @@ class Applier:
         if answer is ConflictVerdict.STALE or last:
             return Result(entry=entry, outcome=EntryOutcome.CONFLICT, message=error.message)
         await self._confirm_epoch()
-        return self._jobs.rebuilt(entry, job)
+        again = self._jobs.rebuilt(entry, job)
+        firm = entry.kind is not EntryKind.ADMIT and isinstance(body, Mapping)
+        return firm_patch(again, job.object) if firm else again
 
     async def _read(self, uid: str) -> JobView | None:
         pauses = iter(BACK_OFF)

@@ -25,6 +25,7 @@ from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_sele
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
     AdmissionMark,
+    PatchBody,
     admit_patch,
     evict_patch,
     mark_patch,
@@ -169,13 +170,15 @@ class ClusterJobs:
 
     # -- the API server
 
-    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
-        """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
+    async def patch(self, uid: str, body: PatchBody) -> str:
+        """Patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
         where = self._path(uid)
         if where is None:
             raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
         kind, path = where
-        return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+        if isinstance(body, Mapping):
+            return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+        return await self._client.json_patch(path, body, resource=kind.resource.plural)
 
     async def report(self, event: JobEvent) -> None:
         """Create the Event, if the job is still known. Raises ApiError or Unavailable."""

@@ -26,6 +26,7 @@ from queuer.kube.client import (
     RightsError,
     ThrottledError,
 )
+from queuer.kube.objects import Job, JobSpec, Meta, PodTemplate
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
@@ -36,6 +37,9 @@ ENTRY = Entry(
     seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0,
     patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}},
 )  # fmt: skip
+
+
+NO_SPEC = JobSpec(template=PodTemplate())
 
 
 def _refusal(kind: type[ApiError], status: int, *, retry_after: float | None = None) -> ApiError:
@@ -49,13 +53,13 @@ class Cluster:
         self.answers = list(answers)
         self.job = job
         self.decided = as_decided
-        self.sent: list[Mapping[str, Any]] = []
+        self.sent: list[Any] = []
         self.in_force = True
 
     def wanted(self, entry: Entry) -> bool:
         return self.in_force
 
-    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+    async def patch(self, uid: str, body: Any) -> str:
         self.sent.append(body)
         if self.answers:
             raise self.answers.pop(0)
@@ -97,6 +101,24 @@ async def test_a_job_that_moved_on_gets_the_same_patch_for_its_new_version() -> 
     assert [body["metadata"]["resourceVersion"] for body in cluster.sent] == ["5", "7"]
 
 
+async def test_an_eviction_is_not_outrun_by_writes_to_its_job() -> None:
+    """After a conflict it tests the admission; where that is another one by now, the job is read again."""
+    note = {"queuer.dev/admission": "{}"}
+    running = replace(
+        JOB, suspended=False, object=Job(metadata=Meta(uid="u", annotations=note), spec=NO_SPEC)
+    )
+    evict = {
+        "metadata": {"uid": "u", "annotations": {"queuer.dev/admission": "x"}},
+        "spec": {"suspend": True},
+    }
+    cluster = Cluster(_refusal(ConflictError, 409), _refusal(InvalidError, 422), job=running)
+    result = await applier(cluster).apply(replace(ENTRY, kind=EntryKind.EVICT, patch=evict))
+    assert result.outcome is EntryOutcome.APPLIED
+    first, second, third = cluster.sent
+    assert (isinstance(first, Mapping), isinstance(third, Mapping)) == (True, True)
+    assert [each["op"] for each in second] == ["test", "test", "add", "add"]
+
+
 @pytest.mark.parametrize("kind", EntryKind)
 async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: EntryKind) -> None:
     """Nor sent again where the server did not answer. Its withdrawal goes on."""
@@ -110,7 +132,7 @@ async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: Entr
     )
 
     class Cut(Cluster):
-        async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        async def patch(self, uid: str, body: Any) -> str:
             self.in_force = False
             return await super().patch(uid, body)
 
@@ -198,7 +220,7 @@ async def test_the_pause_that_the_server_asks_of_one_request_is_kept_by_all() ->
     refused, results = asyncio.Event(), asyncio.Queue[Result]()
 
     class Busy(Cluster):
-        async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        async def patch(self, uid: str, body: Any) -> str:
             refused.set()
             return await super().patch(uid, body)
 
