@@ -126,6 +126,7 @@ class Term:
         evicted = [change for change in moved if change.evicts]
         self.notes.evicted(evicted)
         self.refusals.look(evicted)
+        self.refusals.follow(moved)
 
     def _count(self, change: Change, changes: Round) -> None:
         before, after, metrics = change.before, change.after, self.metrics

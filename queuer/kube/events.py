@@ -4,6 +4,7 @@ that tell why it has no pods.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,8 @@ _LONGEST_NAME = 200
 _REFUSED = "FailedCreate"
 """Prefix of the reasons of Events about a pod that could not be created, of Jobs and of PyTorchJobs."""
 _LONGEST_QUOTE = 600
+_FINAL = re.compile(r"\bis (invalid|forbidden)\b|\bdenied the request\b")
+"""In the words of an API server that would refuse the same pod again: its spec, a quota, a policy or a webhook."""
 
 
 class _Told(msgspec.Struct, rename="camel"):
@@ -75,11 +78,23 @@ def warnings_of(uid: str) -> dict[str, str]:
     return {"fieldSelector": f"involvedObject.uid={uid},type=Warning", "limit": "100"}
 
 
-def newest_refusal(found: bytes) -> str:
+def newest_refusal(found: bytes, *, since: float = 0.0) -> str:
     """The message of the newest Event in a list about a pod that could not be created, on one line; "" = none.
 
-    Raises msgspec.MsgspecError.
+    `since`: seconds since the epoch; older Events, and with it those without a time, are left out. Raises
+    msgspec.MsgspecError, ValueError.
     """
     told = [event for event in _list_of(found).items or () if event.reason.startswith(_REFUSED)]
+    if since:
+        told = [event for event in told if _seconds(event.last_timestamp) >= int(since)]
     newest = max(told, key=lambda event: event.last_timestamp or "", default=_Told())
     return "".join(c if c.isprintable() else " " for c in newest.message[:_LONGEST_QUOTE])
+
+
+def _seconds(moment: str | None) -> float:
+    return datetime.fromisoformat(moment).timestamp() if moment else 0.0
+
+
+def is_final(refusal: str) -> bool:
+    """Whether the API server refused a pod for what it is, so that asking again is in vain."""
+    return _FINAL.search(refusal) is not None

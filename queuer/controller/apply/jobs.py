@@ -191,12 +191,12 @@ class ClusterJobs:
         )  # fmt: skip
         await self._client.create(events_path(job.namespace), body, resource="events")
 
-    async def refusal(self, workload: Workload) -> str:
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
         """The newest Event's words on pods that could not be created; "" if there is none. Raises ApiError or
         Unavailable.
         """
         path = events_path(workload.namespace)
-        return newest_refusal(await self._client.get(path, params=warnings_of(workload.uid)))
+        return newest_refusal(await self._client.get(path, params=warnings_of(workload.uid)), since=since)
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""

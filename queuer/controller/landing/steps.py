@@ -71,7 +71,8 @@ class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
     together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of one
     of them. `placed`: uids of all that are on nodes, or were until they ended. `leaving`: until when the last of those
-    that are told to go has to be gone, None = none is.
+    that are told to go has to be gone, None = none is. `refused`: the API server's words on pods that it will never
+    make.
     """
 
     bound: Mapping[str, int]
@@ -86,6 +87,7 @@ class Tally:
     requests: Mapping[str, Resources] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     leaving: float | None = None
+    refused: str = ""
 
 
 def tally(pods: Iterable[PodView]) -> Tally:
@@ -244,6 +246,9 @@ def _short(
     after = _missed(live, seen, short=short, now=now)
     if live.landed is None and job.left is not None and not after.due:
         return Step(move=Move.LANDED, short=after)  # its pods end so soon that it is never seen whole
+    if live.landed is None and seen.refused:
+        note = f"{_of_all(live, short)} refused: {seen.refused}"
+        return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=note)
     if after != live.short:
         return Step(move=Move.SHRUNK, short=after)
     if now < after.since + _patience(live, after, seen.problem, landing_deadline):
@@ -291,17 +296,25 @@ def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
 
 def _told(live: Live, seen: Tally, *, short: int, seconds: float) -> str:
     """Why it is given up, for people."""
-    assert live.placement is not None
     job, within = live.workload, f"within {seconds:.0f} s"
     if live.landed is not None:
-        said = f"{short} pods were lost and none took their place {within}"
+        said = f"{_pods(short)} lost and none took {'its' if short == 1 else 'their'} place {within}"
     elif seen.unbound:
-        said = f"{short} of {sum(live.placement.counts.values())} pods were not bound {within}"
+        said = f"{_of_all(live, short)} not bound {within}"
     else:
-        which = f"{short} pods were not" if seen.live else "no pod was"
+        which = f"{_of_all(live, short)} not" if seen.live else "no pod was"
         describe = f"kubectl describe {job.kind.lower()} {job.name} -n {job.namespace}"
         said = f"{which} created {within}; `{describe}` says why"
     return f"{said}: {seen.problem}" if seen.problem else said
+
+
+def _pods(count: int) -> str:
+    return "1 pod was" if count == 1 else f"{count} pods were"
+
+
+def _of_all(live: Live, count: int) -> str:
+    assert live.placement is not None
+    return f"{count} of {sum(live.placement.counts.values())} pods {'was' if count == 1 else 'were'}"
 
 
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:

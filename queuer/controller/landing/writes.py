@@ -105,7 +105,8 @@ def settle_touched(
             continue
         with changes.isolate(uid):
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
-            found = settle(live, state.jobs.get(uid), tally(pods), now=changes.now, limits=limits)
+            seen = replace(tally(pods), refused=state.refusal_of(live))
+            found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if found is None:
                 continue

@@ -62,6 +62,7 @@ class ClusterState:
         self.lines = Lines(lambda queue: self.rules.max_pending(queue))
         self.quarantine = Quarantine()
         self.commanded = False
+        self._refusals: dict[str, tuple[str, str]] = {}
         self.stale = True
         self._on_change = on_change
 
@@ -173,6 +174,16 @@ class ClusterState:
         there = self.nodes.get(node)
         return there is None or not there.ready
 
+    def refused(self, uid: str, admission: str, said: str) -> None:
+        """The API server makes no pod of this admission, in its words."""
+        self._refusals[uid] = admission, said
+        self.touch(uid)
+
+    def refusal_of(self, live: Live) -> str:
+        """The API server's words, "" = it has refused no pod of this admission for good."""
+        admission, said = self._refusals.get(live.uid, ("", ""))
+        return said if live.placement is not None and live.placement.id == admission else ""
+
     # -- what was decided and stored
 
     def put(self, live: Live) -> None:
@@ -211,6 +222,7 @@ class ClusterState:
         self.read_again(self.lines.discard(uid))
         self.quarantine.forget(uid)
         self.untold.pop(uid, None)
+        self._refusals.pop(uid, None)
         for members in (self.moving, self.timed, self.holds, self.unstartable, self.touched):
             members.discard(uid)
 

@@ -139,7 +139,7 @@ def test_where_no_pod_was_created_no_node_is_blamed() -> None:
     assert step.note == "no pod was created within 240 s; `kubectl describe job job -n ns` says why"
     partly = followed(PLACING, JOB, pod("a", "n1", running=True), now=340.0)
     assert partly is not None
-    assert (partly.refused, partly.note[:23]) == ((), "1 pods were not created")
+    assert (partly.refused, partly.note[:28]) == ((), "1 of 2 pods was not created ")
 
 
 def test_without_a_refusal_the_gang_is_given_more_time() -> None:

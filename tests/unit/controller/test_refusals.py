@@ -11,9 +11,10 @@ import pytest
 
 from queuer.controller.apply.refusals import Refusals
 from queuer.controller.ledger.round import Change, Round
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import Live, Short
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
@@ -36,7 +37,7 @@ class Events:
         self.asked = 0
         self._state, self._then = state, then
 
-    async def refusal(self, workload: Workload) -> str:
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
         self.asked += 1
         if self.asked == 1:
             raise Unavailable("later")
@@ -99,6 +100,48 @@ def test_a_reason_is_written_also_in_the_round_in_which_its_workload_goes_back_t
         changes.put("u", after=after)
         changes.tell({"u": why})
         assert {uid: change.told for uid, change in changes.items() if change.told} == told
+
+
+LANDS = Live(
+    workload=WORKLOAD, state=State.PLACING, placement=placed(patched=100.0), short=Short(since=100.0, due=1)
+)  # fmt: skip
+QUOTA = 'pods "job-x" is forbidden: exceeded quota: q'
+
+
+@pytest.mark.parametrize("said", [QUOTA, "Timeout: request did not complete"])
+async def test_a_refusal_that_stands_is_known_while_the_gang_lands(said: str) -> None:
+    """And ends the try at once, see `test_landing`; of what may pass by itself nothing is said."""
+
+    class Answers:
+        asked = 0
+
+        async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
+            self.asked += 1
+            assert since == 100.0, "an Event of an earlier try tells nothing"
+            return said
+
+    state, events = ClusterState(), Answers()
+    state.put(LANDS)
+    refusals = Refusals(events, state, looks=BackOff(first=0.001, longest=0.002))
+    refusals.follow([Change(uid="u", before=replace(LANDS, short=None), after=LANDS)])
+    refusals.follow([Change(uid="u", before=LANDS, after=LANDS)])
+    task = asyncio.create_task(refusals.run())
+    final = said == QUOTA
+    try:
+        await until(lambda: bool(state.refusal_of(LANDS)) if final else events.asked > 2)
+        if not final:
+            state.put(replace(LANDS, landed=110.0))
+        asked = events.asked
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert (state.refusal_of(LANDS), asked == 1) == (said if final else "", final)
+    assert state.refusal_of(replace(LANDS, placement=placed(id="next"))) == ""
+
+
+def test_an_event_of_an_earlier_try_is_left_out() -> None:
+    found = json.dumps({"items": [event("FailedCreate", "old", "1970-01-01T00:01:39Z")]}).encode()
+    assert (newest_refusal(found, since=99.9), newest_refusal(found, since=100.2)) == ("old", "")
 
 
 def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:

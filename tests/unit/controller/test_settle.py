@@ -187,6 +187,23 @@ def test_a_gang_of_which_no_pod_was_created_rests_at_once() -> None:
     assert (once.avoid, once.first, once.rest) == ({}, False, 1100.0)
 
 
+def test_a_refusal_that_stands_ends_the_try_at_once() -> None:
+    """Guards places against gangs that a quota or an invalid spec keeps from ever being whole."""
+    two = replace(PLACING, placement=replace(PLACEMENT, assignments=(assigned({"n1": 2}),), patched=100.0))
+    refused = replace(tally([POD]), refused="exceeded quota: q")
+    outcome = settle(two, JOB, refused, now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert outcome.moves == {Move.EVICT}
+    assert outcome.cause == "landing-timeout"
+    assert outcome.note == "1 of 2 pods was refused: exceeded quota: q"
+    assert (outcome.after.avoid, outcome.after.rest) == ({}, 205.0)
+    whole = settle(
+        two, JOB, replace(tally([POD, replace(POD, uid="q")]), refused="x"), now=105.0, limits=LIMITS
+    )
+    assert whole is not None
+    assert Move.LANDED in whole.moves, "what was refused once has come"
+
+
 def test_a_gang_that_landed_begins_anew() -> None:
     landed = settle(replace(PLACING, failures=7), JOB, tally([POD]), now=105.0, limits=LIMITS)
     assert landed is not None
