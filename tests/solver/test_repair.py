@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from queuer.domain.assignments import SolveStatus
+from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Policy, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.records import NodeState, Snapshot
@@ -93,3 +97,67 @@ def test_an_entitled_gang_is_fitted_in_before_a_borrower() -> None:
     queues = [queue("root"), queue("root.a", row(guaranteed=12)), queue("root.c", row(guaranteed=8))]
     snap = replace(racks(*first, mine, borrows), tree=QueueTree.of([*queues, queue("root.d")]))
     assert started(decided(snap, solver=1.0)) == {"one", "two", "mine"}
+
+
+FLAVORS = tuple(Flavor(name=name, node_labels={"gpu": name}) for name in ("old", "new"))
+TIED = gang(
+    "tied", pod_set(1, 8, terms=SchedulingTerms(node_selector={"gpu": "old"})), queue="root.b", submitted=1.0
+)
+
+
+def flavored(*waiting: Workload, limit: int | None = None, **more: Any) -> Snapshot:
+    """A node of each flavor; `root.a` may use so much of the new one."""
+    nodes = [node(name, labels={"gpu": name}) for name in ("old", "new")]
+    queues = [
+        queue("root"),
+        queue("root.a", row(flavor="old"), row(flavor="new", limit=limit)),
+        queue("root.b"),
+    ]
+    return snapshot(nodes, queues, pending=waiting, flavors=FLAVORS, **more)
+
+
+@pytest.mark.parametrize(
+    ("limit", "starts"), [(None, {"free", "tied"}), (8, {"free", "tied"}), (7, {"free"})]
+)
+def test_a_start_moves_to_another_flavor_for_one_that_has_no_other(
+    limit: int | None, starts: set[str]
+) -> None:
+    """Within the limits of its queue there; the flavor that is used up is place, and no matter of quota."""
+    plan = decided(flavored(gang("free", pod_set(1, 8)), TIED, limit=limit), solver=1.0)
+    assert started(plan) == starts
+    assert hosts(plan, "free") == ({"new": 1} if "tied" in starts else {"old": 1})
+
+
+def test_a_start_keeps_its_flavor_beside_work_that_must_be_inside_its_guarantee() -> None:
+    """That of the queue in the new flavor is for `fixed`, which has its turn later."""
+    new = SchedulingTerms(node_selector={"gpu": "new"})
+    fixed = gang("fixed", pod_set(1, 1, terms=new), submitted=1.0, preemptible=False)
+    snap = flavored(gang("free", pod_set(1, 7)), fixed, replace(TIED, submitted=2.0))
+    rows = (row(flavor="old"), row(flavor="new", guaranteed=1))
+    for path, starts in (("root.a", {"free", "fixed"}), ("root.c", {"free", "fixed", "tied"})):
+        free = replace(snap.pending[0], workload=replace(snap.pending[0].workload, queue=path))
+        queues = [queue("root"), queue("root.a", *rows), queue("root.b"), queue("root.c", *rows)]
+        both = replace(snap, pending=(free, *snap.pending[1:]), tree=QueueTree.of(queues))
+        assert started(decided(both, solver=1.0)) == starts
+
+
+def test_who_asks_for_more_than_is_free_is_not_asked_about() -> None:
+    """Wherever the start goes: it has both flavors but 4 GPUs."""
+    foreign = {"new": {GPU: 4}}
+    plan = decided(flavored(gang("free", pod_set(1, 8)), TIED, foreign=foreign), solver=1.0)
+    assert (started(plan), plan.stats.contested) == ({"free"}, 0)
+
+
+def test_gangs_on_one_host_are_fitted_in_with_all_their_pod_sets() -> None:
+    """The first pods leave the large node, on which leader and workers find room together."""
+    sets = (pod_set(1, 1, name="leader"), pod_set(2, 3, name="worker"))
+    nodes = [node("large"), *(node(f"s{i}", gpu=4) for i in range(2))]
+    snap = snapshot(
+        nodes,
+        [queue("root"), queue("root.a")],
+        pending=[gang("loose", pod_set(2, 4)), gang("tight", *sets, required="host", submitted=1.0)],
+    )
+    assert started(decided(snap)) == {"loose"}
+    plan = decided(snap, solver=1.0)
+    assert hosts(plan, "loose") == {"s0": 1, "s1": 1}
+    assert hosts(plan, "tight") == {"large": 3}

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from queuer.domain.quota import charge_for
 from queuer.solver.refusal import Refusal
-from queuer.solver.repair.contested import Contested, first_contested, shut, starts_of, without
+from queuer.solver.repair.contested import Choice, Contested, first_contested, shut, starts_of, without
 from queuer.solver.repair.decode import start
 from queuer.solver.repair.model import Model
 from queuer.solver.repair.packs import Question, prefers
@@ -60,8 +61,8 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
     from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
 
     question = Question(state.nodes)
-    for gang, variant, charge in contested:
-        question.enter(gang, [(variant, charge)], closed=shut(state, gang, charge), key=gang.uid)
+    for gang, choices in contested:
+        question.enter(gang, choices, closed=shut(state, gang, choices[0][1]), key=gang.uid)
     if not question.options:
         return Repair()
     model, starts = _model(state, question)
@@ -88,19 +89,36 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
 
 def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
     """The model, and the starts that may move in it. A gang that found its preferred level stays there; so does a gang
-    on hosts where others wait to land.
+    on hosts where others wait to land. Flavors stay where rights of this cycle depend on what is used: beside
+    evictions, and in a leaf beside work that must be inside its guarantee.
     """
     starts, moving = starts_of(state), list[Settled]()
+    evicts = any(settled.evictions for settled in state.settled.values())
+    fixed = {s.gang.queue for s in state.settled.values() if not s.gang.workload.preemptible}
     free = without(state, starts) / np.maximum(state.nodes.total, 1)
     region = np.argsort(-free.sum(axis=1), kind="stable")[:NODES]
     for settled in starts:
-        gang, choice = settled.gang, (settled.variant, settled.charge)
+        gang = settled.gang
         if prefers(gang.workload) or settled.hosts.isdisjoint(region.tolist()):
             continue
         if state.landing.closed_by_others(gang.uid, settled.hosts):
             continue
         closed = shut(state, gang, settled.charge)
-        if question.enter(gang, [choice], closed=closed, key=None, lies=settled, must=True):
+        choices = _choices(settled, moves=not evicts and gang.queue not in fixed)
+        key = None if len(choices) == 1 else gang.shape.number
+        if question.enter(gang, choices, closed=closed, key=key, lies=settled, must=True):
             moving.append(settled)
     hosts = np.array([host for settled in moving for host in settled.hosts], dtype=np.intp)
     return Model(question, state, without(state, moving), np.union1d(region, hosts)), moving
+
+
+def _choices(settled: Settled, *, moves: bool) -> list[Choice]:
+    """Where a start may lie at its size: on its own flavors, and where it `moves` on the others that it may use."""
+    own, gang = settled.variant, settled.gang
+    others = (
+        replace(v, counts=own.counts) for v in gang.shape.variants if moves and v.flavors != own.flavors
+    )
+    return [
+        (own, settled.charge),
+        *((v, charge_for(gang.workload, v.flavors, v.counts)) for v in others),
+    ]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.domain.workload import demand_of
 from queuer.solver.nodes import Mask, Matrix
 from queuer.solver.order import by_right
 from queuer.solver.placement import Variant, parts_of
@@ -19,12 +20,14 @@ CONTESTED = 8
 """Gangs that the repair is asked to fit in."""
 
 
+Choice = tuple[Variant, Charge]
+
+
 class Contested(NamedTuple):
-    """A gang that was refused for place, at its smallest size on these flavors."""
+    """A gang that was refused for place, with the flavors on which it could have one, at its smallest size."""
 
     gang: Gang
-    variant: Variant
-    charge: Charge
+    choices: tuple[Choice, ...]
 
 
 def first_contested(
@@ -32,31 +35,37 @@ def first_contested(
 ) -> list[Contested]:
     """In the order in which they might have had their turns."""
     found: list[Contested] = []
-    excluded_keys = set[object]()
+    known = dict[object, bool]()
     free = without(state, starts_of(state))
+
+    def is_open(gang: Gang, choice: Choice) -> bool:
+        variant, charge = choice
+        respected = state.respected(gang, charge)
+        key = (gang.shape.placement_key, gang.pending.avoid, respected, *variant.flavors.values())
+        if key not in known:
+            known[key] = not excluded(state, gang, choice, free)
+        return known[key]
+
     for gang in sorted(_refused_for_place(lines, refusals), key=lambda g: by_right(g, state.claimed)):
-        refusal = refusals[gang.uid]
-        assert refusal.variant is not None
-        assert refusal.charge is not None
-        respected = state.respected(gang, refusal.charge)
-        key = (gang.shape.placement_key, gang.pending.avoid, respected, *refusal.variant.flavors.values())
-        asked = Contested(gang, refusal.variant, refusal.charge)
-        if key in excluded_keys or excluded(state, asked, free):
-            excluded_keys.add(key)
-        else:
-            found.append(asked)
+        choices = gang.shape.least
+        if not gang.workload.preemptible:  # only some of them are inside its guarantee
+            choices = tuple(c for c in choices if gang.may_take(c[1], state.claimed))
+        if choices := tuple(choice for choice in choices if is_open(gang, choice)):
+            found.append(Contested(gang, choices))
         if len(found) == CONTESTED:
             break
     return found
 
 
 def _refused_for_place(lines: Iterable[Iterable[Gang]], refusals: Mapping[str, Refusal]) -> Iterator[Gang]:
-    """By leaf and refusal the first in line."""
+    """By leaf and refusal the first in line. Live capacity that is used up is place, and no matter of quota."""
     for line in lines:
         seen = set[int]()
         for gang in line:
             refusal = refusals.get(gang.uid)
-            if refusal is not None and refusal.block is Block.PLACE and id(refusal) not in seen:
+            if refusal is None or id(refusal) in seen:
+                continue
+            if refusal.block is Block.PLACE or (refusal.broken is not None and refusal.broken.live):
                 seen.add(id(refusal))
                 yield gang
 
@@ -77,18 +86,21 @@ def without(state: State, starts: Iterable[Settled]) -> Matrix:
     return free
 
 
-def excluded(state: State, asked: Contested, lifted: Matrix) -> bool:
-    """Whether too little is free, or `lifted`, with all starts gone, has too few slots in every domain."""
-    nodes, workload = state.nodes, asked.gang.workload
-    closed = shut(state, asked.gang, asked.charge)
+def excluded(state: State, gang: Gang, choice: Choice, lifted: Matrix) -> bool:
+    """Whether less is free than it asks for, wherever the starts go, or `lifted`, with all starts gone, has too few
+    slots in every domain.
+    """
+    nodes, workload, (variant, charge) = state.nodes, gang.workload, choice
+    demand = nodes.row(demand_of(workload.pod_sets, variant.counts))
+    if (state.room().free.clip(min=0).sum(axis=0) < demand).any():
+        return True
+    closed = shut(state, gang, charge)
     level = nodes.snapshot.topology.find(workload.required or "")
     numbers = nodes.domains[level] if level is not None else np.zeros(len(lifted), dtype=np.intp)
     numbers = numbers if closed is None else np.where(closed, -1, numbers)
     fits = np.ones(len(lifted), dtype=bool)
-    for part in parts_of(nodes, workload, asked.variant) or ():
+    for part in parts_of(nodes, workload, variant) or ():
         open_ = part.accepting & (numbers >= 0)
-        if (state.room().free[open_].clip(min=0).sum(axis=0) < part.row * part.count).any():
-            return True
         slots = np.bincount(numbers[open_], weights=part.need.slots(lifted[open_]), minlength=len(lifted))
         fits &= slots >= part.count
     return not fits.any()

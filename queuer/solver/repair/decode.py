@@ -66,6 +66,9 @@ class _Member:
                     left -= found[name][node]
             if left:
                 return None
+        if option.packing.one_host:
+            ((host, _),) = found[next(iter(found))].items()
+            found = {name: {host: count} for name, count in option.variant.counts.items() if count}
         return Settled(gang=self.gang, variant=option.variant, charge=option.charge, spreads=found)
 
 

@@ -10,7 +10,7 @@ each other and one resource runs out first. Else an answer may be too good to be
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -184,17 +184,21 @@ class Model:
                 self.rows.hint[variable] += 1
 
     def _limit(self, book: QuotaBook, usages: Sequence[Usage]) -> None:
-        """Rows for the limits of queues, for gangs that are not counted already."""
+        """Rows for the limits of queues. Gangs that must start are counted already, on the flavors where they lie."""
+        choices = Counter(id(option.gangs) for option in self.question.options)
         asked: dict[tuple[str, Account], Terms] = defaultdict(dict)
+        counted = Counter[tuple[str, Account]]()
         for column in self.columns.values():
-            option = column.option
-            for account, amount in option.charge.items() if not option.must else ():
-                for queue in book.lineage(option.gangs[0].queue):
-                    if book.limit(queue, account) is not None:
-                        asked[queue, account][column.gangs] = amount
+            if not column.option.must or choices[id(column.option.gangs)] > 1:
+                for at, amount in _bounded(book, column.option):
+                    asked[at][column.gangs] = amount
+        for option, _ in self.question.lying:
+            if option.must and choices[id(option.gangs)] > 1:
+                counted.update(dict(_bounded(book, option)))
         for (queue, account), terms in asked.items():
             held = max(usage.held(queue, account) for usage in usages)
-            self.rows.row(terms, high=max(0, (book.limit(queue, account) or 0) - held))
+            room = max(0, (book.limit(queue, account) or 0) - held)
+            self.rows.row(terms, high=room + counted[queue, account])
 
     def moves(self, values: Sequence[int]) -> Terms:
         """How much is moved, as a sum to keep small; adds the rows that tell, and takes a solution as hints."""
@@ -214,3 +218,11 @@ class Model:
             for size, kind in bundle.packs.items():
                 variable = column.packs.get((name, size))
                 yield name, size, kind, -(-bundle.pods // size) if variable is None else values[variable]
+
+
+def _bounded(book: QuotaBook, option: Option) -> Iterator[tuple[tuple[str, Account], int]]:
+    """The amounts of a gang of an option that limits bound, by queue and account."""
+    for account, amount in option.charge.items():
+        for queue in book.lineage(option.gangs[0].queue):
+            if book.limit(queue, account) is not None:
+                yield (queue, account), amount

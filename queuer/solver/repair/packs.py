@@ -36,10 +36,13 @@ class Bundle(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """The demand of gangs on the nodes. `level`: of the one domain that holds all pods."""
+    """The demand of gangs on the nodes. `level`: of the one domain that holds all pods. `one_host`: all pods lie on one
+    host, and are one pack under the name of the first set.
+    """
 
     bundles: Mapping[str, Bundle]
     level: int | None
+    one_host: bool = False
 
 
 Spot = tuple[int, int]
@@ -138,15 +141,21 @@ class Question:
         if not parts or any(p.need.exclusive or p.required is not None for p in parts):
             return None
         single = sum(part.count for part in parts) == 1
+        openings = [self._opening(part, level, closed) for part in parts]
         if level == len(self.nodes.domains) - 1 and not single:
-            return None
-        bundles = {}
-        for part in parts:
-            opening = part.accepting if closed is None else part.accepting & ~closed
-            if level is not None:
-                opening = opening & (self.nodes.domains[level] >= 0)
-            bundles[part.name] = Bundle(part.count, self._packs(part, opening))
+            row: Matrix = np.sum([part.row * part.count for part in parts], axis=0)
+            kind = self._kind(row, np.logical_and.reduce(openings))
+            return Packing({parts[0].name: Bundle(1, {1: kind})}, None, one_host=True)
+        bundles = {
+            part.name: Bundle(part.count, self._packs(part, opening))
+            for part, opening in zip(parts, openings, strict=True)
+        }
         return Packing(bundles, None if single else level)
+
+    def _opening(self, part: Part, level: int | None, closed: Mask | None) -> Mask:
+        """Nodes that take its pods, are not closed and have the label of a level."""
+        opening = part.accepting if closed is None else part.accepting & ~closed
+        return opening if level is None else opening & (self.nodes.domains[level] >= 0)
 
     def _packs(self, part: Part, opening: Mask) -> dict[int, int]:
         slots = np.minimum(part.need.slots(self.nodes.bound_free), part.count)
@@ -165,8 +174,8 @@ class Question:
     def _packed(self, packing: Packing, spreads: Spreads, *, whole: bool) -> list[Pack]:
         """The packs of a placement, some filled in part unless `whole`; none: it is not in such packs."""
         found = []
-        for name, spread in spreads.items():
-            bundle = packing.bundles[name]
+        for name, bundle in packing.bundles.items():
+            spread = dict.fromkeys(spreads[name], 1) if packing.one_host else spreads[name]
             for node, pods in spread.items():
                 open_ = [size for size, kind in bundle.packs.items() if self.kinds[kind].open[node]]
                 sizes = [s for s in open_ if s == pods or (pods < s < bundle.pods and not whole)]

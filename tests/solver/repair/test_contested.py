@@ -26,7 +26,8 @@ def nodes(*free: int) -> list[Node]:
 def out_of_reach(made: list[Node], *waiting: Workload | Pending, admitted: tuple[Admitted, ...] = ()) -> bool:
     """Whether sums exclude the gang `late` after the turns of the others."""
     state = played(snapshot(made, QUEUES, pending=waiting, admitted=admitted), but="late")
-    return excluded(state, contested(state, "late"), without(state, starts_of(state)))
+    late, (choice,) = contested(state, "late")
+    return excluded(state, late, choice, without(state, starts_of(state)))
 
 
 START = gang("start", pod_set(1, 4), submitted=0.0)

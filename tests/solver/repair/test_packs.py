@@ -24,7 +24,7 @@ def described(state: State, uid: str) -> dict[int, int]:
     """GPUs of one pack and on how many nodes it may lie, by size of pack."""
     asked = contested(state, uid)
     question = Question(state.nodes)
-    packing = question.packing(asked.gang, asked.variant, None)
+    packing = question.packing(asked.gang, asked.choices[0][0], None)
     assert packing is not None
     (bundle,) = packing.bundles.values()
     return {size: int(question.kinds[kind].open.sum()) for size, kind in bundle.packs.items()}
@@ -38,19 +38,32 @@ def test_pods_that_share_hosts_come_in_packs_that_fill_them() -> None:
     assert described(state, "three") == described(state, "pair") == {1: 1, 2: 3}
 
 
+def test_pods_that_must_share_a_host_are_one_pack() -> None:
+    """All pod sets together, on nodes that take each of them."""
+    asks = gang("both", pod_set(1, 1, name="leader"), pod_set(2, 2, name="worker"), required="host")
+    state = state_of(snapshot([node("a"), node("b", unschedulable=True)], QUEUES, pending=[asks]))
+    question = Question(state.nodes)
+    packing = question.packing(contested(state, "both").gang, contested(state, "both").choices[0][0], None)
+    assert packing is not None
+    assert packing.one_host
+    ((_, bundle),) = packing.bundles.items()
+    kind = question.kinds[bundle.packs[1]]
+    assert dict(zip(state.nodes.resources, kind.row.tolist(), strict=True)) == {GPU: 5, "pods": 3}
+    assert kind.open.tolist() == [True, False]
+
+
 @pytest.mark.parametrize(
     "odd",
     [
-        gang("odd", pod_set(2, 1), required="host"),
         gang("odd", pod_set(2, 1, exclusive_host=True)),
         gang("odd", pod_set(2, 1, required="rack")),
     ],
 )
 def test_what_counts_do_not_describe_is_left_alone(odd: Workload) -> None:
-    """Several pods on one host, pods that keep off each other, pod sets with a level of their own."""
+    """Pods that keep off each other, pod sets with a level of their own."""
     state = state_of(snapshot([node("a", labels={"rack": "r"})], QUEUES, pending=[odd]))
     asked = contested(state, "odd")
-    assert Question(state.nodes).packing(asked.gang, asked.variant, None) is None
+    assert Question(state.nodes).packing(asked.gang, asked.choices[0][0], None) is None
 
 
 def test_counts_are_exact_where_sizes_divide_each_other() -> None:
@@ -64,7 +77,7 @@ def test_counts_are_exact_where_sizes_divide_each_other() -> None:
         question = Question(state.nodes)
         for one in waiting:
             asked = contested(state, one.uid)
-            assert question.enter(asked.gang, [(asked.variant, asked.charge)], closed=None, key=one.uid)
+            assert question.enter(asked.gang, asked.choices, closed=None, key=one.uid)
         model = Model(question, state, state.room().free, np.arange(len(nodes)))
         counts = {column.gangs: 1 for column in model.columns.values()}
         most = maximise(model.rows, counts, seed=1, budget=1.0)

@@ -23,4 +23,4 @@ def played(snap: Snapshot, *, but: str = "") -> State:
 def contested(state: State, uid: str) -> Contested:
     """A waiting gang at its first flavors and full size."""
     gang = state.arrays.waiting.gangs[uid]
-    return Contested(gang, gang.shape.variants[0], gang.shape.charges[0])
+    return Contested(gang, ((gang.shape.variants[0], gang.shape.charges[0]),))
