@@ -36,6 +36,7 @@ _INTAKE = text("""
         required text, preferred text, max_runtime double precision, estimate double precision, hold boolean,
         pod_sets jsonb, state text, not_asked text)
     ON CONFLICT (uid) DO UPDATE SET queue = excluded.queue, user_name = excluded.user_name,
+        submitted = greatest(w.submitted, excluded.submitted),
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
         hold = excluded.hold, pod_sets = excluded.pod_sets, state = excluded.state, not_asked = excluded.not_asked,

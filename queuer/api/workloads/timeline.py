@@ -44,8 +44,9 @@ class Held:
 
 
 def spans_of(moments: Sequence[Moment], *, submitted: float) -> list[Span]:
-    """States one after the other, from the submit time on."""
-    made = [Span(state=State.QUEUED, begin=submitted, end=None, attempt=1)]
+    """States one after the other, from the submit time on: of a job that was released, from when it was first seen."""
+    first = min(submitted, moments[0].at) if moments else submitted
+    made = [Span(state=State.QUEUED, begin=first, end=None, attempt=1)]
     for moment in moments:
         last, data = made[-1], moment.data
         at = max(moment.at, last.begin)

@@ -37,7 +37,7 @@ def take_in(
         if known is not None and not known.state.waiting:
             continue
         with changes.isolate(uid):
-            found = read(job, known, state=state, jobs=jobs)
+            found = read(job, known, state=state, jobs=jobs, now=changes.now)
             if found.in_line:
                 own = found.workload
                 found = _in_line(found, state, new[own.queue, own.namespace])
@@ -69,7 +69,7 @@ _over_max_pending = cache(over_max_pending)
 """One explanation for all of a line."""
 
 
-def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
+def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs, now: float) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
     override = None if known is None else known.override
     workload, problems = jobs.reading(job)
@@ -88,7 +88,8 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:
-        workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
+        since = now if _released(known, workload, state.live.get(job.uid)) else known.workload.submitted
+        workload = replace(workload, submitted=since, estimate=known.workload.estimate)
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
@@ -104,6 +105,15 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     return replace(
         known, workload=workload, state=after, not_asked=not_asked, explanation=explanation, deleted=False
     )
+
+
+def _released(known: Live, workload: Workload, before: Live | None) -> bool:
+    """Whether a hold of its owner ends: nobody grows old on hold. `before`: as it was before a command of this round. A
+    hold by an administrator costs it nothing.
+    """
+    override = None if before is None else before.override
+    administered = override is not None and override.hold is True and override.administered
+    return known.workload.hold and not workload.hold and not administered
 
 
 def waits_in(queue: str, known: Live) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,10 +16,12 @@ from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.override import Override
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.routing import RoutingRule
 from queuer.domain.rules import Rules
+from queuer.domain.workload import State
 from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide
@@ -58,9 +61,9 @@ def host(name: str) -> Node:
     return Node(name=name, labels={HOSTNAME: name}, allocatable={"cpu": 8000, "pods": 9})
 
 
-def read_all(state: ClusterState) -> None:
+def read_all(state: ClusterState, *, now: float = 0.0) -> None:
     """Take in what is to be read."""
-    changes = Round(state.live, now=0.0)
+    changes = Round(state.live, now=now)
     jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
     take_in(changes, state.take_unread(99), state=state, jobs=jobs)
     for change in changes.values():
@@ -230,3 +233,30 @@ def test_a_job_under_deletion_is_not_taken_in() -> None:
     gone = manifest("gone")
     gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert set(heard(gone, manifest("here")).live) == {"here"}
+
+
+def test_nobody_grows_old_on_hold() -> None:
+    """M11: a job waits from the end of its owner's hold on. Other edits, and an administrator's hold, cost nothing."""
+    made = manifest("a")
+    made["metadata"] |= {"creationTimestamp": "1970-01-01T00:00:10Z"}
+    held = {**made, "metadata": {**made["metadata"], "annotations": {"queuer.dev/hold": "true"}}}
+    state = heard(made)
+
+    def submitted(found: dict[str, Any], *, now: float) -> float:
+        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+        read_all(state, now=now)
+        return state.live["a"].workload.submitted
+
+    larger = {**made, "spec": {**made["spec"], "pytorchReplicaSpecs": {"Worker": worker(2)}}}
+    assert [submitted(made, now=50.0), submitted(larger, now=60.0), submitted(held, now=70.0)] == [10.0] * 3
+    assert submitted(larger, now=80.0) == 80.0
+    by = Override(hold=True, by="lead", at=90.0, administered=True)
+    state.put(replace(state.live["a"], override=by))
+    assert submitted(made, now=90.0) == 80.0
+    assert state.live["a"].state is State.HELD
+    changes = Round(state.live, now=100.0)
+    changes.put("a", after=replace(state.live["a"], override=None))
+    take_in(changes, ["a"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
+    (change,) = changes.values()
+    assert change.after is not None
+    assert (change.after.state, change.after.workload.submitted) == (State.QUEUED, 80.0)
