@@ -73,7 +73,7 @@ def settle(
             break
         steps.append(step)
         after = _after(after, step, now=now, limits=limits)
-        if after.is_over or step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT):
+        if after.is_over or step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT, Move.UNKNOWN):
             break  # what comes next depends on how this one is received
     return _sum_up(live, after, tuple(steps), now=now) if steps else None
 
@@ -112,7 +112,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
         case Move.VANISHED:
             ended = live.state.to(State.FAILED) if live.charged else live.state
             return replace(live, state=ended, deleted=True, left=live.left or now)
-        case Move.REQUEUE:
+        case Move.REQUEUE | Move.UNKNOWN:
             return requeued(live)
         case Move.RELEASE:
             return replace(live, placement=None)
