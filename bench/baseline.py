@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from random import Random
 from typing import Any
 
 from queuer.domain.document import parse_queue
@@ -18,6 +19,8 @@ from queuer.solver.records import NodeState, Pending, Snapshot
 COHORTS, LEAVES = 5, 6
 GUARANTEED, BORROWED = 20, 100
 """CPU of a leaf's own, and the most that it may borrow."""
+QUOTA = COHORTS * LEAVES * GUARANTEED
+"""CPU of all cohorts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,16 @@ def job(queue: str, cls: JobClass, number: int, *, submitted: float) -> Workload
     )
 
 
-def stream(scale: float) -> Scenario:
-    """Jobs come at the test's pace, `scale` times as many."""
+def stream(scale: float, *, runtime_factor: float = 1.0, jitter: float = 0.0) -> Scenario:
+    """Jobs come at the test's pace, `scale` times as many, each so many times as long, and up to `jitter` seconds later
+    than there.
+    """
+    late = Random(0)
     stories = [
-        Story(workload=job(path, cls, i, submitted=round((i + 1) * cls.every, 3)), runtime=cls.runtime)
+        Story(
+            workload=job(path, cls, i, submitted=round((i + 1) * cls.every + late.uniform(0.0, jitter), 3)),
+            runtime=cls.runtime * runtime_factor,
+        )
         for path in leaves()
         for cls in CLASSES
         for i in range(max(1, round(cls.count * scale)))
@@ -101,12 +110,12 @@ def least_makespan(scenario: Scenario, *, landing: float) -> float:
     """Seconds from the first submission in which nobody could run all jobs: for each moment, what comes from then on
     must run on the quota of all cohorts, each job holding it while its pods land and run.
     """
-    quota, work, least = COHORTS * LEAVES * GUARANTEED, 0.0, 0.0
+    work, least = 0.0, 0.0
     first = min(s.workload.submitted for s in scenario.stories)
     for story in sorted(scenario.stories, key=lambda s: -s.workload.submitted):
         cpu, lasts = story.workload.demand["cpu"] / 1_000, landing + (story.runtime or 0.0)
         work += cpu * lasts
-        least = max(least, story.workload.submitted - first + max(work / quota, lasts))
+        least = max(least, story.workload.submitted - first + max(work / QUOTA, lasts))
     return least
 
 

@@ -95,7 +95,7 @@ class _Cycle:
             refused=self._turns.refused,
         )
         self._resumed = tuple(self._state.settled)
-        self._order: list[str] = []
+        self._order: dict[str, None] = {}  # by their last turns
         self._repaired = Repair()
 
     def plan(self) -> Plan:
@@ -133,8 +133,11 @@ class _Cycle:
                 tournament.prefer(root, answer.starts)
                 continue
             settled = self._selected(starts.get(gang.uid)) or self._turns.turn(gang)
-            self._order.append(gang.uid)
+            self._order[gang.uid] = self._order.pop(gang.uid, None)
             tournament.done(gang, settled=settled)
+            if self._turns.has_lifted:
+                self._turns.forget()
+                tournament.restart(self._state.settled.keys() | self._state.kept.keys())
 
     def _selected(self, settled: Settled | None) -> bool:
         """Start a gang where a selection has it, if that is still possible."""

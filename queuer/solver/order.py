@@ -76,13 +76,10 @@ class Tournament:
         self._tree = tree
         self._moment = moment
         self._refused = refused
-        self._lines = {
-            leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
-        }
-        # By leaf: refused heads by flavor, in the order of turns.
-        self._blocked: dict[str, dict[str, str]] = {
-            leaf: {} for leaf in tree.leaves if tree.policy(leaf).order is Order.STRICT
-        }
+        self._all, self._lines = lines, dict[str, list[Gang]]()
+        self._blocked: dict[
+            str, dict[str, str]
+        ] = {}  # by leaf: refused heads by flavor, in the order of turns
         self._heaps: dict[str, list[Offer]] = {path: [] for path in tree.queues if not tree.is_leaf(path)}
         self._steps = {
             queue.path: _Step(queue.path, self._heaps[above], tree.policy(above))
@@ -93,6 +90,19 @@ class Tournament:
         self._preferred: dict[str, int] = {}
         self._next: Gang | None = None
         self.held_up: dict[str, tuple[str, ...]] = {}
+        self.restart(settled)
+
+    def restart(self, settled: Collection[str]) -> None:
+        """Offer all but these from the first again, as there is more room."""
+        strict = (leaf for leaf in self._tree.leaves if self._tree.policy(leaf).order is Order.STRICT)
+        self._blocked = {leaf: {} for leaf in strict}
+        self.held_up.clear()
+        for leaf, line in self._all.items():
+            left = self._lines[leaf] = [gang for gang in reversed(line) if gang.uid not in settled]
+            if self._preferred and self._tree.policy(leaf).order is Order.PACKED:
+                left.sort(key=self._packed_rank, reverse=True)
+        for step in self._steps.values():
+            step.ranks.clear()
         self._choose(self._heaps)
 
     def next(self) -> Gang | None:

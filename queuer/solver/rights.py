@@ -80,10 +80,11 @@ class VictimGroup:
 
 
 class Rights:
-    """Of all gangs of one decision."""
+    """Of all gangs of one decision, to `runs`: all running work, or what starts in this cycle."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, runs: Mapping[str, Running] | None = None) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
+        self._runs = state.running if runs is None else runs
         self._by_key: dict[object, GangRights] = {}
         self._same: dict[object, GangRights] = {}
         self._answers: dict[GangRights, tuple[int, bool]] = {}
@@ -95,13 +96,13 @@ class Rights:
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """Places among the running work, by uid."""
-        return {uid: n for n, uid in enumerate(self._state.running)}
+        """Places among the runs, by uid."""
+        return {uid: n for n, uid in enumerate(self._runs)}
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Running]]:
         found: dict[str, list[Running]] = {}
-        for run in self._state.running.values():
+        for run in self._runs.values():
             found.setdefault(run.admitted.workload.queue, []).append(run)
         return found
 
@@ -111,7 +112,7 @@ class Rights:
         key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
         if key not in self._by_key:
             rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
-            owned = GangRights(rights, frozenset(displaced_by & self._state.running.keys()))
+            owned = GangRights(rights, frozenset(displaced_by & self._runs.keys()))
             self._by_key[key] = self._same.setdefault((rights, owned.spared), owned)
         return self._by_key[key]
 

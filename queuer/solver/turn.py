@@ -1,18 +1,21 @@
-"""A gang's turn: the largest size that has a placement, on the first flavors that have it; else victims.
+"""A gang's turn: the largest size that has a placement, on the first flavors that have it; else lifting; else victims.
 
-Without evictions free capacity only shrinks within a cycle, so what was refused once is not tried again.
+Without evictions and lifts free capacity only shrinks within a cycle, so what was refused once is not tried again.
+After a lift everything is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from queuer.domain.quota import Charge, charge_for
+from queuer.solver.lifting import Lifting
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
+from queuer.solver.repair.decode import can_start
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
@@ -23,23 +26,28 @@ Choice = tuple[Variant, Charge]
 DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
 """Gangs that are bound to what victims leave in one cycle, at most."""
+LIFTS = 16
+"""Turns of one cycle that may undo starts."""
 SEARCHES = 64
 """Times that victims are looked for in one cycle, at most."""
 
 
 class Turns:
-    """Of one cycle. `refusals`: of all that were refused, by uid; `more`: whether a limit left somebody out."""
+    """Of one cycle. `refusals`: of all that were refused, by uid; `has_lifted`: whether the last turn undid a start;
+    `more`: whether a limit left somebody out.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._victims = Victims(state)
+        self._victims, self._lifting = Victims(state), Lifting(state)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
         self._leaves_bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.more = False
+        self.has_lifted, self.more = False, False
+        self._lifts = 0
 
     @property
     def searches(self) -> int:
@@ -52,11 +60,17 @@ class Turns:
         known = self._dead.get(key)
         if known is None:
             known = self._refused_already(gang)
-            if known is None or self._may_evict(gang):
+            if known is None or self._may_lift(gang) or self._may_evict(gang):
                 return False
             self._dead[key] = known
         self.refusals[gang.uid] = known
         return True
+
+    def forget(self) -> None:
+        """There is more room than at earlier turns: nothing that was refused is known to be refused again."""
+        for known in (self._dead, self._nowhere, self._full, self._victims.without):
+            known.clear()
+        self.has_lifted = False
 
     def turn(self, gang: Gang, *, undone: bool = False) -> bool:
         """Settle the gang in the state, or refuse it. Answers whether it is settled. `undone`: it is taken back, so
@@ -64,7 +78,7 @@ class Turns:
         """
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING) and not undone:
-            answer = self._evict(gang) or answer
+            answer = self._lift(gang) or self._evict(gang) or answer
         if isinstance(answer, Settled):
             if not undone:
                 self._state.release(gang.uid)
@@ -244,6 +258,46 @@ class Turns:
             self._full[gang.shape.number] = found
         return found
 
+    # With lifting
+
+    def _may_lift(self, gang: Gang) -> bool:
+        """Whether there are starts that the gang may take back."""
+        return self._lifts < LIFTS and self._lifting.anything(gang)
+
+    def _lift(self, gang: Gang) -> Settled | None:
+        """Start the gang in the room of starts that it takes back, on the first flavors that can be had so."""
+        for variant, charge in gang.shape.least if self._may_lift(gang) else ():
+            mark, lifted = self._state.mark, self._lifting.lift(gang, charge)
+            if not lifted:
+                continue
+            self._nowhere, known = {}, self._nowhere  # there is more room
+            answer = self._try(gang, variant, charge)
+            if isinstance(answer, Settled):
+                answer = self._grown(answer, gang, partial(self._as_entitled, gang, answer))
+            self._nowhere = known
+            if isinstance(answer, Settled):
+                self._state.start(answer)
+                self._put_back(lifted)
+                return answer
+            self._state.undo(mark)
+        return None
+
+    def _as_entitled(self, gang: Gang, settled: Settled, counts: dict[str, int]) -> Settled | None:
+        """The gang at these sizes, if it has the same rights then."""
+        answer, entitled = self._at(gang, settled.variant, counts), self._state.claimed.entitlements
+        if isinstance(answer, Refusal):
+            return None
+        return answer if entitled(gang.queue, answer.charge) == entitled(gang.queue, settled.charge) else None
+
+    def _put_back(self, lifted: Iterable[Settled]) -> None:
+        """Gangs start after all where they still fit; the others have their turn again."""
+        for settled in lifted:
+            if can_start(self._state, settled):
+                self._state.start(settled)
+            else:
+                self.has_lifted = True
+        self._lifts += self.has_lifted
+
     # With eviction
 
     def _may_evict(self, gang: Gang) -> bool:
@@ -264,13 +318,17 @@ class Turns:
         for variant, charge in gang.shape.least:
             if not self._may_evict(gang):
                 break
+            mark, lifted = self._state.mark, self._lifting.lift(gang, charge)
             settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
-            if settled is not None:
+            if settled is None:
+                self._state.undo(mark)
+            else:
                 for eviction in settled.evictions:
                     self._state.leave(eviction.uid)
                 settled = self._grown(settled, gang, partial(self._freed, settled))
                 self._state.bind(settled)
                 self._leaves_bound.add(gang.queue)
+                self._put_back(lifted)
                 return settled
         return None
 

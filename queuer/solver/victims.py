@@ -33,11 +33,11 @@ FEW, SUBSETS = 10, 200
 
 
 class Victims:
-    """Looks for them in one decision. `searches`: how often."""
+    """Looks for them in one decision. `searches`: how often; `without`: gangs for whom all are too few."""
 
     def __init__(self, state: State) -> None:
         self._state, self._rights = state, Rights(state)
-        self._without_victims: set[object] = set()
+        self.without: set[object] = set()
         self.searches = 0
 
     @cached_property
@@ -60,7 +60,7 @@ class Victims:
         owned, respected = self._rights.of(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
         key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, owned, respected)
-        if key in self._without_victims or not self._rights.anybody(owned):
+        if key in self.without or not self._rights.anybody(owned):
             return None
         room = state.room(respected, View.LATER)
         spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))
@@ -68,7 +68,7 @@ class Victims:
         if spreads is None or not state.used_later.fits(gang.queue, charge):
             there = Candidates(state, self._rights, self._footprints, gang, charge, parts)
             if not there.could_fit():
-                self._without_victims.add(key)
+                self.without.add(key)
                 return None
             self.searches += 1
             spreads, evictions = Search(state, there, gang, charge, lacks_room=spreads is None).found()

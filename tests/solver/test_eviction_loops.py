@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.solver.cycles import Evicted
-from tests.solver.loops import loops, played
+from tests.solver.loops import killed_at_once, loops, played
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_loops(seed: int) -> None:
     """A few of the worlds that `make loops` plays."""
     assert list(loops(played(seed))) == []
+
+
+@pytest.mark.parametrize("seed", [16, 96, 170])
+def test_no_start_ends_in_the_same_instant(seed: int) -> None:
+    """Each of these worlds had one before starts were lifted."""
+    assert killed_at_once(seed) == 0
 
 
 def test_the_worlds_have_evictions() -> None:
