@@ -376,6 +376,7 @@ CREATE TABLE heartbeat (
     at timestamptz NOT NULL,
     round_at timestamptz NOT NULL,
     away_at timestamptz,
+    unguarded text,
     cycle bigint,
     cycle_at timestamptz,
     cycle_seconds double precision,

@@ -22,12 +22,14 @@ _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 class ControllerState(StrEnum):
     """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
-    it. `stale`: it is silent. `never`: it has never been heard of.
+    it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard. `stale`: it is
+    silent. `never`: it has never been heard of.
     """
 
     LEADING = "leading"
     IDLE = "idle"
     AWAY = "away"
+    UNGUARDED = "unguarded"
     STALE = "stale"
     NEVER = "never"
 
@@ -86,6 +88,8 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
         return ControllerState.STALE
     if beat.away_at is not None and now - beat.away_at > stale_after:
         return ControllerState.AWAY
+    if beat.unguarded is not None:
+        return ControllerState.UNGUARDED
     quiet = beat.cycle is None or now - beat.cycle.at > stale_after
     return ControllerState.IDLE if quiet and beat.phase == _LEADING else ControllerState.LEADING
 
@@ -102,6 +106,8 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
     if state is ControllerState.AWAY and beat.away_at is not None:
         said = f"Kubernetes has not answered the controller since {instant(beat.away_at):{_MOMENT}}"
         return f"{said}: nothing starts until it does, what runs goes on"
+    if state is ControllerState.UNGUARDED:
+        return f"nothing new is admitted, what runs goes on: {beat.unguarded}"
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.cycle is None:

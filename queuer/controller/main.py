@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.health.guard import GuardWatch
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase, serve
 from queuer.controller.leadership import Parts, serve_term
@@ -107,12 +108,15 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     timing = Timing(relist=settings.relist)
     watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
     jobs = ClusterJobs(client, state, facts)
+    guard = GuardWatch(client, health, metrics, changed=wake.set)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watches.run(metrics, health), name="watches")
             health.enter(Phase.LISTING)
             await watches.synced(progress=health.beat)
+            await guard.look()
+            group.create_task(guard.run(), name="guard")
             while True:
                 health.enter(Phase.STANDBY)
                 try:

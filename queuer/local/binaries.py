@@ -22,9 +22,9 @@ from pathlib import Path
 
 from queuer.domain.errors import Unavailable
 from queuer.domain.variables import Variable
+from queuer.kube.resources import checkout, shipped
 from queuer.local.processes import locked
 from queuer.local.progress import Advance, Reporter
-from queuer.local.resources import checkout, shipped
 
 GO_NEEDED = (1, 26)
 CACHE_DIR = Variable(

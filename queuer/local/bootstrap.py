@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from queuer.domain.errors import Unavailable
+from queuer.kube.resources import manifests, shipped
 from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import Kubectl, KubectlError
-from queuer.local.resources import manifests, shipped
 
 MANAGED_LABEL = "queuer.dev/managed"
 QUEUE_LABEL = "queuer.dev/queue"

@@ -1,6 +1,5 @@
 """The checks of `queuer doctor` on the cluster: is what this version ships installed, and does the tree fit the nodes?
 
-An object is compared in full but for its metadata and status: a policy with one more condition may guard nothing.
 Roles are not compared. The API server is asked what the service accounts may do, as all roles and bindings count.
 """
 
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
-from queuer.local.resources import manifests
+from queuer.kube.guard import differs
+from queuer.kube.resources import manifests
 from queuer.local.site import Finding, Labels, Site, Unseen, odd, ok, status_of, unknown, unreadable, wrong
 
 MANAGED = "queuer.dev/managed"
@@ -28,11 +28,6 @@ _NEAR = 0.85
 _NAMED = 3
 _FREE = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 """Kinds that need only be there: administrators add to them."""
-_FILLED_IN: Mapping[str, Any] = {
-    "scope": "*", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-    "conversion": {"strategy": "None"}, "globalDefault": False,
-}  # fmt: skip
-"""Fields that the API server adds with these defaults: they count as left out."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 Document = Mapping[str, Any]
@@ -119,37 +114,6 @@ def _fault(wanted: Shipped, live: Any) -> Finding | None:
         return unknown(*unreadable(f"{wanted.name} cannot be read", live).args)
     difference = None if wanted.document["kind"] in _FREE else differs(wanted.document, live)
     return None if difference is None else wrong(f"{wanted.name} {difference}", wanted.replace)
-
-
-def differs(wanted: Document, live: Document) -> str | None:
-    """How an object is not as shipped, in words; None where it is."""
-    mine, theirs = (_without_defaults({**each, "metadata": None, "status": None}) for each in (wanted, live))
-    at = next(_differences(mine, theirs, ""), None)
-    if at is None:
-        return None
-    if at.startswith("spec.validationActions"):
-        acts = ", ".join(map(str, theirs["spec"].get("validationActions", []))) or "nothing"
-        return f"has validationActions {acts}: it refuses less than it should"
-    return f"is not the one of this version: it differs at {at}"
-
-
-def _without_defaults(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        kept = {key: one for key, one in value.items() if key not in _FILLED_IN or one != _FILLED_IN[key]}
-        return {key: _without_defaults(one) for key, one in kept.items()}
-    return [_without_defaults(one) for one in value] if isinstance(value, list) else value
-
-
-def _differences(mine: Any, theirs: Any, at: str) -> Iterator[str]:
-    """Paths at which two values differ."""
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        for key in sorted({*mine, *theirs}):
-            yield from _differences(mine.get(key), theirs.get(key), f"{at}.{key}" if at else key)
-    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        for index, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-            yield from _differences(one, other, f"{at}[{index}]")
-    elif mine != theirs:
-        yield at
 
 
 # Rights of the service accounts

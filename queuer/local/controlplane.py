@@ -12,10 +12,10 @@ from pathlib import Path
 
 import httpx2
 
+from queuer.kube.resources import shipped
 from queuer.local.binaries import Binaries
 from queuer.local.identities import ADMIN, token_of
 from queuer.local.processes import Command, Probe
-from queuer.local.resources import shipped
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"

@@ -13,10 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.store.codec import instant, record_of
 from queuer.store.leader import check_epoch
 
-_COLUMNS = "holder, epoch, phase, at, round_at, away_at, cycle, cycle_at, cycle_seconds, waiting, status"
+_COLUMNS = (
+    "holder, epoch, phase, at, round_at, away_at, unguarded, cycle, cycle_at, cycle_seconds, waiting, status"
+)
 _WRITE = text(f"""
-    INSERT INTO heartbeat ({_COLUMNS}) VALUES (:holder, :epoch, :phase, :at, :round_at, :away_at, :cycle,
-        :cycle_at, :cycle_seconds, :waiting, :status)
+    INSERT INTO heartbeat ({_COLUMNS}) VALUES (:holder, :epoch, :phase, :at, :round_at, :away_at, :unguarded,
+        :cycle, :cycle_at, :cycle_seconds, :waiting, :status)
     ON CONFLICT (id) DO UPDATE SET ({_COLUMNS}) = (SELECT {", ".join(f"excluded.{c}" for c in _COLUMNS.split(", "))})
 """)
 _READ = text(f"SELECT {_COLUMNS} FROM heartbeat WHERE id = 1")
@@ -40,7 +42,8 @@ class Heartbeat:
     """Times in seconds. `at`: when it was written; `round_at`: when the controller's loop last went round.
 
     An old `at` says that nobody leads, an old `round_at` beside it that the leader hangs. `away_at`: since when the API
-    server has not answered it, None while it does. `cycle` is None until the leader has concluded its first.
+    server has not answered it, None while it does. `unguarded`: why nothing new is admitted, while a policy of the
+    guard is missing or changed. `cycle` is None until the leader has concluded its first.
     """
 
     holder: str
@@ -49,6 +52,7 @@ class Heartbeat:
     at: float
     round_at: float
     away_at: float | None = None
+    unguarded: str | None = None
     cycle: LastCycle | None = None
 
 
@@ -63,6 +67,7 @@ async def write(connection: AsyncConnection, beat: Heartbeat) -> None:
         "at": instant(beat.at),
         "round_at": instant(beat.round_at),
         "away_at": None if beat.away_at is None else instant(beat.away_at),
+        "unguarded": beat.unguarded,
         "cycle": None if cycle is None else cycle.id,
         "cycle_at": None if cycle is None else instant(cycle.at),
         "cycle_seconds": None if cycle is None else cycle.took,

@@ -63,13 +63,25 @@ class Author:
         return author
 
     async def beat(
-        self, *, silent: float = 0.0, away: float | None = None, cycle: LastCycle | None = None
+        self,
+        *,
+        silent: float = 0.0,
+        away: float | None = None,
+        unguarded: str | None = None,
+        cycle: LastCycle | None = None,
     ) -> None:
         """Give a sign of life, `silent` seconds ago; `away`: Kubernetes had not answered for so long by then."""
         at = time.time() - silent
         away_at = None if away is None else at - away
         sign = Heartbeat(
-            holder="test", epoch=self.epoch, phase="leading", at=at, round_at=at, away_at=away_at, cycle=cycle
+            holder="test",
+            epoch=self.epoch,
+            phase="leading",
+            at=at,
+            round_at=at,
+            away_at=away_at,
+            unguarded=unguarded,
+            cycle=cycle,
         )
         async with begin(self.engine) as connection:
             await heartbeat.write(connection, sign)

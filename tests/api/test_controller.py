@@ -95,6 +95,22 @@ async def test_a_controller_that_kubernetes_does_not_answer_starts_nothing(
     assert (await api.get("/healthz/controller")).status_code == (503 if gone else 200)
 
 
+async def test_a_controller_without_its_guard_admits_nothing(api: httpx2.AsyncClient, author: Author) -> None:
+    """Told wherever it is told that nobody decides, with the policy that is missing and the next step."""
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.cycle(explain={"u1": waits()})
+    await author.beat(unguarded="ValidatingAdmissionPolicy queuer-guard is missing", cycle=concluded(ago=1))
+    found, why = await controller(api), (await api.get("/api/v1/workloads/u1")).json()
+    text = "nothing new is admitted, what runs goes on: ValidatingAdmissionPolicy queuer-guard is missing"
+    assert (found["state"], found["text"]) == ("unguarded", text)
+    assert why["reason"]["token"] == "ControllerStale"
+    assert "admission policies are missing or changed" in why["explanation"]["next"]
+    attention = (await api.get("/api/v1/overview")).json()["attention"]
+    assert text in [item["text"] for item in attention]
+    assert (await api.get("/healthz/controller")).status_code == 503
+
+
 async def test_a_loop_that_hangs_beside_a_living_process_is_told(
     api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
 ) -> None:

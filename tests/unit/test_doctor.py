@@ -16,7 +16,8 @@ from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
-from queuer.local.cluster_checks import MANAGED, differs, flavors, levels, namespaces, needed, shipped
+from queuer.kube.guard import differs
+from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
 RACK = "topology.kubernetes.io/rack"
@@ -57,7 +58,14 @@ def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: s
 
 @pytest.mark.parametrize(
     ("state", "health"),
-    [("leading", WELL), ("idle", WELL), ("away", WRONG), ("stale", WRONG), ("never", WRONG)],
+    [
+        ("leading", WELL),
+        ("idle", WELL),
+        ("away", WRONG),
+        ("unguarded", WRONG),
+        ("stale", WRONG),
+        ("never", WRONG),
+    ],
 )
 def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health) -> None:
     overview = {"controller": {"state": state, "text": "said", "at": None}}

@@ -22,6 +22,8 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "wait until root is open again; who administers it can say when"),
     (Token.CONTROLLER_STALE, {"state": "away"},
      "nothing starts: show it to who operates the cluster, whose API server does not answer"),
+    (Token.CONTROLLER_STALE, {"state": "unguarded"},
+     "nothing starts: show it to who operates the cluster, whose admission policies are missing or changed"),
     (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": []},
      "ask who administers root.a to let bob use it"),
     (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": ["root.b"]},

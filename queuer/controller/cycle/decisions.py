@@ -96,6 +96,9 @@ class Decisions:
         state, now = self._term.state, self._term.clock()
         if not (state.stale or self._timers.calls_for_decision(now)):
             return
+        if self._health.unguarded is not None:  # the guard is part of admission; what is due stays due
+            self._timers.decided = now
+            return
         trigger = "change" if state.take_stale() else "time"
         request = self._ask(trigger, now=now)
         if request is None:
@@ -160,7 +163,8 @@ class Decisions:
         self.forecaster.offer(request.snapshot, now=request.at)
         stored, moved = self._stored(request, plan), None
         try:
-            moved = None if plan is None else await self._carry_out(request, plan, now=now)
+            off = plan is None or self._health.unguarded is not None
+            moved = None if plan is None or off else await self._carry_out(request, plan, now=now)
         finally:  # a commit that ends the term is the one to look at again
             self.recorder.offer(request.cycle, stored, took=self.effort, committed=moved is not None)
         if plan is None or moved is None:

@@ -101,6 +101,9 @@ class Metrics:
         Gauge, "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
         ["queue", "reason", "verdict"],
     )  # fmt: skip
+    guard_faults = _Row(
+        Gauge, "queuer_guard_faults", "Policies and bindings queuer-guard that are missing or changed."
+    )  # fmt: skip
     api_errors = _Row(Counter, "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"])
     drift = _Row(
         Gauge, "queuer_quota_drift", "Amounts, in base units, in which ledger, charges and pods differ.",

@@ -43,7 +43,8 @@ class Phase(StrEnum):
 @dataclass(slots=True)
 class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
-    by `clock`, since when the API server has not answered. A restart would not mend that: it ends no readiness.
+    by `clock`, since when the API server has not answered; `unguarded`: the fault of the guard's policies, for which
+    nothing new is admitted. A restart would mend neither: they end no readiness.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.
@@ -54,6 +55,7 @@ class Health:
     phase: Phase = Phase.STARTING
     cycle: LastCycle | None = None
     away_since: float | None = None
+    unguarded: str | None = None
     last: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,8 @@ async def serve(
 
     async def readyz(_: web.Request) -> web.Response:
         away = "" if health.away is None else f", the API server has not answered for {health.away:.0f} s"
-        return web.Response(text=f"{health.phase}{away}\n", status=200 if health.ready else 503)
+        guard = "" if health.unguarded is None else f", nothing new is admitted: {health.unguarded}"
+        return web.Response(text=f"{health.phase}{away}{guard}\n", status=200 if health.ready else 503)
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -136,7 +139,8 @@ async def write_heartbeat(
         now = clock()
         beat = Heartbeat(
             holder=holder, epoch=epoch, phase=health.phase, at=now, round_at=now - health.silent,
-            away_at=None if health.away is None else now - health.away, cycle=health.cycle,
+            away_at=None if health.away is None else now - health.away, unguarded=health.unguarded,
+            cycle=health.cycle,
         )  # fmt: skip
         async with begin(engine) as connection:
             await heartbeat.write(connection, beat)

@@ -198,8 +198,9 @@ def show_nodes(job: AdvisedJob) -> str:
 
 def show_controller(job: AdvisedJob) -> str:
     """An operator has to look at the controller."""
-    down = "API server does not answer" if job.params.get("state") == "away" else "controller is down"
-    return f"nothing starts: show it to who operates the cluster, whose {down}"
+    faults = {"away": "API server does not answer", "unguarded": "admission policies are missing or changed"}
+    fault = faults.get(str(job.params.get("state")), "controller is down")
+    return f"nothing starts: show it to who operates the cluster, whose {fault}"
 
 
 # The job does not wait

@@ -112,6 +112,7 @@ heartbeat = Table(
     moment("at"),
     moment("round_at"),
     moment("away_at", nullable=True),
+    Column("unguarded", Text),
     Column("cycle", BigInteger),
     moment("cycle_at", nullable=True),
     Column("cycle_seconds", Double),

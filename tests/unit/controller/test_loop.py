@@ -95,10 +95,10 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     state.take_unread(99), state.take_touched(99)
 
     jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {}, known=Facts)
-    parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
+    parts = {"metrics": Metrics(), "clock": lambda: 100.0, "health": Health(stalled=30.0), **given}
     return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
-        settings=Settings(database_url=""), health=Health(stalled=30.0), epoch=1, last_cycle=0, wake=wake, **parts,
+        settings=Settings(database_url=""), epoch=1, last_cycle=0, wake=wake, **parts,
     )  # fmt: skip
 
 
@@ -117,6 +117,32 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(d
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert decider.asked == [100.0, 200.0, 300.0]
     assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
+
+
+async def test_nothing_is_admitted_while_the_guard_is_missing() -> None:
+    """Neither asked for nor committed; the first round after it is back decides."""
+    wake, clock, health = asyncio.Event(), [100.0], Health(stalled=30.0)
+    decider = Decider(replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),)))
+    loop = looping(decider, wake=wake, clock=lambda: clock[0], health=health)
+    committed = uncommitted(loop)
+
+    async def rounds(count: int) -> None:
+        for _ in range(count):
+            async with asyncio.TaskGroup() as group:
+                await loop.round(group)
+
+    health.unguarded = "ValidatingAdmissionPolicy queuer-guard is missing"
+    await rounds(2)
+    assert decider.asked == []
+    health.unguarded = None
+    async with asyncio.TaskGroup() as group:
+        await loop.round(group)
+        health.unguarded = "taken away while it was decided"
+    await rounds(1)
+    assert (decider.asked, committed) == ([100.0], [])
+    health.unguarded, clock[0] = None, 200.0
+    await rounds(2)
+    assert [uid for uid, change in committed[0].items() if change.admits] == ["a"]
 
 
 async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start() -> None:

@@ -1,0 +1,56 @@
+"""Looks at the guard's policies every few seconds, and says what is wrong with them to whoever admits or tells.
+
+A look that gets no answer changes nothing: nothing can be admitted without the API server either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.controller.logs import logger
+from queuer.domain.errors import QueuerError
+from queuer.kube.client import Client
+from queuer.kube.guard import faults_of_guard, shipped_guard
+
+log = logger("guard")
+EVERY = 10.0
+"""Seconds between two looks: for so long a job may be admitted after a policy was taken away."""
+_UNSEEN = "the admission policies queuer-guard were not looked at yet"
+_INSTALL = "install them with kubectl replace --force -f deploy/policies"
+
+
+class GuardWatch:
+    """Keeps `health.unguarded` and the gauge. `changed` is called where admission ends or may begin."""
+
+    def __init__(
+        self, client: Client, health: Health, metrics: Metrics, *, changed: Callable[[], None]
+    ) -> None:
+        self._client, self._health, self._metrics, self._changed = client, health, metrics, changed
+        self._wanted = shipped_guard()
+        health.unguarded = _UNSEEN
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> None:
+        """Compare what is installed with what is shipped."""
+        try:
+            found = await faults_of_guard(self._client, self._wanted)
+        except QueuerError as error:
+            log.warning("the guard was not seen", said=str(error))
+            return
+        self._metrics.guard_faults.set(len(found))
+        said = None
+        if found:
+            more = f", and {len(found) - 1} more are" if len(found) > 1 else ""
+            said = f"{found[0]}{more}: {_INSTALL}"
+        if said != self._health.unguarded:
+            log.log(30 if found else 20, "the guard changed", faults=list(found))
+            self._health.unguarded = said
+            self._changed()

@@ -1,0 +1,87 @@
+"""The guard is compared with what is shipped: without it anybody may start a job."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from queuer.controller.health.guard import GuardWatch
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.domain.errors import Unavailable
+from queuer.domain.queue import QueueTree
+from queuer.kube.client import RightsError
+from queuer.kube.guard import shipped_guard
+
+WARN = {"validationActions": ["Warn"]}
+
+
+class Cluster:
+    """What it has of the guard; `error` instead, if there is one."""
+
+    def __init__(self) -> None:
+        self.objects = {key: deepcopy(dict(document)) for key, document in shipped_guard().items()}
+        self.error: Exception | None = None
+        self.changes = 0
+
+    async def get(self, path: str) -> bytes:
+        if self.error is not None:
+            raise self.error
+        kind = (
+            "ValidatingAdmissionPolicyBinding" if path.endswith("bindings") else "ValidatingAdmissionPolicy"
+        )
+        own = [{**d, "kind": None, "status": {}} for (k, _), d in self.objects.items() if k == kind]
+        items = [{key: value for key, value in d.items() if key not in ("kind", "apiVersion")} for d in own]
+        return json.dumps({"items": items}).encode()
+
+    def changed(self) -> None:
+        self.changes += 1
+
+
+def watching(cluster: Cluster) -> tuple[GuardWatch, Health, Metrics]:
+    health, metrics = Health(stalled=30.0), Metrics()
+    return GuardWatch(cast(Any, cluster), health, metrics, changed=cluster.changed), health, metrics
+
+
+async def test_nothing_is_admitted_before_the_first_look() -> None:
+    cluster = Cluster()
+    guard, health, _ = watching(cluster)
+    assert "were not looked at yet" in (health.unguarded or "")
+    cluster.error = Unavailable("gone")
+    await guard.look()
+    assert "were not looked at yet" in (health.unguarded or "")
+    cluster.error = None
+    await guard.look()
+    assert (health.unguarded, cluster.changes) == (None, 1)
+
+
+@pytest.mark.parametrize("act", ["deleted", "changed", "hidden"])
+async def test_a_policy_or_binding_that_is_missing_or_changed_is_named(act: str) -> None:
+    """Until a look finds it as it was, and whatever a look says that got no answer."""
+    cluster = Cluster()
+    guard, health, metrics = watching(cluster)
+    await guard.look()
+    binding = "ValidatingAdmissionPolicyBinding", "queuer-guard"
+    before = cluster.objects[binding]
+    if act == "deleted":
+        del cluster.objects[binding]
+    elif act == "changed":
+        cluster.objects[binding] = {**before, "spec": {**before["spec"], **WARN}}
+    else:
+        cluster.error = RightsError(status=403, reason="Forbidden", message="no")
+    await guard.look()
+    said = health.unguarded or ""
+    assert {
+        "deleted": "Binding queuer-guard is missing: install", "changed": "queuer-guard has validationActions Warn",
+        "hidden": "may not list validatingadmissionpolicies: kubectl apply -f deploy/rbac.yaml",
+    }[act] in said  # fmt: skip
+    assert "queuer_guard_faults 1.0" in metrics.text((), QueueTree.of(())).decode()
+    cluster.error = Unavailable("gone")
+    await guard.look()
+    assert (health.unguarded or "") == said
+    cluster.error, cluster.objects[binding] = None, before
+    await guard.look()
+    assert [health.unguarded, cluster.changes] == [None, 3]
