@@ -1,0 +1,134 @@
+"""Manifests of `live_cases/`, each a kind of fault that other queues had: jobs and pods as Kubernetes makes them.
+
+The first lines of a manifest say what must happen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.controller import tree
+from tests.e2e.scene import Scene
+from tests.e2e.support import create, kubectl, wait_until
+
+CASES = Path(__file__).parent / "live_cases"
+KEEP = "example.org/keep"
+
+
+def put(scene: Scene, case: str) -> None:
+    """Create the jobs of a manifest as alice."""
+    for manifest in yaml.safe_load_all((CASES / f"{case}.yaml").read_text()):
+        manifest["metadata"]["namespace"] = scene.namespace
+        create(scene.cluster, manifest)
+
+
+def running(scene: Scene, name: str) -> list[str]:
+    """Names of its pods that run and are not told to go."""
+    pods = (p for p in scene.pods(name) if "deletionTimestamp" not in p["metadata"])
+    return sorted(p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running")
+
+
+def patch(scene: Scene, resource: str, name: str, body: Mapping[str, Any], *options: str) -> None:
+    """Merge-patch an object as administrator."""
+    said = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(body)}", *options)
+    kubectl(scene.cluster, "admin", "patch", resource, name, *said)
+
+
+def succeed(scene: Scene, *pods: str) -> None:
+    """End these pods as their kubelet would."""
+    for pod in pods:
+        patch(scene, "pod", pod, {"status": {"phase": "Succeeded"}}, "--subresource=status")
+
+
+def wait_used(scene: Scene, gpus: int) -> None:
+    """Wait until so many GPUs are charged."""
+    wait_until(
+        lambda: scene.database.used() == gpus, timeout=40,
+        describe=lambda: f"{gpus} GPUs are charged: {scene.database.open_rows()}",
+    )  # fmt: skip
+
+
+def test_a_work_queue_and_a_tail_keep_what_is_left_of_them(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    put(scene, "work-queue")
+    put(scene, "min-count-above-what-is-left")
+    for name, pods in (("work-queue", 4), ("tail", 5)):
+        scene.wait_state(name, "Running")
+        assert len(running(scene, name)) == pods
+    first, second, *_ = running(scene, "work-queue")
+    succeed(scene, first)
+    kubectl(scene.cluster, "admin", "delete", "pod", second, "-n", scene.namespace)
+    done = running(scene, "tail")
+    succeed(scene, *done)
+    wait_until(
+        lambda: len(set(running(scene, "tail")) - set(done)) == 5, timeout=40, describe="the next five run"
+    )
+    succeed(scene, *running(scene, "tail")[:2])
+    wait_used(scene, 2 + 3)
+    patch(scene, "job", "tail", {"spec": {"suspend": True}})
+    wait_until(
+        lambda: scene.database.workload("tail", scene.namespace)["attempt"] == 2
+        and scene.state("tail") == "Running",
+        timeout=60, describe=lambda: f"the rest runs again: {scene.story('tail')}",
+    )  # fmt: skip
+    assert len(running(scene, "tail")) == 3
+    assert (scene.state("work-queue"), len(running(scene, "work-queue"))) == ("Running", 2)
+
+
+def test_what_is_wrong_with_a_template_or_said_in_it_is_read_for_every_kind(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    put(scene, "templates-no-pod-can-be-made-of")
+    put(scene, "class-of-the-workers-only")
+    for name, said in (
+        ("half-gpu", "'0.5' is no whole number"),
+        ("request-over-limit", "4 is above the limit, 2"),
+        ("gpu-without-limit", "8 has no limit"),
+    ):
+        assert said in scene.wait_reason(name, "Misconfigured")["text"]
+    scene.wait_state("workers-class", "Held")
+    assert scene.database.workload("workers-class", scene.namespace)["priority"] == 1000
+    assert scene.database.used() == 0
+
+
+def test_workers_that_outlive_their_master_are_charged_as_they_are(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    put(scene, "workers-outlive-the-master")
+    scene.wait_state("outlived", "Running", timeout=60)
+    succeed(scene, "outlived-master-0")
+    scene.wait_state("outlived", "Succeeded")
+    wait_used(scene, 16)
+    for left, worker in ((8, "outlived-worker-0"), (0, "outlived-worker-1")):
+        kubectl(scene.cluster, "admin", "delete", "pod", worker, "-n", scene.namespace)
+        wait_used(scene, left)
+
+
+def test_a_job_whose_deletion_is_held_up_is_offered_no_more(scene: Scene) -> None:
+    """Its object stays for as long as what it owns does."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    meta = scene.job("kept", pods=1, gpus=8, annotations={"queuer.dev/hold": "true"})["metadata"]
+    scene.wait_state("kept", "Held")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "kept", "uid": meta["uid"]}
+    owned = {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "owned", "namespace": scene.namespace, "finalizers": [KEEP],
+            "ownerReferences": [{**owner, "blockOwnerDeletion": True}],
+        },
+    }  # fmt: skip
+    create(scene.cluster, owned, identity="admin")
+    scene.exits.callback(patch, scene, "configmap", "owned", {"metadata": {"finalizers": None}})
+    scene.delete("kept", "Job", "--cascade=foreground", "--wait=false")
+    wait_until(
+        lambda: scene.database.workload("kept", scene.namespace)["deleted_at"] is not None,
+        timeout=30, describe=lambda: f"it is known to be deleted: {scene.story('kept')}",
+    )  # fmt: skip
+    assert scene.read("kept")["metadata"]["deletionTimestamp"]
