@@ -103,9 +103,11 @@ CREATE TABLE draft (
         CONSTRAINT ck_draft_state CHECK (state IN ('planned', 'applied', 'discarded')),
     revision bigint CONSTRAINT fk_draft_revision REFERENCES changeset (revision),
     request text,
+    applied_by text,
     CONSTRAINT ck_draft_applied CHECK ((state = 'applied') = (revision IS NOT NULL))
 );
 CREATE INDEX ix_draft_at ON draft (at);
+CREATE UNIQUE INDEX ix_draft_applied_by_request ON draft (split_part(applied_by, ':', 1));
 CREATE UNIQUE INDEX ix_draft_request ON draft (split_part(request, ':', 1));
 COMMENT ON TABLE draft
     IS 'Planned changesets: what they change, and what was told of it. None is applied after `expires`.';

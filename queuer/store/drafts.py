@@ -18,24 +18,28 @@ from queuer.store.tables import DraftState, Effect
 
 _KEEP = text("""
     INSERT INTO draft (id, at, expires, actor, source, writer, root, base, reverts, changes, report, effect,
-        evict_after, state, revision, request)
+        evict_after, state, revision, request, applied_by)
     VALUES (:id, :at, :expires, :actor, :source, :writer, :root, :base, :reverts, CAST(:changes AS jsonb),
-        CAST(:report AS jsonb), :effect, :evict_after, :state, :revision, :request)
-    ON CONFLICT (id) DO UPDATE SET state = excluded.state, revision = excluded.revision, request = excluded.request
+        CAST(:report AS jsonb), :effect, :evict_after, :state, :revision, :request, :applied_by)
+    ON CONFLICT (id) DO UPDATE SET state = excluded.state, revision = excluded.revision,
+        applied_by = excluded.applied_by
 """)
 _FIND = "SELECT *, expires < now() AS expired FROM draft WHERE id = :id"
 _READ, _TAKE = text(_FIND), text(f"{_FIND} FOR UPDATE")
 _BEHIND = text("SELECT *, expires < now() AS expired FROM draft WHERE revision = :revision")
 _REQUESTED = text("""
-    SELECT *, expires < now() AS expired FROM draft WHERE split_part(request, ':', 1) = split_part(:request, ':', 1)
+    SELECT *, expires < now() AS expired FROM draft
+    WHERE split_part(request, ':', 1) = split_part(:request, ':', 1)
+        OR split_part(applied_by, ':', 1) = split_part(:request, ':', 1)
+    LIMIT 1
 """)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A planned changeset. `root`: whoever administers this queue may apply it; `report`: what was told of it (JSON);
-    `evict_after`: seconds, None = at once; `revision`: the one that it made; `request`: the last that planned or
-    applied it, in the form `key:body`. Times in seconds.
+    `evict_after`: seconds, None = at once; `revision`: the one that it made; `request`, `applied_by`: the requests
+    that planned and applied it, in the form `key:body`. Times in seconds.
     """
 
     id: UUID
@@ -52,6 +56,7 @@ class Draft:
     expired: bool = False
     revision: int | None = None
     request: str | None = None
+    applied_by: str | None = None
 
 
 async def keep(connection: AsyncConnection, draft: Draft) -> None:
@@ -74,6 +79,7 @@ async def keep(connection: AsyncConnection, draft: Draft) -> None:
         "state": draft.state,
         "revision": draft.revision,
         "request": draft.request,
+        "applied_by": draft.applied_by,
     }
     await connection.execute(_KEEP, values)
 

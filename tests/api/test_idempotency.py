@@ -45,6 +45,17 @@ async def test_the_same_request_is_answered_again_and_done_once(api: httpx2.Asyn
     assert len((await api.get(PATH)).json()["items"]) == 1
 
 
+async def test_a_plan_keeps_its_key_once_it_is_applied(api: httpx2.AsyncClient) -> None:
+    """A client whose first answer was lost, and which is slow to ask again, gets its plan and makes no second one."""
+    first = (await api.post(PATH, json=TREE, headers=KEY)).json()
+    address = f"{PATH}/{first['id']}:apply"
+    done = await api.post(address, json={"reason": "the first"}, headers={"Idempotency-Key": "k-2"})
+    assert done.status_code == 200
+    again = await api.post(PATH, json=TREE, headers=KEY)
+    assert (again.status_code, again.json()["id"], again.json()["state"]) == (201, first["id"], "applied")
+    problem_of(await api.post(address, json={}, headers=KEY), status=422, code="invalid_input")
+
+
 async def test_another_request_under_the_same_key_is_refused(api: httpx2.AsyncClient) -> None:
     assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
     for sent in (

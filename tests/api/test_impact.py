@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
 from queuer.api.app import create_app
+from queuer.api.latest_cycle import LatestCycle
 from queuer.domain.document import parse
 from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
@@ -155,6 +156,23 @@ async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Au
     made = await plan(api, tree(a=9))
     assert made["impact"] is None
     assert "no cycle" in made["impactMissing"]
+
+
+async def test_a_put_asks_for_no_impact(
+    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes as long as a cycle, and nobody is shown it; what the nodes say of the change is told."""
+
+    async def asked(_: LatestCycle, question: Any, *, party: str = "") -> None:
+        seen.append((question.impact, party))
+
+    seen: list[tuple[bool, str]] = []
+    monkeypatch.setattr(LatestCycle, "ask", asked)
+    put = await api.put("/api/v1/queue-tree", json=tree(a=8), headers={"If-Match": "*"})
+    assert put.status_code == 200, put.text
+    await plan(api, tree(a=9))
+    assert seen == [(False, "unauthenticated"), (True, "unauthenticated")]
+    assert (await api.get("/api/v1/changesets/1")).json()["impactMissing"].startswith("a PUT asks for none")
 
 
 async def test_a_change_can_be_made_while_nothing_answers_about_the_cycle(

@@ -161,14 +161,20 @@ class Cautions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """A question about the newest cycle: findings about its nodes, and what the decision makes of the changes."""
+    """A question about the newest cycle: findings about its nodes, and what the decision makes of the changes.
+
+    `impact`: whether the latter is asked, which takes as long as a cycle.
+    """
 
     cautions: Cautions
+    impact: bool = True
 
     def answer(self, cycle: DecidedCycle) -> tuple[list[FieldProblem], Difference | None]:
-        """None: there is no sound decision."""
+        """None: there is no sound decision, or it is not asked for."""
         cautions = self.cautions
         found = list(cautions.of_nodes([state.node for state in cycle.stored.snapshot.nodes]))
+        if not self.impact:
+            return found, None
         try:
             return found, RulesDifference(before=cautions.before, after=cautions.after).answer(cycle)
         except (UnsoundPlan, InvalidInput):

@@ -162,10 +162,12 @@ async def apply_changeset(
     with once():
         async with begin(desk.engine) as connection:
             draft = await drafts.read(connection, id, take=True)
-            if draft.request == key and draft.revision is not None:
+            if draft.applied_by == key and draft.revision is not None:
                 return masked(planned(draft, made=await history.one(connection, draft.revision)), seen)
             _require_planned(draft)
-            made = await desk.apply(connection, replace(draft, request=key), reason=reason, pointer="/reason")
+            made = await desk.apply(
+                connection, replace(draft, applied_by=key), reason=reason, pointer="/reason"
+            )
             if made is None:
                 raise Conflict("nothing is left to change: the tree is as this plan wants it")
             done = await drafts.read(connection, id)

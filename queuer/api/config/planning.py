@@ -25,6 +25,7 @@ from queuer.store.holdings import Holding
 from queuer.store.judge import waiting_in
 
 MOST_JOBS = 100
+_NOT_ASKED = "a PUT asks for none: POST /changesets plans with it"
 _NO_CYCLE = "no cycle is stored yet that this version reads"
 
 
@@ -62,17 +63,21 @@ class Seen:
         )  # fmt: skip
 
 
-async def report(seen: Seen, newest: LatestCycle) -> models.Report:
-    """The whole report. Without an answer about the newest cycle a change can still be planned: the report says so."""
+async def report(seen: Seen, newest: LatestCycle, *, party: str, impact: bool = True) -> models.Report:
+    """The whole report, or one without the impact. Without an answer about the newest cycle a change can still be
+    planned: the report says so. `party`: of whom asks.
+    """
     answer, missing = None, _NO_CYCLE
     try:
-        answer = await newest.ask(Consequences(cautions=seen.cautions))
+        answer = await newest.ask(Consequences(cautions=seen.cautions, impact=impact), party=party)
     except DatabaseUnavailable:
         raise
     except Unavailable as silent:
         missing = silent.message
     found = [] if answer is None else answer.value[0]
-    impact = missing if answer is None else _impact(answer.cycle, answer.at, answer.value[1])
+    told: models.Impact | str = _NOT_ASKED if not impact else missing
+    if impact and answer is not None:
+        told = _impact(answer.cycle, answer.at, answer.value[1])
     taken = seen.cuts
     return models.Report(
         warnings=_errors([*seen.warnings, *found], seen.document),
@@ -80,8 +85,8 @@ async def report(seen: Seen, newest: LatestCycle) -> models.Report:
         over_limit=[models.OverLimit(**_quantities(row, "limit", "used", "over")) for row in taken.over],
         reclaimable=[models.Reclaimable(**_quantities(row, "amount")) for row in taken.reclaimable],
         victims=_jobs(taken.victims, [_held(holding) for holding in taken.victims]),
-        impact=None if isinstance(impact, str) else impact,
-        impact_missing=impact if isinstance(impact, str) else "",
+        impact=None if isinstance(told, str) else told,
+        impact_missing=told if isinstance(told, str) else "",
     )
 
 

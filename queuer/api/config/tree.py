@@ -107,7 +107,7 @@ async def put_queue_tree(
             )
         return changeset
 
-    draft = await desk.plan(wish, root=document.root, document=plain)
+    draft = await desk.plan(wish, root=document.root, document=plain, impact=False)
     made = None if dry_run else await desk.carry_out(draft, wish, reason=reason)
     base, changes = draft.changeset.base, draft.changeset.changes
     revision = base

@@ -69,9 +69,10 @@ class Desk:
         evict_after: float | None = None,
         document: object = None,
         key: str | None = None,
+        impact: bool = True,
     ) -> Draft:
         """A draft that nobody has kept yet. `root`: None = the nearest queue above all changes; `document`: the body
-        in which problems have their places; `key`: the request.
+        in which problems have their places; `key`: the request; `impact`: see `report`.
 
         Raises Forbidden, InvalidInput and OwnedElsewhere.
         """
@@ -85,7 +86,7 @@ class Desk:
                 check(changeset)
                 seen = await Seen.of(connection, changeset, document=document)
                 _require_room(effect, seen.cuts)
-        told = await report(seen, self.latest)
+        told = await report(seen, self.latest, party=self.asker.caller.party, impact=impact)
         return Draft(
             id=uuid4(),
             at=seen.at,
@@ -113,7 +114,7 @@ class Desk:
         async with one_view(self.engine) as connection:
             found = await drafts.requested(connection, key)
         if found is not None:
-            check_same(found.request, key)
+            check_same(key if key in (found.request, found.applied_by) else None, key)
         return found
 
     async def carry_out(self, draft: Draft, wish: Wish, *, reason: str) -> Applied | None:

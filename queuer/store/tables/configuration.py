@@ -135,11 +135,13 @@ draft = Table(
     Column("state", Text, nullable=False, server_default=text("'planned'")),
     Column("revision", BigInteger, ForeignKey("changeset.revision")),
     Column("request", Text),
+    Column("applied_by", Text),
     one_of("writer", ManagedBy),
     one_of("effect", Effect),
     one_of("state", DraftState),
     CheckConstraint("(state = 'applied') = (revision IS NOT NULL)", name="applied"),
     Index("ix_draft_at", "at"),
+    Index("ix_draft_applied_by_request", text("split_part(applied_by, ':', 1)"), unique=True),
     Index("ix_draft_request", text("split_part(request, ':', 1)"), unique=True),
     comment="Planned changesets: what they change, and what was told of it. None is applied after `expires`.",
 )
