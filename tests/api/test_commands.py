@@ -298,3 +298,18 @@ async def test_commands_of_a_caller_have_a_budget(
         assert (await _ask(shared, "lead", "POST", tail)).status_code == 202
     async with begin(engine) as connection:
         assert len((await connection.execute(text("SELECT FROM audit WHERE actor = 'alice'"))).all()) == 2
+
+
+async def test_a_caller_without_rights_leaves_nothing_behind(
+    shared: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    """L7: 500 unknown uids of 253 characters under a fresh key each fill no table."""
+    body = {"uids": [f"{n:0253}" for n in range(500)], "reason": "x" * 500}
+    for n in range(3):
+        headers = {"user": "bob", "Idempotency-Key": f"k{n}"}
+        found = await shared.post(f"{PATH}:hold", json=body, headers=headers)
+        assert {item["refused"]["code"] for item in found.json()["items"]} == {"not_found"}
+    async with begin(engine) as connection:
+        for table in ("command", "audit", "draft"):
+            kept = text(f"SELECT count(*) FROM {table} WHERE actor = 'bob'")
+            assert (await connection.execute(kept)).scalar_one() == 0, table
