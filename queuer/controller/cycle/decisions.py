@@ -103,6 +103,7 @@ class Decisions:
         request = self._ask(trigger, now=now)
         if request is None:
             self._timers.decided = now
+            self._term.metrics.last_cycle.set(now)
             return
         self._request = request
         self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from queuer import __version__
 from queuer.controller.memory.live import Live
 from queuer.domain.queue import QueueTree
+from queuer.domain.workload import State
 from queuer.solver.process.parent import SolverProcess
 from queuer.solver.records import CycleStats
 
@@ -64,7 +65,10 @@ class Metrics:
     repaired = _Row(Counter, "queuer_repair_started", "Those of them that it fitted in.")
     refused_gangs = _Row(Counter, "queuer_gangs_refused", "Gangs that the verifier took out of a plan.")
     solver_time = _Row(Counter, "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.")
-    last_cycle = _Row(Gauge, "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.")
+    last_cycle = _Row(
+        Gauge, "queuer_cycle_last_success_timestamp_seconds",
+        "End of the last decision, or when there was nothing to decide.",
+    )  # fmt: skip
     refused_plans = _Row(Counter, "queuer_plans_refused", "Decisions without a plan that could be committed.")
     terms_ended = _Row(
         Counter, "queuer_leader_terms_ended", "Terms of office that ended, or could not begin, by cause.", ["cause"]
@@ -103,6 +107,15 @@ class Metrics:
     )  # fmt: skip
     guard_faults = _Row(
         Gauge, "queuer_guard_faults", "Policies and bindings queuer-guard that are missing or changed."
+    )  # fmt: skip
+    in_quarantine = _Row(
+        Gauge, "queuer_workloads_in_quarantine", "Workloads that are left alone now as their handling failed."
+    )  # fmt: skip
+    oldest_effect = _Row(
+        Gauge, "queuer_oldest_open_effect_seconds", "Age of the oldest start or eviction that no job confirms yet."
+    )  # fmt: skip
+    oldest_release = _Row(
+        Gauge, "queuer_oldest_release_seconds", "How long work that ended or was evicted has held something, at most."
     )  # fmt: skip
     api_errors = _Row(Counter, "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"])
     drift = _Row(
@@ -171,16 +184,25 @@ class Metrics:
     def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
         self.registry.register(_Counted(name, help_, labels, counts))
 
-    def _count(self, workloads: Iterable[Live], tree: QueueTree) -> None:
+    def _count(self, workloads: Iterable[Live], tree: QueueTree, *, now: float) -> None:
         """Set the gauges of workloads from what is in memory."""
+        effect = release = now
         states: Tally[tuple[str, str]] = Tally()
         reasons: Tally[tuple[str, str, str]] = Tally()
         for live in workloads:
             queue = queue_label(live.workload.queue, tree)
             states[queue, live.state.value] += 1
+            if live.placement is not None:
+                if live.state is State.ADMITTED:
+                    effect = min(effect, live.placement.at)
+                if live.left is not None:
+                    release = min(release, live.left)
+                    effect = min(effect, live.left) if live.placement.unconfirmed else effect
             if live.state.waiting and live.explanation is not None:
                 reason = live.explanation.primary
                 reasons[queue, reason.token.value, reason.verdict.value] += 1
+        self.oldest_effect.set(now - effect)
+        self.oldest_release.set(now - release)
         self.workloads.clear()
         self.pending.clear()
         for key, number in states.items():
@@ -188,9 +210,9 @@ class Metrics:
         for labels, number in reasons.items():
             self.pending.labels(*labels).set(number)
 
-    def text(self, workloads: Iterable[Live], tree: QueueTree) -> bytes:
+    def text(self, workloads: Iterable[Live], tree: QueueTree, *, now: float = 0.0) -> bytes:
         """The Prometheus exposition; the gauges of workloads are counted now."""
-        self._count(workloads, tree)
+        self._count(workloads, tree, now=now)
         return generate_latest(self.registry)
 
 

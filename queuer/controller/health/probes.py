@@ -26,6 +26,8 @@ from queuer.store.heartbeat import Heartbeat, LastCycle
 
 LOADING = 120.0
 """Seconds without progress after which listing, or reading the database, is taken to hang."""
+FRESH = 5.0
+"""Seconds for which the text of `/metrics` is answered again."""
 BEAT = 1.0
 """Seconds between two heartbeats in the database."""
 
@@ -92,11 +94,33 @@ class Health:
         return self.phase in (Phase.LEADING, Phase.STANDBY) and self.alive
 
 
+class Figures:
+    """The exposition of the metrics, made at most every `FRESH` seconds: whoever asks may ask without a pause, and it
+    is made beside the decisions of the same process.
+    """
+
+    def __init__(
+        self, metrics: Metrics, state: ClusterState, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._metrics, self._state, self._clock = metrics, state, clock
+        self._text, self._made = b"", -inf
+
+    def text(self) -> bytes:
+        """As it is now, or was a few seconds ago."""
+        if self._clock() >= self._made + FRESH:
+            self._made = self._clock()
+            self._metrics.in_quarantine.set(len(self._state.quarantine))
+            self._text = self._metrics.text(self._state.lives(), self._state.rules.tree, now=time.time())
+        return self._text
+
+
 @asynccontextmanager
 async def serve(
     health: Health, metrics: Metrics, state: ClusterState, *, host: str, port: int
 ) -> AsyncIterator[int]:
     """Answer the probes while the block runs; gives the port."""
+
+    figures = Figures(metrics, state)
 
     async def livez(_: web.Request) -> web.Response:
         text = f"{health.phase}, last sign of life {health.silent:.1f} s ago\n"
@@ -108,10 +132,7 @@ async def serve(
         return web.Response(text=f"{health.phase}{away}{guard}\n", status=200 if health.ready else 503)
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(
-            body=metrics.text(state.lives(), state.rules.tree),
-            headers={"Content-Type": "text/plain; version=0.0.4"},
-        )
+        return web.Response(body=figures.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", show_metrics)])

@@ -12,7 +12,7 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.process.parent import SolverOutcome, SolverProcess
 from queuer.solver.records import CycleStats
-from tests.unit.make import gang
+from tests.unit.make import gang, placed
 
 WORKLOAD = gang("g")
 TREE = QueueTree.of([Queue(path="root.a")])
@@ -68,3 +68,26 @@ def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone()
         .decode()
     )
     assert 'reason="BehindInQueue",verdict="CHANGE"} 1.0' in text
+
+
+def test_what_does_not_get_on_is_shown_by_its_age() -> None:
+    """A start that no job confirms, an eviction that no job confirms, work that has gone and still holds something."""
+    metrics = Metrics()
+    rows = [
+        Live(workload=WORKLOAD, state=State.ADMITTED, placement=placed(at=60.0)),
+        Live(workload=WORKLOAD, state=State.RUNNING, placement=placed(at=1.0)),
+        Live(workload=WORKLOAD, state=State.EVICTING, placement=placed(at=1.0), left=30.0),
+        Live(workload=WORKLOAD, state=State.SUCCEEDED, placement=placed(at=1.0), left=20.0),
+    ]
+    text = metrics.text(rows, TREE, now=100.0).decode()
+    assert (
+        "queuer_oldest_open_effect_seconds 40.0" in text,
+        "queuer_oldest_release_seconds 80.0" in text,
+    ) == (True, True)
+    late = replace(rows[2], placement=placed(at=1.0, unconfirmed=True))
+    assert "queuer_oldest_open_effect_seconds 70.0" in metrics.text([late], TREE, now=100.0).decode()
+    text = metrics.text(rows[1:2], TREE, now=100.0).decode()
+    assert ("queuer_oldest_open_effect_seconds 0.0" in text, "queuer_oldest_release_seconds 0.0" in text) == (
+        True,
+        True,
+    )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from queuer.controller.health.probes import LOADING, Health, Phase
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import FRESH, LOADING, Figures, Health, Phase
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.workload import State
+from tests.unit.make import gang
 
 
 @pytest.mark.parametrize(
@@ -22,3 +27,16 @@ def test_a_process_is_alive_while_it_gives_signs_of_life(phase: Phase, patience:
     assert health.alive is (phase is Phase.STANDBY)
     health.beat()
     assert health.alive
+
+
+def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks() -> None:
+    """They are counted beside the decisions of the same process."""
+    clock, state = [0.0], ClusterState()
+    figures = Figures(Metrics(), state, clock=lambda: clock[0])
+    first = figures.text()
+    state.put(Live(workload=gang("g"), state=State.QUEUED))
+    state.quarantine_one("g", ValueError("odd"), now=0.0)
+    clock[0] = FRESH - 0.1
+    assert figures.text() is first
+    clock[0] = FRESH
+    assert b"queuer_workloads_in_quarantine 1.0" in figures.text()
