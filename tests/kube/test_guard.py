@@ -74,10 +74,12 @@ async def test_a_policy_or_binding_that_is_missing_or_changed_is_named(act: str)
         cluster.error = RightsError(status=403, reason="Forbidden", message="no")
     await guard.look()
     said = health.unguarded or ""
-    assert {
-        "deleted": "Binding queuer-guard is missing: install", "changed": "queuer-guard has validationActions Warn",
+    expected = {
+        "deleted": "Binding queuer-guard is missing: `queuer doctor` names",
+        "changed": "queuer-guard has validationActions Warn",
         "hidden": "may not list validatingadmissionpolicies: kubectl apply -f deploy/rbac.yaml",
-    }[act] in said  # fmt: skip
+    }
+    assert expected[act] in said
     assert "queuer_guard_faults 1.0" in metrics.text((), QueueTree.of(())).decode()
     cluster.error = Unavailable("gone")
     await guard.look()

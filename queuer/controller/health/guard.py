@@ -19,7 +19,7 @@ log = logger("guard")
 EVERY = 10.0
 """Seconds between two looks: for so long a job may be admitted after a policy was taken away."""
 _UNSEEN = "the admission policies queuer-guard were not looked at yet"
-_INSTALL = "install them with kubectl replace --force -f deploy/policies"
+_INSTALL = "`queuer doctor` names the command that mends it"
 
 
 class GuardWatch:
