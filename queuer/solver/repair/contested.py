@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from queuer.solver.nodes import Mask, Matrix
 from queuer.solver.order import by_right
 from queuer.solver.placement import Variant, parts_of
 from queuer.solver.refusal import Block, Refusal
-from queuer.solver.shapes import Gang
+from queuer.solver.shapes import Gang, GangShape
 from queuer.solver.state import Settled, State
 
 CONTESTED = 8
@@ -46,7 +47,7 @@ def first_contested(
             known[key] = not excluded(state, gang, choice, free)
         return known[key]
 
-    for gang in sorted(_refused_for_place(lines, refusals), key=lambda g: by_right(g, state.claimed)):
+    for gang in sorted(_refused_for_place(state, lines, refusals), key=lambda g: by_right(g, state.claimed)):
         choices = gang.shape.least
         if not gang.workload.preemptible:  # only some of them are inside its guarantee
             choices = tuple(c for c in choices if gang.may_take(c[1], state.claimed))
@@ -57,15 +58,26 @@ def first_contested(
     return found
 
 
-def _refused_for_place(lines: Iterable[Iterable[Gang]], refusals: Mapping[str, Refusal]) -> Iterator[Gang]:
-    """By leaf and refusal the first in line. Live capacity that is used up is place, and no matter of quota."""
+def _refused_for_place(
+    state: State, lines: Iterable[Iterable[Gang]], refusals: Mapping[str, Refusal]
+) -> Iterator[Gang]:
+    """By leaf and refusal the first in line. A flavor that is used up is place, and no matter of quota, where all
+    flavors together are not.
+    """
+
+    @cache
+    def fits_elsewhere(shape: GangShape, queue: str) -> bool:
+        asked = {account: n for account, n in shape.least[0][1].items() if account[0] is None}
+        return all(usage.fits(queue, asked) for usage in state.usages())
+
     for line in lines:
         seen = set[int]()
         for gang in line:
             refusal = refusals.get(gang.uid)
             if refusal is None or id(refusal) in seen:
                 continue
-            if refusal.block is Block.PLACE or (refusal.broken is not None and refusal.broken.live):
+            used_up = refusal.broken is not None and refusal.broken.live
+            if refusal.block is Block.PLACE or (used_up and fits_elsewhere(gang.shape, gang.queue)):
                 seen.add(id(refusal))
                 yield gang
 
