@@ -133,7 +133,9 @@ class _Cycle:
                 tournament.prefer(root, answer.starts)
                 continue
             settled = self._selected(starts.get(gang.uid)) or self._turns.turn(gang)
-            self._order[gang.uid] = self._order.pop(gang.uid, None)
+            for uid in (gang.uid, *self._turns.put_back):
+                self._order[uid] = self._order.pop(uid, None)
+            self._turns.put_back.clear()
             tournament.done(gang, settled=settled)
             if self._turns.has_lifted:
                 self._turns.forget()
@@ -162,7 +164,8 @@ class _Cycle:
         held = {**self._held, **{s.gang.uid: self._bond(s) for s in bound}}
         gangs = self._arrays.waiting.gangs
         late = self._repaired.started  # who was entitled at its turn was so without these
-        had = [*self._resumed, *(uid for uid in self._order if uid not in late), *late]
+        resumed = (uid for uid in self._resumed if uid not in self._order)
+        had = [*resumed, *(uid for uid in self._order if uid not in late), *late]
         order = tuple(dict.fromkeys(chain(had, gangs, self._arrays.waiting.aside)))
         explanations = reasons(
             state,

@@ -5,6 +5,7 @@ Its rights to them are its rights to running work. So no gang starts to be evict
 
 from __future__ import annotations
 
+from queuer.domain.queue import Order
 from queuer.domain.quota import Charge
 from queuer.solver.arrays import Running
 from queuer.solver.records import Admitted
@@ -49,9 +50,14 @@ class Lifting:
         """Rights to what starts as things are; None = nothing starts."""
         state = self._state
         if self._known[0] != state.changes:
-            runs = {uid: _run(s, now=state.time) for uid, s in state.settled.items() if not s.bound}
+            starts = (s for s in state.settled.values() if not (s.bound or self._is_strict(s.gang.queue)))
+            runs = {s.gang.uid: _run(s, now=state.time) for s in starts}
             self._known = (state.changes, Rights(state, runs) if runs else None)
         return self._known[1]
+
+    def _is_strict(self, queue: str) -> bool:
+        """Whether starts behind it would have passed a gang of this queue that is lifted."""
+        return self._state.book.tree.policy(queue).order is Order.STRICT
 
 
 def _run(settled: Settled, *, now: float) -> Running:

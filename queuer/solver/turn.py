@@ -33,8 +33,8 @@ SEARCHES = 64
 
 
 class Turns:
-    """Of one cycle. `refusals`: of all that were refused, by uid; `has_lifted`: whether the last turn undid a start;
-    `more`: whether a limit left somebody out.
+    """Of one cycle. `refusals`: of all that were refused, by uid; `has_lifted`: whether a turn undid a start;
+    `put_back`: uids of starts left after all, which come after that turn; `more`: whether a limit left somebody out.
     """
 
     def __init__(self, state: State) -> None:
@@ -47,6 +47,7 @@ class Turns:
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
         self.has_lifted, self.more = False, False
+        self.put_back: list[str] = []
         self._lifts = 0
 
     @property
@@ -294,6 +295,7 @@ class Turns:
         for settled in lifted:
             if can_start(self._state, settled):
                 self._state.start(settled)
+                self.put_back.append(settled.gang.uid)
             else:
                 self.has_lifted = True
         self._lifts += self.has_lifted
