@@ -86,7 +86,7 @@ class _Cycle:
         self._arrays, self._seed, self._budget = arrays, seed, budget
         self._state, self._held, self._reserver = Resumed.of(arrays, time=now)
         self._solver = _Solver(budget.deterministic)
-        self._turns = Turns(self._state)
+        self._turns = Turns(self._state, self._reserver)
         self._tournament = Tournament(
             arrays.book.tree,
             arrays.waiting.by_leaf,

@@ -42,7 +42,9 @@ class Reserver:
         self._known_timeline: Timeline | None = None
         self._idle = Usage(state.book)
         self._could_hold = cache(self._find_could_hold)
-        self._tried = 0
+        self._tried, self._had = 0, Counter[tuple[str, frozenset[str]]]()
+        self._looked = Counter[int]()  # by shape
+        self._had_all = (-1, False)  # after so many reservings
 
     def resume(self) -> None:
         """Put the standing reservations into the state. One stays where it was unless its placement or time is lost, or
@@ -58,7 +60,7 @@ class Reserver:
     def finish(
         self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]
     ) -> tuple[Reservation, ...]:
-        """Renew what was lost to others in this cycle, then reserve for the first blocked gangs of each leaf."""
+        """Renew what was lost to others in this cycle, then reserve for blocked gangs that had no turn of their own."""
         state = self._state
         self._known_timeline = None
         for uid, reserved in list(state.reserved.items()):
@@ -68,17 +70,34 @@ class Reserver:
                 state.release(uid)
                 gang = reserved.settled.gang
                 self._grant(gang, self._choices(gang), expires=reserved.reservation.expires)
-        had = Counter[tuple[str, frozenset[str]]]()
         for gang in self._in_order(lines, blocked):
             if self._tried >= TRIED or self._all_had():
                 break
-            choices = self._choices(gang)
-            whose = gang.queue, frozenset(f for variant, _ in choices for f in variant.flavors.values())
-            if choices and had[whose] < self._most(gang.queue):
-                had[whose] += 1
-                self._tried += 1
-                self._grant(gang, choices)
+            self._reserve_for(gang)
         return tuple(reserved.reservation for reserved in state.reserved.values())
+
+    def wants(self, gang: Gang) -> bool:
+        """Whether a reservation is still to be looked for at the gang's turn, if capacity alone blocks it."""
+        return (
+            self._tried < TRIED
+            and not self._all_had()
+            and self._looked[gang.shape.number] < self._most(gang.queue)
+            and gang.uid not in self._state.reserved
+        )
+
+    def at_turn(self, gang: Gang) -> None:
+        """Reserve for a gang that wants it and is blocked, so that no later turn of this cycle delays it."""
+        self._looked[gang.shape.number] += 1
+        self._known_timeline = None
+        self._reserve_for(gang)
+
+    def _reserve_for(self, gang: Gang) -> None:
+        choices = self._choices(gang)
+        whose = gang.queue, frozenset(f for variant, _ in choices for f in variant.flavors.values())
+        if choices and self._had[whose] < self._most(gang.queue):
+            self._had[whose] += 1
+            self._tried += 1
+            self._grant(gang, choices)
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
         """Its flavors, at its smallest size, that have a reservation left for it and could hold it."""
@@ -121,9 +140,14 @@ class Reserver:
 
     def _all_had(self) -> bool:
         """Whether no flavor has a reservation left for anybody."""
-        most = max((self._most(leaf) for leaf in self._state.book.tree.leaves), default=0)
-        there = self._there()
-        return all(there[flavor] >= most for flavor in self._state.nodes.flavors)
+        if self._had_all[0] != self._state.reservings:
+            most, there = (
+                max((self._most(leaf) for leaf in self._state.book.tree.leaves), default=0),
+                self._there(),
+            )
+            had = all(there[flavor] >= most for flavor in self._state.nodes.flavors)
+            self._had_all = (self._state.reservings, had)
+        return self._had_all[1]
 
     @cached_property
     def _emptied(self) -> Room:

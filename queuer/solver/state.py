@@ -111,6 +111,7 @@ class State:
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
         self._starts: list[float] = []  # of reservations, in order
+        self.reservings = 0  # how often a reservation began or ended
         self.forked, self.changes = False, 0
         self._remaining: Usage | None = None
         self.rows = cache(self._find_rows)
@@ -330,6 +331,7 @@ class State:
     def reserve(self, reserved: Reserved) -> None:
         """The reservation holds from now on. Not logged."""
         self.reserved[reserved.reservation.uid] = reserved
+        self.reservings += 1
         self._rooms.clear()
         insort(self._starts, reserved.start)
 
@@ -337,6 +339,7 @@ class State:
         """The reservation of this gang, if there is one, ends. Not logged."""
         ended = self.reserved.pop(uid, None)
         if ended is not None:
+            self.reservings += 1
             self._rooms = {key: room for key, room in self._rooms.items() if uid not in key[0]}
             self._starts.remove(ended.start)
         return ended

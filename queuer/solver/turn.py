@@ -16,6 +16,7 @@ from queuer.solver.lifting import Lifting
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.repair.decode import can_start
+from queuer.solver.reserve import Reserver
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
@@ -37,8 +38,9 @@ class Turns:
     `put_back`: uids of starts left after all, which come after that turn; `more`: whether a limit left somebody out.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, reserver: Reserver | None = None) -> None:
+        """`reserver`: reserves for gangs that capacity alone blocks, at their turn."""
+        self._state, self._reserver = state, reserver
         self._victims, self._lifting = Victims(state), Lifting(state)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
@@ -63,6 +65,8 @@ class Turns:
             known = self._refused_already(gang)
             if known is None or self._may_lift(gang) or self._may_evict(gang):
                 return False
+            if self._may_reserve(gang, known):
+                return False
             self._dead[key] = known
         self.refusals[gang.uid] = known
         return True
@@ -85,21 +89,25 @@ class Turns:
                 self._state.release(gang.uid)
             return True
         self.refusals[gang.uid] = answer
+        if self._reserver is not None and self._may_reserve(gang, answer):
+            self._reserver.at_turn(gang)
         if answer.landed is None:
             self._dead[self._key(gang)] = answer
         else:  # it keeps that place; the next that is like it may have another, so no other is dead
             self._state.keep(answer.landed)
         return False
 
+    def _may_reserve(self, gang: Gang, refusal: Refusal) -> bool:
+        return refusal.by_capacity and self._reserver is not None and self._reserver.wants(gang)
+
     def _key(self, gang: Gang) -> object:
-        """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive. These
-        only end during the turns, so their number tells which there are.
-        """
+        """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
         state = self._state
         if gang.uid in state.reserved:
             return gang.uid
-        there = len(state.reserved)
-        return (gang.turn_key, there, state.outlived(gang.workload)) if there else gang.turn_key
+        if not state.reserved:
+            return gang.turn_key
+        return (gang.turn_key, state.reservings, state.outlived(gang.workload))
 
     # Without eviction
 
