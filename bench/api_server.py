@@ -1,4 +1,4 @@
-"""An API server of objects in memory: lists in pages, watches, merge patches, Events, and who may what.
+"""An API server of objects in memory: lists in pages, watches, merge patches, Events, who may what, and the guard.
 
 Nothing comes of a job that starts, unless somebody (`bench.kubelet`) is told of what happens to jobs.
 """
@@ -14,6 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
+from queuer.kube.guard import RESOURCES as GUARD
+from queuer.kube.guard import shipped_guard
 from queuer.kube.objects import (
     JOBS,
     LIMIT_RANGES,
@@ -26,7 +28,10 @@ from queuer.kube.objects import (
     Resource,
 )
 
-SERVED = (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, PRIORITY_CLASSES, NODES, PODS, JOBS)
+SERVED = (
+    NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, PRIORITY_CLASSES, NODES, PODS, JOBS,
+    *GUARD.values(),
+)  # fmt: skip
 VERSION = {"gitVersion": "v1.36.4"}
 ADMIN = "admin"
 """The user that may everything; any other may in the namespace of its name alone."""
@@ -48,6 +53,8 @@ class ApiServer:
         self._pages: dict[str, list[dict[str, Any]]] = {}
         self._version = 1
         self._starts = asyncio.Event()
+        for (kind, _), document in shipped_guard().items():
+            self.put(GUARD[kind], dict(document))
 
     def put(self, resource: Resource, found: dict[str, Any]) -> None:
         """Create or replace an object, and tell who watches."""

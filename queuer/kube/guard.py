@@ -19,10 +19,15 @@ from queuer.kube.resources import manifests
 
 Document = Mapping[str, Any]
 _GROUP, _VERSION = "admissionregistration.k8s.io", "v1"
-_KINDS = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+RESOURCES = {
+    "ValidatingAdmissionPolicy": Resource(
+        group=_GROUP, version=_VERSION, plural="validatingadmissionpolicies"
+    ),
+    "ValidatingAdmissionPolicyBinding": Resource(
+        group=_GROUP, version=_VERSION, plural="validatingadmissionpolicybindings"
+    ),
 }
+"""What the guard is made of, by kind."""
 _OURS = "queuer-guard"
 _FILLED_IN: Mapping[str, Any] = {
     "scope": "*", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
@@ -37,18 +42,17 @@ def shipped_guard() -> dict[tuple[str, str], Document]:
         d for file in manifests("deploy/policies") for d in yaml.safe_load_all(file.read_text()) if d
     )
     named = {(d["kind"], d["metadata"]["name"]): d for d in documents}
-    return {key: d for key, d in named.items() if key[0] in _KINDS and key[1].startswith(_OURS)}
+    return {key: d for key, d in named.items() if key[0] in RESOURCES and key[1].startswith(_OURS)}
 
 
 async def faults_of_guard(client: Client, wanted: Mapping[tuple[str, str], Document]) -> tuple[str, ...]:
     """Each policy or binding that is missing or changed, in words. Raises ApiError or Unavailable."""
     live: dict[tuple[str, str], Document] = {}
-    for kind, plural in _KINDS.items():
-        path = Resource(group=_GROUP, version=_VERSION, plural=plural).collection
+    for kind, resource in RESOURCES.items():
         try:
-            found = msgspec.json.decode(await client.get(path))
+            found = msgspec.json.decode(await client.get(resource.collection))
         except RightsError:
-            return (f"the controller may not list {plural}: kubectl apply -f deploy/rbac.yaml",)
+            return (f"the controller may not list {resource.plural}: kubectl apply -f deploy/rbac.yaml",)
         for item in found.get("items") or ():
             live[kind, item["metadata"]["name"]] = {
                 "apiVersion": f"{_GROUP}/{_VERSION}",

@@ -24,11 +24,11 @@ RACKS = [node(f"n{i}", gpu=4, labels={"block": "b", "rack": f"r{i // 2}"}) for i
 
 
 def offers(snap: Snapshot, uid: str = "g") -> list[str]:
-    """Changes that would admit it, each of which does."""
-    plan = decided(snap)
-    found = offered(AfterCycle(snap, plan, now=0.0, seed=0), uid)
+    """Changes that would admit it, each of which does, made after this cycle."""
+    after = AfterCycle(snap, decided(snap), now=0.0, seed=0)
+    found = offered(after, uid)
     for offer in found:
-        assert kept(decided(changed(snap, uid, offer.text)), uid, offer.evictions), offer
+        assert kept(decided(changed(after.snapshot, uid, offer.text)), uid, offer.evictions), offer
     return [offer.text for offer in found]
 
 

@@ -79,7 +79,9 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     starts.parser: ARRIVALS | {"--every": NOT_ABOVE_ZERO},
     startup.parser: {"--part": ("x",)},
     history.parser: {"--millions": (*NOT_POSITIVE, "51")},
-    stream.parser: BUDGET | {"--scale": NOT_ABOVE_ZERO, "--landing": NOT_AMOUNT},
+    stream.parser: BUDGET
+    | dict.fromkeys(("--scale", "--runtime-factor"), NOT_ABOVE_ZERO)
+    | dict.fromkeys(("--landing", "--jitter"), NOT_AMOUNT),
     flood.parser: {"--jobs": NOT_POSITIVE, "--rate": ("19", *NOT_POSITIVE)},
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
