@@ -8,7 +8,6 @@ from tests.chaos.drift import put_right
 from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene
 
-
 AUDIT = 24
 """Seconds between two looks. A drift is shown for a quarter of that, and metrics are counted each 5 s."""
 

@@ -80,8 +80,8 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     startup.parser: {"--part": ("x",)},
     history.parser: {"--millions": (*NOT_POSITIVE, "51")},
     stream.parser: BUDGET
-    | dict.fromkeys(("--scale", "--runtime-factor"), NOT_ABOVE_ZERO)
-    | dict.fromkeys(("--landing", "--jitter"), NOT_AMOUNT),
+    | {"--scale": NOT_ABOVE_ZERO, "--runtime-factor": NOT_ABOVE_ZERO}
+    | {"--landing": NOT_AMOUNT, "--jitter": NOT_AMOUNT},
     flood.parser: {"--jobs": NOT_POSITIVE, "--rate": ("19", *NOT_POSITIVE)},
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
