@@ -55,6 +55,13 @@ ARRIVALS = {
 }
 FIRST = {"--first": NOT_SEED}
 BUDGET = {"--budget": NOT_AMOUNT}
+STREAM: dict[str, tuple[str, ...]] = {
+    "--scale": NOT_ABOVE_ZERO,
+    "--runtime-factor": NOT_ABOVE_ZERO,
+    "--landing": NOT_AMOUNT,
+    "--jitter": NOT_AMOUNT,
+    "--budget": NOT_AMOUNT,
+}
 REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     agreement.parser: FIRST | {"--cases": NOT_POSITIVE},
     api.parser: FIRST
@@ -79,9 +86,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     starts.parser: ARRIVALS | {"--every": NOT_ABOVE_ZERO},
     startup.parser: {"--part": ("x",)},
     history.parser: {"--millions": (*NOT_POSITIVE, "51")},
-    stream.parser: BUDGET
-    | {"--scale": NOT_ABOVE_ZERO, "--runtime-factor": NOT_ABOVE_ZERO}
-    | {"--landing": NOT_AMOUNT, "--jitter": NOT_AMOUNT},
+    stream.parser: STREAM,
     flood.parser: {"--jobs": NOT_POSITIVE, "--rate": ("19", *NOT_POSITIVE)},
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
