@@ -77,9 +77,8 @@ class Tournament:
         self._moment = moment
         self._refused = refused
         self._all, self._lines = lines, dict[str, list[Gang]]()
-        self._blocked: dict[
-            str, dict[str, str]
-        ] = {}  # by leaf: refused heads by flavor, in the order of turns
+        # By leaf: refused heads by flavor, in the order of turns.
+        self._blocked: dict[str, dict[str, str]] = {}
         self._heaps: dict[str, list[Offer]] = {path: [] for path in tree.queues if not tree.is_leaf(path)}
         self._steps = {
             queue.path: _Step(queue.path, self._heaps[above], tree.policy(above))
