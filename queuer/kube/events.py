@@ -5,6 +5,7 @@ that tell why it has no pods.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +24,26 @@ _REFUSED = "FailedCreate"
 """Prefix of the reasons of Events about a pod that could not be created, of Jobs and of PyTorchJobs."""
 _LONGEST_QUOTE = 600
 _FINAL = re.compile(r"\bis (invalid|forbidden)\b|\bdenied the request\b")
-"""In the words of an API server that would refuse the same pod again: its spec, a quota, a policy or a webhook."""
+"""Words of an API server that judged the pod: by its spec, a quota, a policy or a webhook. A timeout judges nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRefusal:
+    """The words of an Event about a pod that could not be created, on one line, and its time in epoch seconds.
+
+    Without words there was none.
+    """
+
+    said: str = ""
+    at: float = 0.0
+
+    def stands_after(self, earlier: PodRefusal) -> bool:
+        """Whether the API server judged the pod twice: asking again is in vain.
+
+        Once proves nothing: it says `is forbidden` too while a new namespace has no service account yet, while a quota
+        is not yet known, and while pods that are gone are still counted.
+        """
+        return self.at > earlier.at and all(_FINAL.search(each.said) for each in (self, earlier))
 
 
 class _Told(msgspec.Struct, rename="camel"):
@@ -78,8 +98,8 @@ def warnings_of(uid: str) -> dict[str, str]:
     return {"fieldSelector": f"involvedObject.uid={uid},type=Warning", "limit": "100"}
 
 
-def newest_refusal(found: bytes, *, since: float = 0.0) -> str:
-    """The message of the newest Event in a list about a pod that could not be created, on one line; "" = none.
+def newest_refusal(found: bytes, *, since: float = 0.0) -> PodRefusal:
+    """The newest Event in a list about a pod that could not be created.
 
     `since`: seconds since the epoch; older Events, and with it those without a time, are left out. Raises
     msgspec.MsgspecError, ValueError.
@@ -88,13 +108,9 @@ def newest_refusal(found: bytes, *, since: float = 0.0) -> str:
     if since:
         told = [event for event in told if _seconds(event.last_timestamp) >= int(since)]
     newest = max(told, key=lambda event: event.last_timestamp or "", default=_Told())
-    return "".join(c if c.isprintable() else " " for c in newest.message[:_LONGEST_QUOTE])
+    said = "".join(c if c.isprintable() else " " for c in newest.message[:_LONGEST_QUOTE])
+    return PodRefusal(said=said, at=_seconds(newest.last_timestamp))
 
 
 def _seconds(moment: str | None) -> float:
     return datetime.fromisoformat(moment).timestamp() if moment else 0.0
-
-
-def is_final(refusal: str) -> bool:
-    """Whether the API server refused a pod for what it is, so that asking again is in vain."""
-    return _FINAL.search(refusal) is not None

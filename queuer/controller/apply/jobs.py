@@ -20,7 +20,7 @@ from queuer.domain.usable import routed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
-from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
+from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_selectors
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
@@ -191,10 +191,8 @@ class ClusterJobs:
         )  # fmt: skip
         await self._client.create(events_path(job.namespace), body, resource="events")
 
-    async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
-        """The newest Event's words on pods that could not be created; "" if there is none. Raises ApiError or
-        Unavailable.
-        """
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
+        """The newest Event about a pod that could not be created. Raises ApiError or Unavailable."""
         path = events_path(workload.namespace)
         return newest_refusal(await self._client.get(path, params=warnings_of(workload.uid)), since=since)
 

@@ -1,7 +1,7 @@
 """Why Kubernetes makes no pod of a gang: read from its job's Events.
 
-While it lands, a refusal that stands (an invalid spec, a quota, a policy) ends the try at once. When it is taken back,
-the words are told. Best effort, beside the rounds.
+While it lands, a refusal that is repeated (an invalid spec, a quota, a policy) ends the try. When it is taken back, the
+words are told. Best effort, beside the rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.client import ApiError
-from queuer.kube.events import is_final
+from queuer.kube.events import PodRefusal
 
 log = logger("refusals")
 
@@ -33,10 +33,8 @@ _AT_ONCE = 4
 class Events(Protocol):
     """The Events of the cluster."""
 
-    async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
-        """The newest Event's words on pods that could not be created; "" if there is none since then. Raises ApiError
-        or Unavailable.
-        """
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
+        """The newest Event since then about a pod that could not be created. Raises ApiError or Unavailable."""
 
 
 class Refusals:
@@ -74,31 +72,40 @@ class Refusals:
     async def _explain(self) -> None:
         while True:
             asked = await self._asked.get()
-            if said := await self._read(asked, since=0.0):
+            if said := (await self._read(asked, since=0.0)).said:
                 self._tell(asked, said)
 
     async def _follow(self, landing: Live) -> None:
-        placement = landing.placement
+        placement, earlier = landing.placement, PodRefusal()
         assert placement is not None
         for pause in self._looks:
             await asyncio.sleep(pause)
-            live = self._state.live.get(landing.uid)
-            if live is None or not _waits_for_pods(live) or live.placement is None:
-                return
-            if live.placement.id != placement.id:
+            if not self._still_lands(landing.uid, placement.id):
                 return
             async with self._slots:
-                said = await self._read(live, since=placement.patched or placement.at)
-            if is_final(said):
-                self._state.refused(live.uid, placement.id, said)
+                refusal = await self._read(landing, since=placement.patched or placement.at)
+            if not self._still_lands(
+                landing.uid, placement.id
+            ):  # it may have ended while the API server was asked
                 return
+            if refusal.stands_after(earlier):
+                self._state.refused(landing.uid, placement.id, refusal.said)
+                return
+            earlier = refusal
 
-    async def _read(self, live: Live, *, since: float) -> str:
+    def _still_lands(self, uid: str, admission: str) -> bool:
+        """Whether this admission still misses pods that nobody has made."""
+        live = self._state.live.get(uid)
+        if live is None or live.placement is None or live.placement.id != admission:
+            return False
+        return _waits_for_pods(live)
+
+    async def _read(self, live: Live, *, since: float) -> PodRefusal:
         try:
             return await self._events.refusal(live.workload, since=since)
         except (ApiError, Unavailable, msgspec.MsgspecError, ValueError) as error:
             log.warning("events not read", workload=live.uid, said=str(error))
-            return ""
+            return PodRefusal()
 
     def _tell(self, asked: Live, said: str) -> None:
         """Unless something newer is known of it, or it says so already."""

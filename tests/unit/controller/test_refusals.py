@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
-from queuer.kube.events import newest_refusal
+from queuer.kube.events import PodRefusal, newest_refusal
 from tests.unit.make import gang, placed
 from tests.waiting import until
 
@@ -37,13 +38,13 @@ class Events:
         self.asked = 0
         self._state, self._then = state, then
 
-    async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
         self.asked += 1
         if self.asked == 1:
             raise Unavailable("later")
         if self._then is not None:
             self._state.put(self._then)
-        return "pods are forbidden"
+        return PodRefusal(said="pods are forbidden")
 
 
 async def asked(events: Events, state: ClusterState, *evictions: Change) -> None:
@@ -105,43 +106,81 @@ def test_a_reason_is_written_also_in_the_round_in_which_its_workload_goes_back_t
 LANDS = Live(
     workload=WORKLOAD, state=State.PLACING, placement=placed(patched=100.0), short=Short(since=100.0, due=1)
 )  # fmt: skip
-QUOTA = 'pods "job-x" is forbidden: exceeded quota: q'
+FORBIDDEN = [
+    'pods "job-x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4',
+    'pods "job-x" is forbidden: error looking up service account ns/default: serviceaccount "default" not found',
+    'pods "job-x" is forbidden: status unknown for quota: q, resources: pods',
+    'pods "job-x" is forbidden: not yet ready to handle request',
+    'pods "job-x" is forbidden: violates PodSecurity "restricted:latest": privileged',
+    'Pod "job-x" is invalid: spec.containers[0].image: Required value',
+    'admission webhook "w.example.com" denied the request: no',
+]
+TIMEOUT = "Timeout: request did not complete"
 
 
-@pytest.mark.parametrize("said", [QUOTA, "Timeout: request did not complete"])
-async def test_a_refusal_that_stands_is_known_while_the_gang_lands(said: str) -> None:
-    """And ends the try at once, see `test_landing`; of what may pass by itself nothing is said."""
+class Answers:
+    """The newest Event at each look, the last one again and again; `then` happens while it is looked up."""
 
-    class Answers:
-        asked = 0
+    def __init__(self, *events: PodRefusal, then: Callable[[], None] = lambda: None) -> None:
+        self.asked = 0
+        self._events, self._then = events, then
 
-        async def refusal(self, workload: Workload, *, since: float = 0.0) -> str:
-            self.asked += 1
-            assert since == 100.0, "an Event of an earlier try tells nothing"
-            return said
+    async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
+        assert since == 100.0, "an Event of an earlier try tells nothing"
+        self.asked += 1
+        self._then()
+        return self._events[min(self.asked, len(self._events)) - 1]
 
-    state, events = ClusterState(), Answers()
-    state.put(LANDS)
-    refusals = Refusals(events, state, looks=BackOff(first=0.001, longest=0.002))
+
+async def followed(state: ClusterState, answers: Answers, *, until_asked: int) -> str:
+    """What is known of the landing gang once it was looked up so often, or is known before."""
+    refusals = Refusals(answers, state, looks=BackOff(first=0.001, longest=0.002))
     refusals.follow([Change(uid="u", before=replace(LANDS, short=None), after=LANDS)])
     refusals.follow([Change(uid="u", before=LANDS, after=LANDS)])
     task = asyncio.create_task(refusals.run())
-    final = said == QUOTA
     try:
-        await until(lambda: bool(state.refusal_of(LANDS)) if final else events.asked > 2)
-        if not final:
-            state.put(replace(LANDS, landed=110.0))
-        asked = events.asked
+        await until(lambda: bool(state.refusal_of(LANDS)) or answers.asked >= until_asked)
+        await asyncio.sleep(0.01)
     finally:
         task.cancel()
         await asyncio.wait([task])
-    assert (state.refusal_of(LANDS), asked == 1) == (said if final else "", final)
+    return state.refusal_of(LANDS)
+
+
+@pytest.mark.parametrize("said", FORBIDDEN)
+async def test_a_refusal_that_is_repeated_ends_the_try(said: str) -> None:
+    """See `test_landing`. The admission after it starts without it."""
+    state, answers = ClusterState(), Answers(PodRefusal(said=said, at=101.0), PodRefusal(said=said, at=104.0))
+    state.put(LANDS)
+    assert await followed(state, answers, until_asked=9) == said
+    assert answers.asked == 2
     assert state.refusal_of(replace(LANDS, placement=placed(id="next"))) == ""
+
+
+@pytest.mark.parametrize("said", [*FORBIDDEN, TIMEOUT])
+async def test_a_refusal_that_may_pass_by_itself_ends_nothing(said: str) -> None:
+    """One Event, however often it is read, and one that judges no pod, however often it comes."""
+    events = [PodRefusal(said=said, at=101.0)]
+    if said == TIMEOUT:
+        events = [PodRefusal(said=said, at=101.0 + n) for n in range(9)]
+    state, answers = ClusterState(), Answers(*events)
+    state.put(LANDS)
+    assert await followed(state, answers, until_asked=5) == ""
+
+
+async def test_a_refusal_of_a_job_that_ends_while_it_is_read_leaves_nothing_behind() -> None:
+    state = ClusterState()
+    state.put(LANDS)
+    events = [PodRefusal(said=FORBIDDEN[0], at=101.0 + n) for n in range(2)]
+    answers = Answers(*events, then=lambda: state.drop("u") if answers.asked == 2 else None)
+    assert await followed(state, answers, until_asked=2) == ""
+    assert not state._refusals
 
 
 def test_an_event_of_an_earlier_try_is_left_out() -> None:
     found = json.dumps({"items": [event("FailedCreate", "old", "1970-01-01T00:01:39Z")]}).encode()
-    assert (newest_refusal(found, since=99.9), newest_refusal(found, since=100.2)) == ("old", "")
+    assert newest_refusal(found, since=99.9) == PodRefusal(said="old", at=99.0)
+    assert newest_refusal(found, since=100.2) == PodRefusal()
 
 
 def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
@@ -160,4 +199,4 @@ def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_newest_refusal_on_one_line(events: list[dict[str, Any]] | None, said: str) -> None:
-    assert newest_refusal(json.dumps({"items": events}).encode()) == said
+    assert newest_refusal(json.dumps({"items": events}).encode()).said == said
