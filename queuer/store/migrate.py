@@ -151,8 +151,6 @@ def _run(url: str, step: Callable[[Config], None]) -> None:
 
 def _try(url: str, step: Callable[[Config], None]) -> None:
     with _connected(url) as connection:
-        connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}s'"))
-        connection.commit()
         check_version(_server_version(connection))
         config = _config()
         config.attributes["connection"] = connection

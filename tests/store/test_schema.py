@@ -25,6 +25,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
 from queuer.store.engine import PostgresTooOld, begin, check_version, conninfo, normalise_url
 from queuer.store.leader import LeadershipLost, check_epoch, lead
+from queuer.store.locks import MIGRATION
 from queuer.store.tables import metadata
 from tests.conftest import DatabaseServer
 
@@ -261,3 +262,23 @@ def test_a_migration_waits_a_little_for_a_table_and_is_tried_again(
         between.assert_called_once()
     engine.dispose()
     assert migrate.current(database_url) == newer
+
+
+def test_a_migration_waits_for_another_however_long_that_takes(
+    database_url: str, newer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is built concurrently for minutes is no locked table, and waits for nobody who waits for it."""
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", 0.3)
+    monkeypatch.setattr(migrate, "PATIENCE", 0.0)
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as other:
+        other.execute(text("SELECT pg_advisory_lock(:key)"), {"key": MIGRATION})
+        works = [
+            lambda: other.execute(text("CREATE INDEX CONCURRENTLY many ON event (at)")),
+            lambda: other.execute(text("DROP INDEX many")),
+            lambda: other.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": MIGRATION}),
+        ]
+        monkeypatch.setattr(time, "sleep", lambda _: works.pop(0)())
+        migrate.upgrade(database_url)
+    engine.dispose()
+    assert (migrate.current(database_url), works) == (newer, [])
