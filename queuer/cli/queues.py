@@ -187,6 +187,9 @@ def where(
     group: Annotated[
         str | None, typer.Option(help="A group of theirs; default: yours, where nobody is named.")
     ] = None,
+    labels: Annotated[
+        str | None, typer.Option("-l", "--labels", help="Labels of the job: key=value, by comma.")
+    ] = None,
     out: Printer,
 ) -> None:
     """Show to which queue a job would go, by which rule, and whether its user may use it.
@@ -195,7 +198,7 @@ def where(
 
       queuer queue where root.research -n team-a --user alice
     """
-    found = fetch("/routing", queue=queue, namespace=namespace, user=user, group=group)
+    found = fetch("/routing", queue=queue, namespace=namespace, user=user, group=group, labels=labels)
     if found["state"] is None:
         raise CommandFailed(found["reason"], hint="queuer queue ls", exit_code=Exit.NOT_FOUND)
     if out.answered(found, names=[found["queue"]]):

@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.nodes import NO_LABELS
 from queuer.domain.quantity import format_quantity
 from queuer.domain.routing import RoutingRule, routing_problems
 
@@ -296,13 +297,23 @@ class QueueTree:
         return next((self[p].namespaces for p in self.lineage(path) if self[p].namespaces), ())
 
     def routed(
-        self, path: str, *, namespace: str, user: str, groups: Collection[str]
+        self,
+        path: str,
+        *,
+        namespace: str,
+        user: str,
+        groups: Collection[str],
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> tuple[tuple[str, RoutingRule], ...]:
         """By which rules a job that names this queue goes on, with the queue of each; () = it stays where it is."""
         steps: list[tuple[str, RoutingRule]] = []
         while path in self:
-            rules = self[path].placement
-            rule = next((r for r in rules if r.matches(namespace=namespace, user=user, groups=groups)), None)
+            matching = (
+                rule
+                for rule in self[path].placement
+                if rule.matches(namespace=namespace, user=user, groups=groups, labels=labels)
+            )
+            rule = next(matching, None)
             if rule is None:
                 break
             steps.append((path, rule))

@@ -6,6 +6,7 @@ The rules stand under `placement` of the inner queue.
       placement:                                       # the first that matches
       - {user: alice, queue: root.research.alice}
       - {namespace: team-b, group: ml, queue: root.research.ml}
+      - {namespace: team-c, labels: {kueue.x-k8s.io/queue-name: night}, queue: root.night}
       - {queue: root.rest}                             # everybody else
 
 A rule may hand on to an inner queue, whose own rules then decide. Every rule leads down, so that ends.
@@ -14,30 +15,36 @@ A rule may hand on to an inner queue, whose own rules then decide. Every rule le
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import Problems, Reader
+from queuer.domain.nodes import NO_LABELS
 
 _WHO = ("namespace", "user", "group")
+_FIELDS = ("namespace", "user", "group", "labels", "queue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRule:
-    """Jobs of this namespace, user and group go to `queue`; None = of any."""
+    """Jobs of this namespace, user and group go to `queue`; None = of any. `labels`: all of which the job carries."""
 
     queue: str
     namespace: str | None = None
     user: str | None = None
     group: str | None = None
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
 
-    def matches(self, *, namespace: str, user: str, groups: Collection[str]) -> bool:
-        """Whether a job of this namespace, queued by this user of these groups, is meant."""
+    def matches(
+        self, *, namespace: str, user: str, groups: Collection[str], labels: Mapping[str, str] = NO_LABELS
+    ) -> bool:
+        """Whether a job with these labels of this namespace, queued by this user of these groups, is meant."""
         return (
             self.namespace in (None, namespace)
             and self.user in (None, user)
             and (self.group is None or self.group in groups)
+            and self.labels.items() <= labels.items()
         )
 
 
@@ -46,9 +53,10 @@ def parse_routing(reader: Reader, key: str = "placement") -> tuple[RoutingRule, 
     found = []
     for index, item in enumerate(reader.items(key)):
         at = f"{reader.path(key)}[{index}]"
-        rule = Reader(item, at=at, known=(*_WHO, "queue"), problems=reader.problems)
+        rule = Reader(item, at=at, known=_FIELDS, problems=reader.problems)
         queue = rule.text("queue") if rule.need("queue") else None
-        found.append(RoutingRule(queue=queue or "", **{name: rule.text(name) for name in _WHO}))
+        who = {name: rule.text(name) for name in _WHO}
+        found.append(RoutingRule(queue=queue or "", labels=rule.labels("labels"), **who))
     return tuple(found)
 
 
@@ -63,7 +71,7 @@ def read_routing(items: object, *, at: str) -> tuple[RoutingRule, ...]:
 def export_routing(rules: Collection[RoutingRule]) -> list[dict[str, Any]]:
     """The rules as plain data."""
     return [
-        {key: value for key in (*_WHO, "queue") if (value := getattr(rule, key)) is not None}
+        {key: dict(value) if key == "labels" else value for key in _FIELDS if (value := getattr(rule, key))}
         for rule in rules
     ]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from queuer.domain.nodes import NO_LABELS
 from queuer.domain.queue import Access, QueueTree, common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
@@ -18,9 +19,15 @@ def misconfigured(text: str, **params: object) -> Explanation:
     return simple(Token.MISCONFIGURED, text, **params)
 
 
-def routed(workload: Workload, groups: Collection[str], tree: QueueTree) -> Workload:
-    """The workload in the queue to which the rules of the one that it names hand it. `groups`: of its user."""
-    steps = tree.routed(workload.queue, namespace=workload.namespace, user=workload.user, groups=groups)
+def routed(
+    workload: Workload, groups: Collection[str], tree: QueueTree, labels: Mapping[str, str] = NO_LABELS
+) -> Workload:
+    """The workload in the queue to which the rules of the one that it names hand it. `groups`: of its user; `labels`:
+    of its job.
+    """
+    steps = tree.routed(
+        workload.queue, namespace=workload.namespace, user=workload.user, groups=groups, labels=labels
+    )
     return replace(workload, queue=steps[-1][1].queue) if steps else workload
 
 

@@ -27,7 +27,13 @@ TREE = {
             "namespaces": ["ns"],
             "placement": [{"user": "eve", "queue": A}, {"queue": "root.research"}],
         },
-        "root.research": {"placement": [{"group": "ml", "queue": A}, {"namespace": "ns", "queue": B}]},
+        "root.research": {
+            "placement": [
+                {"group": "ml", "queue": A},
+                {"namespace": "ns", "queue": B},
+                {"labels": {"app": "night"}, "queue": A},
+            ]
+        },
         A: {"access": {"groups": ["ml"], "maxRuntime": "2h"}},
         B: {"state": "held"},
     },
@@ -59,6 +65,7 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
             f"user eve may not use queue {A}: it is for others; eve may use {B} from here"}),
         (f"namespace=ns&queue={A}", {"queue": A, "by": "label", "may": False, "steps": []}),
         ("namespace=other", {"queue": "root.research", "may": False, "usable": []}),
+        ("namespace=other&labels=tier=x,app=night", {"queue": A, "may": False, "usable": []}),
         ("namespace=ns&queue=root.gone", {"queue": "root.gone", "by": "label", "may": False, "state": None}),
     ],
 )  # fmt: skip
@@ -84,7 +91,10 @@ async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
 async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.AsyncClient) -> None:
     queues = (await asked.get("queue-tree")).json()["queues"]
     assert queues["root"]["placement"] == [{"queue": "root.research"}]
-    assert queues["root.research"]["placement"] == [{"namespace": "ns", "queue": B}]
+    assert queues["root.research"]["placement"] == [
+        {"namespace": "ns", "queue": B},
+        {"labels": {"app": "night"}, "queue": A},
+    ]
 
 
 async def test_the_command_line_says_it_in_words(

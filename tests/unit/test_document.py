@@ -183,7 +183,7 @@ accesses = st.builds(
 )  # fmt: skip
 rules = st.builds(
     RoutingRule, queue=names.map("root.{}".format), namespace=st.none() | names, user=st.none() | names,
-    group=st.none() | names,
+    group=st.none() | names, labels=st.dictionaries(names, names, max_size=2),
 )  # fmt: skip
 trees = st.dictionaries(
     names.map("root.{}".format),

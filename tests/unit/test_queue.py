@@ -106,14 +106,20 @@ def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_
             ),
             Queue(
                 path="root.a",
-                placement=(to(namespace="ns", group="ml", queue="root.a.one"), to(queue="root.a.two")),
+                placement=(
+                    to(labels={"app": "night"}, namespace="ns", queue="root.a.night"),
+                    to(namespace="ns", group="ml", queue="root.a.one"),
+                    to(queue="root.a.two"),
+                ),
             ),
-            *(Queue(path=path) for path in ("root.a.one", "root.a.two", "root.b")),
+            *(Queue(path=path) for path in ("root.a.one", "root.a.two", "root.a.night", "root.b")),
         ]
     )
 
-    def lands(named: str, *, namespace: str = "ns", user: str = "bob", groups: tuple[str, ...] = ()) -> str:
-        steps = tree.routed(named, namespace=namespace, user=user, groups=groups)
+    def lands(
+        named: str, *, namespace: str = "ns", user: str = "bob", groups: tuple[str, ...] = (), **labels: str
+    ) -> str:
+        steps = tree.routed(named, namespace=namespace, user=user, groups=groups, labels=labels)
         return steps[-1][1].queue if steps else named
 
     assert lands("root") == "root.a.two"
@@ -121,6 +127,9 @@ def test_a_job_that_names_an_inner_queue_goes_where_the_first_rule_that_matches_
     assert lands("root", user="eve") == "root.b"
     assert lands("root", namespace="other") == "root"
     assert lands("root.a", namespace="other", groups=("ml",)) == "root.a.two"
+    assert lands("root", app="night", tier="x") == "root.a.night"
+    assert lands("root", app="day") == "root.a.two"
+    assert lands("root.a", namespace="other", app="night") == "root.a.two"
     assert lands("root.b") == "root.b"
     assert lands("root.gone") == "root.gone"
 

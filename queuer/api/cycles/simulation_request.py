@@ -29,7 +29,7 @@ FIELDS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
     """`tree`: rules under which it is asked; None = those in force. `user`, `groups`: whose it is; None = the caller's.
-    `priority_classes`: see `SimulateJob`. `assumed`: what is not known here, as sentences.
+    `priority_classes`: see `SimulateJob`. `labels`: of the job. `assumed`: what is not known here, as sentences.
     """
 
     workload: Workload
@@ -37,6 +37,7 @@ class SimulationRequest:
     user: str | None
     groups: tuple[str, ...]
     priority_classes: frozenset[str] | None
+    labels: Mapping[str, str]
     assumed: tuple[str, ...] = ()
 
 
@@ -64,9 +65,9 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
         body.need("queue")
         body.need("namespace")
     problems.settle()
-    classes, assumed = frozenset[str](), tuple[str, ...]()
+    classes, labels, assumed = frozenset[str](), dict[str, str](), tuple[str, ...]()
     if body.said("job"):
-        workload, classes, assumed = _job(body.values["job"], queue=queue, namespace=namespace)
+        workload, classes, labels, assumed = _job(body.values["job"], queue=queue, namespace=namespace)
     else:
         shape = parse_shape(str(body.values["shape"]), resources=resources)
         assert queue is not None
@@ -88,6 +89,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
         user=user,
         groups=groups,
         priority_classes=classes if priority is None else None,
+        labels=labels,
         assumed=assumed,
     )
 
@@ -102,8 +104,8 @@ def _tree(document: Any) -> TreeDocument:
 
 def _job(
     manifest: Any, *, queue: str | None, namespace: str | None
-) -> tuple[Workload, frozenset[str], tuple[str, ...]]:
-    """The workload, the PriorityClasses that may order it, and what is assumed."""
+) -> tuple[Workload, frozenset[str], dict[str, str], tuple[str, ...]]:
+    """The workload, the PriorityClasses that may order it, its labels, and what is assumed."""
     kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
     if kind is None:
         found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
@@ -131,4 +133,4 @@ def _job(
     facts = NamespaceFacts(priorities=dict.fromkeys(classes, 0))  # values are found where the cycle is known
     text = "RuntimeClass {} is taken to have no overhead"
     assumed = tuple(text.format(name[:60]) for name in sorted(runtime_classes(kind, job)))
-    return workload_of(kind, job, facts=facts), classes, assumed
+    return workload_of(kind, job, facts=facts), classes, labels, assumed

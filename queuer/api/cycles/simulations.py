@@ -88,7 +88,7 @@ async def simulate(
 def _whose(asked: SimulationRequest, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
     """The workload as its user's, in the queue to which its routing leads, and their groups."""
     user, groups = (caller.name, caller.groups) if asked.user is None else (asked.user, asked.groups)
-    return routed(replace(asked.workload, user=user), groups, tree), tuple(groups)
+    return routed(replace(asked.workload, user=user), groups, tree, asked.labels), tuple(groups)
 
 
 async def _rules(connection: AsyncConnection, asked: SimulationRequest) -> Rules:

@@ -58,6 +58,9 @@ async def get_routing(
     ] = ROOT,
     user: Annotated[str | None, Query(max_length=512, description="Default: who asks.")] = None,
     group: Annotated[str | None, Query(max_length=512, description="A group of theirs.")] = None,
+    labels: Annotated[
+        str, Query(max_length=4000, description="Labels of the job, `key=value`, by comma.")
+    ] = "",
 ) -> RoutingPreview:
     """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits.
 
@@ -67,7 +70,8 @@ async def get_routing(
         tree = (await load_config(connection)).tree
     who = asker.caller.name if user is None else user
     groups = [group] if group is not None else sorted(asker.caller.groups) if user is None else []
-    steps = tree.routed(queue, namespace=namespace, user=who, groups=groups)
+    carried = {key: value for key, _, value in (text.partition("=") for text in labels.split(","))}
+    steps = tree.routed(queue, namespace=namespace, user=who, groups=groups, labels=carried)
     path = steps[-1][1].queue if steps else queue
     job = Workload(
         uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who

@@ -59,7 +59,7 @@ class ClusterJobs:
     def reading(self, job: JobView) -> tuple[Workload, tuple[FieldProblem, ...]]:
         """As much of it as can be read, and every problem found."""
         found, problems = read_workload(BY_NAME[job.kind], job.object, facts=self.facts(job))
-        return routed(found, job.groups, self._state.rules.tree), problems
+        return self._placed(found, job), problems
 
     def facts(self, job: JobView) -> NamespaceFacts:
         """The facts beside the job on which its meaning depends."""
@@ -71,7 +71,10 @@ class ClusterJobs:
 
     def bare_workload(self, job: JobView) -> Workload:
         """The identity and place of a job that cannot be read further."""
-        return routed(bare_workload(BY_NAME[job.kind], job.object), job.groups, self._state.rules.tree)
+        return self._placed(bare_workload(BY_NAME[job.kind], job.object), job)
+
+    def _placed(self, workload: Workload, job: JobView) -> Workload:
+        return routed(workload, job.groups, self._state.rules.tree, job.object.metadata.labels)
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""

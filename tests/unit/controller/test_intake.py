@@ -215,6 +215,17 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
     state.configure(rules(RoutingRule(user="carol", queue="root.a.one"), RoutingRule(queue="root.a.two")))
     assert now() == {"b": "root.a.two", "c": "root.a.one"}
     assert [live.explanation for live in state.lives()] == [None, None]
+    state.configure(
+        rules(
+            RoutingRule(labels={"app": "b"}, queue="root.a.one"),
+            RoutingRule(queue="root.a.two"),
+            RoutingRule(queue="root.a.one"),
+        )
+    )
+    found = manifest("b")
+    found["metadata"]["labels"]["app"] = "b"
+    state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+    assert now() == {"b": "root.a.one", "c": "root.a.two"}
 
 
 def test_a_job_that_cannot_be_handled_is_the_only_one_that_is_not_taken_in(
