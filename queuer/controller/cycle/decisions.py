@@ -30,7 +30,9 @@ CAPACITY = "capacity"
 """Trigger of a record that only says that the cluster's capacity changed: readers take it from the newest record, and
 while nobody waits none is made."""
 NOTED = 5.0
-"""Seconds between two notes of the capacity alone."""
+"""Seconds between two looks whether the capacity alone is to be noted. A look goes through all pods of charged work
+while a node has more in use than it has.
+"""
 
 
 class Decider(Protocol):
@@ -60,7 +62,7 @@ class Decisions:
         self._made: asyncio.Task[Plan | None] | None = None
         self._nodes: tuple[object, object] = {}, out_of_use(term.state)
         """Capacity and nodes out of use as last written; no capacity at first."""
-        self._noted = float("-inf")
+        self._looked = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
         )
@@ -230,10 +232,12 @@ class Decisions:
     async def _note_capacity(self) -> None:
         """Write down that capacity, or what is out of use, changed, where no decision is under way that would."""
         term, now = self._term, self._term.clock()
-        nodes = term.state.capacity_by_flavor, out_of_use(term.state)
-        if nodes == self._nodes or now < self._noted + NOTED:
+        if now < self._looked + NOTED:
             return
-        self._nodes, self._noted = nodes, now
+        self._looked, nodes = now, (term.state.capacity_by_flavor, out_of_use(term.state))
+        if nodes == self._nodes:
+            return
+        self._nodes = nodes
         await term.commit(undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
 from queuer.controller.ledger.round import Isolated, isolate
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import Live, gone_by
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
@@ -21,11 +21,6 @@ from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admitted, NodeState, Pending, Snapshot, Unbound
-
-SLACK = 30.0
-"""Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what
-still runs, unmounts and reports before the object goes.
-"""
 
 
 def take(
@@ -154,24 +149,11 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
         bound=_bound(pods),
         unbound=() if releasing else _unbound(live, pods, state),
         releasing=releasing,
-        gone_by=_gone_by(live, pods) if releasing else None,
+        gone_by=gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
         evicted=len(live.lately(now=now)),
     )
-
-
-def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:
-    """Until when it is expected to hold nothing any more; None = nobody knows.
-
-    Kubernetes tells of a pod that is being deleted when its grace ends. Other pods will be
-    told to go once their controller has seen that the job ends. Without pods only our own release is to come.
-    """
-    asked = [pod.deleted for pod in pods if not pod.ended and pod.deleted is not None]
-    others = [pod.grace for pod in pods if not pod.ended and pod.deleted is None]
-    if live.left is not None:
-        return max([live.left, *asked, *(live.left + grace for grace in others)]) + SLACK
-    return None if others or not asked else max(asked) + SLACK
 
 
 def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:

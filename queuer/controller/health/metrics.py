@@ -6,7 +6,7 @@ No label names a job or a user, nor a queue that does not exist: what users writ
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -18,9 +18,10 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from queuer import __version__
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import Live, gone_by
+from queuer.controller.memory.pods import PodView
 from queuer.domain.queue import QueueTree
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
 from queuer.solver.process.parent import SolverProcess
 from queuer.solver.records import CycleStats
 
@@ -115,7 +116,8 @@ class Metrics:
         Gauge, "queuer_oldest_open_effect_seconds", "Age of the oldest start or eviction that no job confirms yet."
     )  # fmt: skip
     oldest_release = _Row(
-        Gauge, "queuer_oldest_release_seconds", "How long work that ended or was evicted has held something, at most."
+        Gauge, "queuer_oldest_release_seconds",
+        "How long work that ended or was evicted holds something beyond the grace of its pods, at most.",
     )  # fmt: skip
     api_errors = _Row(Counter, "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"])
     drift = _Row(
@@ -184,7 +186,7 @@ class Metrics:
     def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
         self.registry.register(_Counted(name, help_, labels, counts))
 
-    def _count(self, workloads: Iterable[Live], tree: QueueTree, *, now: float) -> None:
+    def _count(self, workloads: Iterable[Live], tree: QueueTree, *, pods: _Pods, now: float) -> None:
         """Set the gauges of workloads from what is in memory."""
         effect = release = now
         states: Tally[tuple[str, str]] = Tally()
@@ -196,7 +198,7 @@ class Metrics:
                 if live.state is State.ADMITTED:
                     effect = min(effect, live.placement.at)
                 if live.left is not None:
-                    release = min(release, live.left)
+                    release = min(release, gone_by(live, pods(live.workload)) or now)
                     effect = min(effect, live.left) if live.placement.unconfirmed else effect
             if live.state.waiting and live.explanation is not None:
                 reason = live.explanation.primary
@@ -210,12 +212,16 @@ class Metrics:
         for labels, number in reasons.items():
             self.pending.labels(*labels).set(number)
 
-    def text(self, workloads: Iterable[Live], tree: QueueTree, *, now: float = 0.0) -> bytes:
+    def text(
+        self, workloads: Iterable[Live], tree: QueueTree, *, pods: _Pods = lambda _: (), now: float = 0.0
+    ) -> bytes:
         """The Prometheus exposition; the gauges of workloads are counted now."""
-        self._count(workloads, tree, now=now)
+        self._count(workloads, tree, pods=pods, now=now)
         return generate_latest(self.registry)
 
 
+_Pods = Callable[[Workload], Collection[PodView]]
+"""The pods of a workload."""
 _Counts = Callable[[], Iterable[tuple[tuple[str, ...], int]]]
 
 

@@ -109,8 +109,11 @@ class Figures:
         """As it is now, or was a few seconds ago."""
         if self._clock() >= self._made + FRESH:
             self._made = self._clock()
-            self._metrics.in_quarantine.set(len(self._state.quarantine))
-            self._text = self._metrics.text(self._state.lives(), self._state.rules.tree, now=time.time())
+            state = self._state
+            self._metrics.in_quarantine.set(len(state.quarantine))
+            self._text = self._metrics.text(
+                state.lives(), state.rules.tree, pods=state.pods.of, now=time.time()
+            )
         return self._text
 
 

@@ -6,11 +6,12 @@ Records are immutable; a change is a new record put in place of the old one afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from queuer.controller.memory.pods import PodView
 from queuer.domain.assignments import Placement
 from queuer.domain.override import Override
 from queuer.domain.per_user import is_unstartable
@@ -115,6 +116,25 @@ class Live:
     def is_over(self) -> bool:
         """Whether it has ended or its job is gone, and it holds nothing: memory forgets it."""
         return (self.state.ended or self.deleted) and not self.charged
+
+
+SLACK = 30.0
+"""Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what
+still runs, unmounts and reports before the object goes.
+"""
+
+
+def gone_by(live: Live, pods: Collection[PodView]) -> float | None:
+    """Until when it is expected to hold nothing any more; None = nobody knows.
+
+    Kubernetes tells of a pod that is being deleted when its grace ends. Other pods will be
+    told to go once their controller has seen that the job ends. Without pods only our own release is to come.
+    """
+    asked = [pod.deleted for pod in pods if not pod.ended and pod.deleted is not None]
+    others = [pod.grace for pod in pods if not pod.ended and pod.deleted is None]
+    if live.left is not None:
+        return max([live.left, *asked, *(live.left + grace for grace in others)]) + SLACK
+    return None if others or not asked else max(asked) + SLACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

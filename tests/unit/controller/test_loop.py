@@ -20,6 +20,7 @@ from queuer.controller.memory.live import Live, Short
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.controller.term import Term
 from queuer.controller.watch.views import Facts
 from queuer.domain.assignments import Admission, Assignment, Bond
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -143,6 +144,29 @@ async def test_nothing_is_admitted_while_the_guard_is_missing() -> None:
     health.unguarded, clock[0] = None, 200.0
     await rounds(2)
     assert [uid for uid, change in committed[0].items() if change.admits] == ["a"]
+
+
+async def test_rounds_without_a_decision_seldom_look_at_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a node has more in use than it has, a look goes through all pods of all work that is charged."""
+    clock, looks, noted = [100.0], list[float](), list[object]()
+    loop = looping(Decider(), wake=asyncio.Event(), clock=lambda: clock[0])
+    loop.term.state.drop("a")
+
+    def capacity(_: ClusterState) -> Mapping[str, Mapping[str, int]]:
+        looks.append(clock[0])
+        return {"default": {"gpu": 4 if clock[0] < 107.0 else 8}}
+
+    async def commit(_: Term, changes: Round) -> None:
+        noted.append(changes.cycle)
+
+    monkeypatch.setattr(ClusterState, "capacity_by_flavor", property(capacity))
+    monkeypatch.setattr(Term, "commit", commit)
+    async with asyncio.TaskGroup() as group:
+        for at in range(100, 115):
+            clock[0], before = float(at), len(looks)
+            await loop.round(group)
+            assert (len(looks) > before) is (at % 5 == 0)
+    assert len(noted) == 2
 
 
 async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import Live
+from queuer.controller.memory.pods import PodView
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -71,7 +72,9 @@ def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone()
 
 
 def test_what_does_not_get_on_is_shown_by_its_age() -> None:
-    """A start that no job confirms, an eviction that no job confirms, work that has gone and still holds something."""
+    """A start and an eviction that no job confirms; work that has gone and still holds something when its pods' grace
+    has ended.
+    """
     metrics = Metrics()
     rows = [
         Live(workload=WORKLOAD, state=State.ADMITTED, placement=placed(at=60.0)),
@@ -82,8 +85,12 @@ def test_what_does_not_get_on_is_shown_by_its_age() -> None:
     text = metrics.text(rows, TREE, now=100.0).decode()
     assert (
         "queuer_oldest_open_effect_seconds 40.0" in text,
-        "queuer_oldest_release_seconds 80.0" in text,
+        "queuer_oldest_release_seconds 50.0" in text,
     ) == (True, True)
+    long = PodView(uid="p", namespace="ns", name="p", owner=WORKLOAD.uid, deleted=3630.0, grace=3600.0)
+    for now, told in ((3600.0, 0.0), (3700.0, 40.0)):
+        text = metrics.text(rows[2:3], TREE, pods=lambda _: (long,), now=now).decode()
+        assert f"queuer_oldest_release_seconds {told}" in text
     late = replace(rows[2], placement=placed(at=1.0, unconfirmed=True))
     assert "queuer_oldest_open_effect_seconds 70.0" in metrics.text([late], TREE, now=100.0).decode()
     text = metrics.text(rows[1:2], TREE, now=100.0).decode()

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.controller.cycle.snapshot import SLACK, take
+from queuer.controller.cycle.snapshot import take
 from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.intake.read import waits_in
 from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.ledger.record import out_of_use
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import SLACK, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
