@@ -104,8 +104,8 @@ landing: control-plane ## Land 500 random clusters' gangs on real kube-scheduler
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
 .PHONY: fuzz
-fuzz: control-plane ## Fuzz REST by its schema, job annotations and tree documents, half an hour
-	@$(PY) -m pytest tests/fuzz -s --timeout=1800 --hypothesis-profile=fuzz
+fuzz: control-plane ## Fuzz REST by its schema, strangers' requests, job annotations and tree documents, half an hour
+	@$(PY) -m pytest tests/fuzz tests/attacks/test_strangers.py -s --timeout=1800 --hypothesis-profile=fuzz
 
 .PHONY: chaos
 chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")

@@ -61,7 +61,13 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
         telemetry={"tracing": False, "metrics": False, "logs": False},
         dependencies=[Depends(not_an_action), Depends(known_parameters)],
         middleware=[
-            Middleware(Guard, hosts=hosts, max_body=settings.max_body, observe=metrics.observe),
+            Middleware(
+                Guard,
+                hosts=hosts,
+                max_body=settings.max_body,
+                caller=identity.caller,
+                observe=metrics.observe,
+            ),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=COMPRESSION),
         ],
     )

@@ -12,7 +12,7 @@ from queuer.api.models import Problem
 
 _MODEL = "#/components/schemas/{model}"
 _ANY = ("400", "401", "403", "404", "405", "421", "422", "429", "500", "503", "default")
-_WRITES = ("409", "412", "413", "415", "428")
+_WRITES = ("408", "409", "412", "413", "415", "428")
 """Statuses of problems that any request may meet, and a write beside them."""
 
 

@@ -8,11 +8,13 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
+from typing import Any
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from queuer.api.app import create_app
 from queuer.api.identity.browsers import Browsers
@@ -29,6 +31,8 @@ from queuer.store.engine import make_engine
 
 _POOL = 10
 _STOP_SECONDS = 5
+HEAD_SECONDS = 10.0
+"""The head of a request must have come so long after its connection began, or the one before was answered; or twice."""
 _REVIEW_SECONDS = 5.0
 """How long the API server may take to say who asks; then the request fails."""
 
@@ -79,6 +83,7 @@ async def _serve(app: FastAPI, settings: ApiSettings) -> None:
         )
         config = uvicorn.Config(
             app,
+            http=_Connection,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -87,6 +92,31 @@ async def _serve(app: FastAPI, settings: ApiSettings) -> None:
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
         await _Server(config, app.state.feed).serve(sockets=[listener])
+
+
+class _Connection(H11Protocol):
+    """One client's connection. It ends where no request begins: uvicorn's own timers stop at the first byte."""
+
+    _look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._look_for(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._look is not None:
+            self._look.cancel()
+
+    def _look_for(self, after: object) -> None:
+        """Look again and again for another request than the one `after` which one was waited for."""
+        self._look = self.loop.call_later(HEAD_SECONDS, self._looked, after)
+
+    def _looked(self, after: object) -> None:
+        if (after is None or self.cycle.response_complete) and self.cycle is after:
+            self.transport.close()
+        else:
+            self._look_for(self.cycle)
 
 
 class _Server(uvicorn.Server):

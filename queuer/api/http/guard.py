@@ -1,26 +1,35 @@
-"""The first steps of every request: an id, the check of Host and Origin, headers that keep a browser safe.
+"""The first steps of every request: an id, the checks of Host, Origin and caller, headers that keep a browser safe.
 
 Without authentication the danger is a web page that talks to loopback from the user's browser. The Host check
-refuses a name that points at 127.0.0.1, the Origin check a cross-site write. The bound on a body holds for every route,
-before anybody is asked for a token or a byte is parsed.
+refuses a name that points at 127.0.0.1, the Origin check a cross-site write. The bounds on a body, in bytes and in
+time, hold for every route, before a byte is parsed. Nobody reads a stranger's, lest many of them fill the memory. A
+connection ends with the answer to a body that was not read to its end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from queuer.api.http.problems import problem
+from queuer.api.http.problems import known, problem
+from queuer.domain.errors import QueuerError
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+BODY_SECONDS = 20.0
+"""A body must have come so long after its request began."""
+MAX_FORM = 16 * 1024
+"""Bytes of a body outside the API: the form of the login page, which is read before anybody is known."""
+_API = "/api/"
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"
 log = structlog.get_logger(part="api")
 
@@ -39,13 +48,20 @@ _HEADERS = {
 
 Observe = Callable[[Scope, int, float], None]
 """Told of every finished request: its scope, status and seconds."""
+KnowCaller = Callable[[Request], Awaitable[object]]
 
 
 class Guard:
-    """ASGI middleware; `hosts` are the accepted names (lower case, no port), `*` accepts all; `max_body`: bytes."""
+    """ASGI middleware. `hosts`: the accepted names (lower case, no port), `*` accepts all; `max_body`: bytes.
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str], max_body: int, observe: Observe) -> None:
+    `caller` raises a QueuerError where it is not known who sent a request.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str], max_body: int, caller: KnowCaller, observe: Observe
+    ) -> None:
         self._app = app
+        self._caller = caller
         self._hosts = frozenset(hosts)
         self._max_body = max_body
         self._observe = observe
@@ -56,6 +72,7 @@ class Guard:
             return
         request_id = scope["request_id"] = uuid.uuid4().hex
         began, status = time.perf_counter(), 0
+        body = _Body(scope, receive, most=self._most(scope))
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -63,19 +80,20 @@ class Guard:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
+                if body.unread:
+                    # The next bytes on this connection are part of the same request: nobody is to read them as
+                    # the next.
+                    headers["Connection"] = "close"
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
         try:
             refused = self._refusal(scope)
-            if refused is None:
-                await self._app(scope, self._bounded(receive), answer)
+            response = _problem(scope, *refused) if refused else await self._unknown(scope)
+            if response is None:
+                await self._app(scope, body.receive, answer)
             else:
-                response = _problem(scope, *refused)
-                # The next bytes on this connection may be part of the same request: nobody is to read them as
-                # the next.
-                response.headers["Connection"] = "close"
                 await response(scope, receive, answer)
         except Exception as error:  # nobody behind us can answer
             log.error("request failed", request_id=request_id, path=scope["path"], exc_info=error)
@@ -94,8 +112,8 @@ class Guard:
             return "bad_request", "an address holds no NUL character"
         if {"content-length", "transfer-encoding"} <= set(headers):
             return "bad_request", "a body has one length: Content-Length or Transfer-Encoding"
-        if int(headers.get("content-length", "0")) > self._max_body:
-            return "too_large", self._too_large
+        if int(headers.get("content-length", "0")) > self._most(scope):
+            return "too_large", _too_large(self._most(scope))
         if scope["method"] in READ_METHODS:
             return None
         origin = headers.get("origin")
@@ -105,23 +123,20 @@ class Guard:
             return "foreign_origin", "a page of another site may not change anything here"
         return None
 
-    @property
-    def _too_large(self) -> str:
-        return f"the body is larger than {self._max_body} bytes"
+    async def _unknown(self, scope: Scope) -> JSONResponse | None:
+        """The answer to a write of a caller who is not known."""
+        if scope["method"] in READ_METHODS or not scope["path"].startswith(_API):
+            return None
+        request = Request(scope)
+        try:
+            await self._caller(request)
+        except QueuerError as error:
+            return known(request, error)
+        return None
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """`receive` for a body that does not say its length: nobody is given more than the bound."""
-        left = self._max_body
-
-        async def within() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise HTTPException(413, self._too_large, headers={"Connection": "close"})
-            return message
-
-        return within
+    def _most(self, scope: Scope) -> int:
+        """Bytes that the body may have."""
+        return self._max_body if scope["path"].startswith(_API) else min(self._max_body, MAX_FORM)
 
     def _known(self, url: str) -> bool:
         if "*" in self._hosts:
@@ -130,6 +145,39 @@ class Guard:
             return (urlsplit(url).hostname or "") in self._hosts
         except ValueError:
             return False
+
+
+class _Body:
+    """The body of one request, handed on within its bounds. `unread`: there may be more of it."""
+
+    def __init__(self, scope: Scope, receive: Receive, *, most: int) -> None:
+        headers = Headers(scope=scope)
+        self.unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        self._reads = scope["method"] in READ_METHODS
+        self._receive, self._most, self._left = receive, most, most
+        self._until = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def receive(self) -> Message:
+        """The next part; after the end of the body, what else happens. Raises HTTPException beyond a bound."""
+        try:
+            async with asyncio.timeout_at(self._until if self.unread else None):
+                message = await self._receive()
+        except TimeoutError:
+            return self._beyond(408, f"the body did not come within {BODY_SECONDS:.0f} s")
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            return self._beyond(413, _too_large(self._most))
+        self.unread = self.unread and bool(message.get("more_body", False))
+        return message
+
+    def _beyond(self, status: int, detail: str) -> Message:
+        if self._reads:  # nobody wants its body, and its answer may have begun
+            return {"type": "http.disconnect"}
+        raise HTTPException(status, detail)
+
+
+def _too_large(most: int) -> str:
+    return f"the body is larger than {most} bytes"
 
 
 def _place(origin: str) -> str | None:

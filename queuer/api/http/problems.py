@@ -65,6 +65,9 @@ KINDS: Mapping[str, FailureKind] = {
     "method_not_allowed": FailureKind(
         status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
     ),
+    "too_slow": FailureKind(
+        status=408, title="Request body too slow", advice="Send the whole body at once, within 20 s."
+    ),
     "conflict": FailureKind(
         status=409,
         title="Conflict",
