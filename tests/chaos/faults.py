@@ -10,10 +10,15 @@ from enum import StrEnum
 from random import Random
 
 from queuer.local.controlplane import API_SERVER
-from tests.chaos.world import TEAM_B, Manifest, World
+from tests.chaos import clock
+from tests.chaos.outages import disk_full, failover, read_only
+from tests.chaos.world import TEAM_B, Manifest, Undo, World
 from tests.e2e.support import wait_until
 
-Undo = Callable[[], None]
+STEP = 300.0
+"""Seconds by which the controller's clock is put forward or back."""
+GUARD = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/queuer-guard"
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/queuer-controller"
 
 
 class Fault(StrEnum):
@@ -26,6 +31,12 @@ class Fault(StrEnum):
     POD = "pod-terminating"
     NODE = "node-lost"
     NAMESPACE = "namespace-deleted"
+    READ_ONLY = "database-read-only"
+    DISK_FULL = "disk-full"
+    FAILOVER = "older-replica"
+    CLOCK = "clock-stepped"
+    GUARD = "guard-deleted"
+    FORBIDDEN = "rights-taken"
 
 
 def database(world: World, random: Random) -> Undo:
@@ -113,6 +124,36 @@ def namespace_deleted(world: World, random: Random) -> Undo:
     return lambda: world.open_namespace(world.doomed)
 
 
+def clock_stepped(world: World, random: Random) -> Undo:
+    """The controller's wall clock is put five minutes forward or back, and right again."""
+    clock.put(world.clock, random.choice((STEP, -STEP)))
+    return lambda: clock.put(world.clock, 0.0)
+
+
+def guard_deleted(world: World, random: Random) -> Undo:
+    """Somebody deletes the binding of the policy that protects what Queuer writes."""
+    return _taken(world, GUARD)
+
+
+def rights_taken(world: World, random: Random) -> Undo:
+    """The API server answers 403 to the controller, whatever it asks."""
+    return _taken(world, RIGHTS)
+
+
+def _taken(world: World, path: str) -> Undo:
+    """Delete an object; it is made anew at the end."""
+    found = world.admin.get(path).raise_for_status().json()
+    made = {key: found[key] for key in found if key != "metadata"} | {
+        "metadata": {key: found["metadata"][key] for key in ("name", "labels") if key in found["metadata"]}
+    }
+    world.admin.delete(path).raise_for_status()
+
+    def restore() -> None:
+        world.admin.post(path.rpartition("/")[0], json=made).raise_for_status()
+
+    return restore
+
+
 def _owner(pod: Manifest) -> str:
     return next(
         (str(o["uid"]) for o in pod["metadata"].get("ownerReferences", ()) if o.get("controller")), ""
@@ -126,5 +167,11 @@ DEEDS: dict[Fault, Callable[[World, Random], Undo]] = {
     Fault.POD: pod_terminating,
     Fault.NODE: node_lost,
     Fault.NAMESPACE: namespace_deleted,
+    Fault.READ_ONLY: read_only,
+    Fault.DISK_FULL: disk_full,
+    Fault.FAILOVER: failover,
+    Fault.CLOCK: clock_stepped,
+    Fault.GUARD: guard_deleted,
+    Fault.FORBIDDEN: rights_taken,
 }
 """`Fault.FROZEN` is the round's own doing."""

@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,13 @@ from queuer.local import bootstrap, postgres
 from queuer.local.cluster import Cluster
 from queuer.local.identities import ADMIN
 from queuer.store import migrate
+from tests.chaos import clock
 from tests.e2e.controller import GPU, Controller, Database
 from tests.e2e.support import job_manifest, pytorchjob_manifest, wait_until
 
 Manifest = dict[str, Any]
+Undo = Callable[[], None]
+"""Ends a fault."""
 
 TEAM_A, TEAM_B = "root.research.team-a", "root.research.team-b"
 EXPRESS, BESIDE = "root.research.express", "root.beside"
@@ -148,11 +151,17 @@ class World:
 
     # -- parts
 
+    @property
+    def clock(self) -> Path:
+        """How many seconds the controllers' clock is put forward."""
+        return self.postgres / "clock"
+
     def controller(self, **settings: str) -> Controller:
         """A controller that is not started yet."""
         return Controller(
-            cluster=self.cluster, database_url=self.database.url, settings={**SETTINGS, **settings}
-        )
+            cluster=self.cluster, database_url=self.database.url, module="tests.chaos.clock",
+            settings={**SETTINGS, clock.FILE: str(self.clock), **settings},
+        )  # fmt: skip
 
     def stop_database(self) -> None:
         """PostgreSQL ends all sessions and goes."""
