@@ -6,7 +6,6 @@ Read everything, finish or take back what earlier leaders left, go round until i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -14,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.clock import SteadyClock
 from queuer.controller.commands import take_up
 from queuer.controller.config import follow_objects, follow_revision
 from queuer.controller.cycle import past_use
@@ -81,13 +81,15 @@ async def serve_term(
     """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
     engine = leadership.engine_of(engine)
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
+    clock = SteadyClock()
     health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
-        left = await load(connection, state, now=time.time())
+        left = await load(connection, state, now=clock())
         loop = Loop(
             state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
             health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
+            clock=clock,
         )  # fmt: skip
         undone = await inherit(connection, left, loop.term)
     await settings.failpoints.at(Point.INHERITED)
@@ -115,6 +117,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
     auditor = Auditor(
         engine, state, parts.metrics, epoch=epoch, actor=holder, lost_node=settings.lost_node,
         every=settings.audit, failpoints=settings.failpoints, quarantine=term.quarantine,
+        clock=term.clock,
     )  # fmt: skip
     beside = {
         "auditor": auditor.run,

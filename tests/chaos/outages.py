@@ -18,7 +18,9 @@ _FULL = """
     CREATE FUNCTION chaos_full() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$
 """
-_EVICTIONS = "SELECT uid FROM event WHERE id > %s AND type = 'workload.state' AND data->>'to' = 'Evicting'"
+_TOUCHED = """
+    SELECT uid FROM event WHERE id > %s AND type = 'workload.state' AND data->>'to' IN ('Admitted', 'Evicting')
+"""
 _LAST_EVENT = "SELECT coalesce(max(id), 0) AS id FROM event"
 
 
@@ -49,7 +51,7 @@ def disk_full(world: World, random: Random) -> Undo:
 def failover(world: World, random: Random) -> Undo:
     """The primary is lost, and a replica that lagged behind by some seconds takes over at its address.
 
-    The story excuses the gangs that were evicted in between: their rows say again that they run.
+    The story excuses the gangs that were admitted or evicted in between, of which it knows nothing.
     """
     data, replica = world.postgres / "data", world.postgres / "replica"
     world.stop_database()
@@ -58,7 +60,7 @@ def failover(world: World, random: Random) -> Undo:
     [last] = world.database.rows(_LAST_EVENT)
 
     def promote() -> None:
-        world.excused.update(row["uid"] for row in world.database.rows(_EVICTIONS, last["id"]))
+        world.excused.update(row["uid"] for row in world.database.rows(_TOUCHED, last["id"]))
         server = postgres.running(world.postgres)
         assert server is not None, "PostgreSQL runs"
         server.stop()

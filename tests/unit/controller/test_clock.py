@@ -1,0 +1,67 @@
+"""The leader's clock goes on by what has passed, whatever somebody sets the machine's clock to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from queuer.controller.clock import RATE, STEP, SteadyClock
+
+START = 1_000_000.0
+FIVE_MINUTES = 300.0
+
+
+@dataclass
+class Machine:
+    """Seconds since the machine started, and how far its wall clock was put forward."""
+
+    up: float = 0.0
+    put: float = 0.0
+
+    def clock(self) -> SteadyClock:
+        return SteadyClock(wall=lambda: START + self.up + self.put, steady=lambda: self.up)
+
+
+def test_it_is_the_wall_clock_while_nobody_sets_that() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    for machine.up in (1.0, 60.0, 60.0, 86_400.0):
+        assert clock() == pytest.approx(START + machine.up)
+
+
+@pytest.mark.parametrize("step", [FIVE_MINUTES, -FIVE_MINUTES])
+def test_a_step_passes_no_deadline(step: float) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.put = step
+    machine.up = 60.0
+    assert clock() == pytest.approx(START + 60.0, abs=60.0 * RATE)
+
+
+@pytest.mark.parametrize("step", [FIVE_MINUTES, -FIVE_MINUTES])
+def test_it_makes_up_the_difference_and_never_goes_back(step: float) -> None:
+    machine = Machine()
+    clock, told = machine.clock(), [START]
+    machine.put = step
+    while machine.up < FIVE_MINUTES / RATE:
+        machine.up += 10.0
+        told.append(clock())
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(START + machine.up + step)
+
+
+def test_small_differences_are_made_up_at_once() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.up, machine.put = 10.0, STEP / 2
+    assert clock() == pytest.approx(START + 10.0 + STEP / 2)
+
+
+def test_it_stands_rather_than_going_back() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.up = 10.0
+    before = clock()
+    machine.put = -STEP / 2
+    assert clock() == before
