@@ -122,10 +122,10 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
     beside = {
         "auditor": auditor.run,
         "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
-        "rollup": lambda: record_use(engine, epoch=epoch),
-        "retention": lambda: prune(engine, epoch=epoch),
+        "rollup": lambda: record_use(engine, epoch=epoch, clock=term.clock),
+        "retention": lambda: prune(engine, epoch=epoch, clock=term.clock),
         "former namespaces": lambda: set_apart(engine, term.jobs.known().made, epoch=epoch),
-        "past use": lambda: past_use.follow(engine, state),
+        "past use": lambda: past_use.follow(engine, state, clock=term.clock),
         "recorder": loop.decisions.recorder.write_rows,
         "cycle files": loop.decisions.recorder.write_files,
         "notes": term.notes.run,

@@ -131,7 +131,7 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
     queues = {row["uid"]: row["queue"] for row in database.rows(_WORKLOADS)}
     for uid, pods in found.pods.items():
         holding = [p for p in pods if p["spec"].get("nodeName")]
-        known = uid not in world.excused and queues.get(uid, BESIDE) != BESIDE
+        known = uid not in world.forgotten and queues.get(uid, BESIDE) != BESIDE
         if holding and uid not in charged and known:
             wrong.append(f"{_name(holding[0])} holds a node, and nothing is charged for it")
     return [*wrong, *gangs.harmed(world, found)]

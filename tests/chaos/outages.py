@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import closing
 from random import Random
 
 import psycopg
 from psycopg import sql
 
-from queuer.local import postgres
 from queuer.store.engine import conninfo
 from tests.chaos.world import Undo, World
 
@@ -51,7 +51,8 @@ def disk_full(world: World, random: Random) -> Undo:
 def failover(world: World, random: Random) -> Undo:
     """The primary is lost, and a replica that lagged behind by some seconds takes over at its address.
 
-    The story excuses the gangs that were admitted or evicted in between, of which it knows nothing.
+    It knows nothing of the gangs that were admitted or evicted in between: no charge of theirs is asked for until all
+    has settled.
     """
     data, replica = world.postgres / "data", world.postgres / "replica"
     world.stop_database()
@@ -60,10 +61,12 @@ def failover(world: World, random: Random) -> Undo:
     [last] = world.database.rows(_LAST_EVENT)
 
     def promote() -> None:
-        world.excused.update(row["uid"] for row in world.database.rows(_TOUCHED, last["id"]))
-        server = postgres.running(world.postgres)
-        assert server is not None, "PostgreSQL runs"
-        server.stop()
+        with closing(psycopg.connect(conninfo(world.database.url))) as connection:
+            connection.execute("LOCK TABLE event")  # nothing is admitted after this look
+            touched = {row[0] for row in connection.execute(_TOUCHED, [last["id"]])}
+            world.stop_database()
+        world.excused |= touched
+        world.forgotten |= touched
         shutil.rmtree(data)
         replica.rename(data)
         world.start_database()

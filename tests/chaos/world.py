@@ -51,7 +51,9 @@ SETTINGS = {"QUEUER_LANDING_DEADLINE": "5", "QUEUER_FORECAST": "0"}
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """One story's place. `postgres`: directory of its server; `excused`: uids of jobs whose pods the story touched."""
+    """One story's place. `postgres`: directory of its server; `excused`: uids of jobs whose pods the story touched;
+    `forgotten`: uids of those that a replica never heard of.
+    """
 
     cluster: Cluster
     postgres: Path
@@ -61,6 +63,7 @@ class World:
     admin: httpx2.Client
     tenant: httpx2.Client
     excused: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
     numbers: dict[str, int] = field(default_factory=dict)
 
     @property

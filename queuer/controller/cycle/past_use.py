@@ -7,7 +7,6 @@ one more day from before the first, until everything that counts is in. No read 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from math import exp2
 
@@ -90,7 +89,7 @@ async def follow(
     engine: AsyncEngine,
     state: ClusterState,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float],
     every: float = EVERY,
 ) -> None:
     """Sum for ever, from now on."""

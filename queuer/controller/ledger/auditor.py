@@ -8,7 +8,6 @@ auditor shows it and has the workload looked at again. A workload that cannot be
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -50,7 +49,7 @@ class Auditor:
         every: float,
         failpoints: Failpoints,
         quarantine: Callable[[Mapping[str, Exception]], None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
         self._engine, self._state, self._metrics = engine, state, metrics
         self._epoch, self._actor, self._lost_node, self._clock = epoch, actor, lost_node, clock
@@ -103,7 +102,7 @@ class Auditor:
 
 
 async def prune(
-    engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time, every: float = PRUNE_EVERY
+    engine: AsyncEngine, *, epoch: int, clock: Callable[[], float], every: float = PRUNE_EVERY
 ) -> None:
     """Delete what the retention rules say, a batch of one rule in each transaction."""
     while True:
@@ -132,7 +131,7 @@ async def set_apart(
         await asyncio.sleep(every)
 
 
-async def record_use(engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time) -> None:
+async def record_use(engine: AsyncEngine, *, epoch: int, clock: Callable[[], float]) -> None:
     """Write once a minute what each queue uses and waits for, so that its history can be shown."""
     while True:
         async with begin(engine) as connection:
