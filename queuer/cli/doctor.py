@@ -24,6 +24,7 @@ from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
 from queuer.domain.document import parse
 from queuer.domain.errors import InvalidInput, QueuerError
+from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, POLICIES, ROLES
 from queuer.local import cluster_checks as cluster
 from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
 
@@ -142,9 +143,9 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("controller", "", controller),
     ("database", "", database),
     ("kubernetes", "", cluster.kubernetes),
-    ("definitions", "cluster", cluster.installed("crds")),
-    ("policies", "cluster", cluster.installed("deploy/policies")),
-    ("roles", "cluster", cluster.installed("deploy/namespace.yaml", "deploy/rbac.yaml")),
+    ("definitions", "cluster", cluster.installed(CRDS)),
+    ("policies", "cluster", cluster.installed(POLICIES)),
+    ("roles", "cluster", cluster.installed(NAMESPACE, ROLES)),
     ("rights", "cluster", cluster.rights),
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
@@ -166,6 +167,9 @@ def doctor(
     database_url: Annotated[
         str | None, typer.Option(envvar="QUEUER_DATABASE_URL", help="The database to look at.")
     ] = None,
+    namespace: Annotated[
+        str, typer.Option(envvar=INSTALLED_IN.name, help="The namespace in which Queuer is installed.")
+    ] = INSTALLED_IN.default,
     out: Printer,
 ) -> None:
     """Find what is wrong with the installation and say how to mend it.
@@ -176,7 +180,7 @@ def doctor(
     file = Path(kubeconfig) if kubeconfig else usual if usual.exists() else None
     with (
         Client.from_env(quiet=True) as client,
-        Installation(client=client, database_url=database_url or "", kubeconfig=file) as site,
+        Installation(client=client, database_url=database_url or "", kubeconfig=file, home=namespace) as site,
     ):
         found = list(examine(site))
     if out.for_people:

@@ -108,7 +108,7 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     timing = Timing(relist=settings.relist)
     watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
     jobs = ClusterJobs(client, state, facts)
-    guard = GuardWatch(client, health, metrics, changed=wake.set)
+    guard = GuardWatch(client, health, metrics, changed=wake.set, namespace=settings.namespace)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:
         async with asyncio.TaskGroup() as group:

@@ -26,6 +26,7 @@ from queuer.domain.variables import (
     some_seconds,
     switch,
 )
+from queuer.kube.resources import INSTALLED_IN, SYSTEM_NAMESPACE
 from queuer.kube.workloads import DEFAULT_SCHEDULERS
 
 
@@ -35,6 +36,7 @@ class Settings:
 
     database_url: str
     kubeconfig: Path | None = None
+    namespace: str = SYSTEM_NAMESPACE
     host: str = "127.0.0.1"
     port: int = 0
     identity: str = ""
@@ -74,6 +76,7 @@ def _seconds(name: str, default: str, meaning: str, *, least: bool = False) -> V
 VARIABLES: Mapping[str, Variable] = {
     "database_url": DATABASE_URL,
     "kubeconfig": KUBECONFIG,
+    "namespace": INSTALLED_IN,
     "host": Variable(
         name="QUEUER_CONTROLLER_HOST", default="127.0.0.1", form="address",
         meaning="Where metrics and probes are served.",

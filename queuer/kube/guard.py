@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-import yaml
 
 from queuer.kube.client import Client, RightsError
 from queuer.kube.objects import Resource
-from queuer.kube.resources import manifests
+from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
 
 Document = Mapping[str, Any]
 _GROUP, _VERSION = "admissionregistration.k8s.io", "v1"
@@ -36,12 +35,12 @@ _FILLED_IN: Mapping[str, Any] = {
 """Fields that the API server adds with these defaults: they count as left out."""
 
 
-def shipped_guard() -> dict[tuple[str, str], Document]:
-    """The policies `queuer-guard` and `queuer-guard-*` with their bindings, by (kind, name)."""
-    documents = (
-        d for file in manifests("deploy/policies") for d in yaml.safe_load_all(file.read_text()) if d
-    )
-    named = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+def shipped_guard(namespace: str = SYSTEM_NAMESPACE) -> dict[tuple[str, str], Document]:
+    """The policies `queuer-guard` and `queuer-guard-*` with their bindings, by (kind, name).
+
+    They trust the controller of `namespace`.
+    """
+    named = {(d["kind"], d["metadata"]["name"]): d for _, d in objects(POLICIES, namespace=namespace)}
     return {key: d for key, d in named.items() if key[0] in RESOURCES and key[1].startswith(_OURS)}
 
 
@@ -52,7 +51,7 @@ async def faults_of_guard(client: Client, wanted: Mapping[tuple[str, str], Docum
         try:
             found = msgspec.json.decode(await client.get(resource.collection))
         except RightsError:
-            return (f"the controller may not list {resource.plural}: kubectl apply -f deploy/rbac.yaml",)
+            return (f"the controller may not list {resource.plural}: apply {ROLES}, or upgrade the chart",)
         for item in found.get("items") or ():
             live[kind, item["metadata"]["name"]] = {
                 "apiVersion": f"{_GROUP}/{_VERSION}",

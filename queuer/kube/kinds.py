@@ -214,7 +214,7 @@ def member_of(pod: Pod) -> Member | None:
 
     The controlling owner decides. An orphaned pod, whose job was deleted, is known by the label that every admission
     puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
-    (deploy/policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
+    (policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
     """
     owner = pod.metadata.controller
     if owner is not None:

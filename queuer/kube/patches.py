@@ -112,7 +112,7 @@ def firm_patch(patch: Mapping[str, Any], job: JobObject) -> PatchBody:
     """The patch that evicts or withdraws, as a JSON Patch that holds for any version of the job with its present
     admission: writes of others cannot outrun it.
 
-    Nobody but Queuer writes the annotation that it tests (deploy/policies/guard.yaml). A job without one keeps its
+    Nobody but Queuer writes the annotation that it tests (policies/guard.yaml). A job without one keeps its
     compare-and-set.
     """
     said = job.metadata.annotations.get(ADMISSION)

@@ -1,13 +1,28 @@
-"""Finds the files that are shipped beside the code: CRDs, policies, module lists, configuration.
+"""Finds the files that are shipped beside the code: CRDs, rights and policies, module lists, configuration.
 
 In a checkout they lie at the top of the tree; in an installed wheel the same paths lie under `queuer/_data`.
+What is installed in a cluster has its only home in the Helm chart, which renders the same files for its namespace.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from queuer.domain.errors import NotFound
+from queuer.domain.variables import Variable
+
+SYSTEM_NAMESPACE = "queuer-system"
+"""Where the shipped files say that Queuer runs."""
+INSTALLED_IN = Variable(
+    name="QUEUER_NAMESPACE", default=SYSTEM_NAMESPACE, form="namespace",
+    meaning="Where Queuer is installed: the policies trust the service account `queuer-controller` of this namespace.",
+)  # fmt: skip
+CRDS = "deploy/helm/queuer/files/crds"
+NAMESPACE = "deploy/namespace.yaml"
+POLICIES = "deploy/helm/queuer/files/policies"
+ROLES = "deploy/helm/queuer/files/rbac.yaml"
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -19,7 +34,7 @@ def checkout() -> Path | None:
 
 
 def root() -> Path:
-    """The directory that holds `crds/`, `deploy/`, `migrations/`, `tools/`."""
+    """The directory that holds `deploy/`, `migrations/`, `tools/`."""
     return checkout() or _PACKAGE / "_data"
 
 
@@ -37,3 +52,11 @@ def manifests(path: str) -> list[Path]:
     if found.is_file():
         return [found]
     return sorted(found.glob("*.yaml"))
+
+
+def objects(path: str, *, namespace: str = SYSTEM_NAMESPACE) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The objects of a shipped file or directory for Queuer in `namespace`, each with its file."""
+    import yaml
+
+    texts = [(file, file.read_text().replace(SYSTEM_NAMESPACE, namespace)) for file in manifests(path)]
+    return [(file, found) for file, text in texts for found in yaml.safe_load_all(text) if found]

@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from queuer.domain.errors import Unavailable
-from queuer.kube.resources import manifests, shipped
+from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, objects, shipped
 from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import Kubectl, KubectlError
 
@@ -29,13 +27,7 @@ _PROBE_NAME = "queuer-probe"
 
 def install(kubectl: Kubectl) -> None:
     """Apply Queuer's CRDs, namespace, rights and policies; it knows nothing of local tenants."""
-    files = [
-        *manifests("crds"),
-        *manifests("deploy/namespace.yaml"),
-        *manifests("deploy/rbac.yaml"),
-        *manifests("deploy/policies"),
-    ]
-    kubectl.apply(files=files)
+    kubectl.apply(files=[file for part in (CRDS, NAMESPACE, ROLES, POLICIES) for file in manifests(part)])
 
 
 def install_local(kubectl: Kubectl, *, crds: tuple[Path, ...]) -> None:
@@ -89,12 +81,9 @@ def wait_policies(kubectl: Kubectl, *, where: str) -> None:
 
 
 def _suspended_kinds() -> set[str]:
-    documents = [
-        d for path in manifests("deploy/policies") for d in yaml.safe_load_all(path.read_text()) if d
-    ]
     return {
         resource
-        for document in documents
+        for _, document in objects(POLICIES)
         if document["kind"] == "MutatingAdmissionPolicy"
         for rule in document["spec"]["matchConstraints"]["resourceRules"]
         for resource in rule["resources"]

@@ -17,7 +17,7 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
 from queuer.kube.guard import differs
-from queuer.kube.resources import manifests
+from queuer.kube.resources import ROLES, SYSTEM_NAMESPACE, objects
 from queuer.local.site import Finding, Labels, Site, Unseen, odd, ok, status_of, unknown, unreadable, wrong
 
 MANAGED = "queuer.dev/managed"
@@ -53,10 +53,11 @@ def kubernetes(site: Site) -> Iterator[Finding]:
 
 
 class Shipped(NamedTuple):
-    """An object as it is shipped, and the file that has it."""
+    """An object as it is shipped for Queuer in `home`, and the file that has it."""
 
     file: Path
     document: Document
+    home: str = SYSTEM_NAMESPACE
 
     @property
     def name(self) -> str:
@@ -77,31 +78,33 @@ class Shipped(NamedTuple):
     @property
     def install(self) -> str:
         """The command that makes it where it is missing."""
-        return f"kubectl apply --server-side --force-conflicts -f {self.file}"
+        return self._command("apply --server-side --force-conflicts")
 
     @property
     def replace(self) -> str:
         """The command that puts it in the place of another: applying would leave what others added."""
-        return f"kubectl replace -f {self.file}"
+        return self._command("replace")
+
+    def _command(self, verb: str) -> str:
+        if self.home == SYSTEM_NAMESPACE:
+            return f"kubectl {verb} -f {self.file}"
+        return f"sed s/{SYSTEM_NAMESPACE}/{self.home}/ {self.file} | kubectl {verb} -f -"
 
 
-def shipped(*paths: str) -> list[Shipped]:
-    """The objects in these files and directories."""
-    import yaml
-
-    files = [file for path in paths for file in manifests(path)]
-    return [Shipped(file, each) for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+def shipped(*paths: str, home: str = SYSTEM_NAMESPACE) -> list[Shipped]:
+    """The objects in these files and directories, for Queuer in the namespace `home`."""
+    return [Shipped(*found, home) for path in paths for found in objects(path, namespace=home)]
 
 
 def installed(*paths: str) -> Check:
     """The check that the objects of these files are there as shipped: one finding for each that is not."""
 
     def check(site: Site) -> Iterator[Finding]:
-        objects, cluster = shipped(*paths), site.cluster
+        wanted, cluster = shipped(*paths, home=site.home), site.cluster
         assert cluster is not None
-        live = site.ask(cluster.get(each.path) for each in objects)
-        faults = list(filter(None, map(_fault, objects, live)))
-        yield from faults or [ok(f"{len(objects)} objects are there as shipped")]
+        live = site.ask(cluster.get(each.path) for each in wanted)
+        faults = list(filter(None, map(_fault, wanted, live)))
+        yield from faults or [ok(f"{len(wanted)} objects are there as shipped")]
 
     return check
 
@@ -148,9 +151,9 @@ class Right(NamedTuple):
         return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
-def needed(objects: Sequence[Shipped]) -> Iterator[Right]:
+def needed(roles: Sequence[Shipped]) -> Iterator[Right]:
     """The rights that the shipped roles give to service accounts."""
-    documents = [each.document for each in objects]
+    documents = [each.document for each in roles]
     rules = {d["metadata"]["name"]: d["rules"] for d in documents if d["kind"] == "ClusterRole"}
     for binding in (d for d in documents if d["kind"] == "ClusterRoleBinding"):
         for subject, rule in itertools.product(binding["subjects"], rules[binding["roleRef"]["name"]]):
@@ -160,9 +163,9 @@ def needed(objects: Sequence[Shipped]) -> Iterator[Right]:
 
 def rights(site: Site) -> Iterator[Finding]:
     """Whether the service accounts may do what their roles say: one finding for each account that lacks rights."""
-    objects, cluster = shipped("deploy/rbac.yaml"), site.cluster
+    roles, cluster = shipped(ROLES, home=site.home), site.cluster
     assert cluster is not None
-    wanted = list(needed(objects))
+    wanted = list(needed(roles))
     answers = site.ask(cluster.create(_REVIEWS, right.review) for right in wanted)
     missing: dict[str, list[str]] = defaultdict(list)
     for right, answer in zip(wanted, answers, strict=True):
@@ -170,7 +173,7 @@ def rights(site: Site) -> Iterator[Finding]:
             raise unreadable("rights cannot be asked for", answer)
         if not answer["status"].get("allowed"):
             missing[f"{right.namespace}/{right.account}"].append(right.name)
-    fix = next(each.install for each in objects if each.document["kind"] == "ClusterRole")
+    fix = next(each.install for each in roles if each.document["kind"] == "ClusterRole")
     for account, names in missing.items():
         yield wrong(f"the service account {account} may not {', '.join(names)}", fix)
     if not missing:

@@ -1,7 +1,7 @@
 """The identities of the local API server: one static token and one kubeconfig for each.
 
 Separate identities make RBAC, admission policies and the API's fair queueing see who is who, as in a real
-cluster. Queuer's own are ordinary service accounts with the rights of `deploy/rbac.yaml` and nothing more.
+cluster. Queuer's own are ordinary service accounts with the rights of the chart's `rbac.yaml` and nothing more.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 import yaml
 
 from queuer.domain.errors import NotFound
+from queuer.kube.resources import SYSTEM_NAMESPACE
 from queuer.local.kubectl import Kubectl
 
 ADMIN = "admin"
 CONTROLLER = "queuer-controller"
 API = "queuer-api"
-SYSTEM_NAMESPACE = "queuer-system"
 TENANT_NAMESPACES = {"alice": "team-a", "bob": "team-b"}
 AUDIENCES = ("queuer", "https://kubernetes.default.svc")
 """Whom the tokens that Queuer's API takes are for: the second is the API server itself, for which static tokens are."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
+from queuer.kube.resources import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from queuer.kube.client import Client
@@ -75,9 +76,13 @@ def unreadable(what: str, error: QueuerError) -> Unseen:
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """The cluster and the tree that checks look at. Both are None until a check has opened them."""
+    """The cluster and the tree that checks look at. Both are None until a check has opened them.
+
+    `home`: the namespace in which Queuer is installed.
+    """
 
     kubeconfig: Path | None = None
+    home: str = SYSTEM_NAMESPACE
     tree: TreeDocument | None = None
     cluster: Client | None = None
     offsets: dict[str, float] = field(default_factory=dict)

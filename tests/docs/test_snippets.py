@@ -86,7 +86,7 @@ def test_steps_are_read_from_a_page() -> None:
 
 def test_alerts_name_metrics_that_there_are() -> None:
     known = {family.name for family in (*controller(), *api())}
-    places = ("docs/howto/alerts.md", "deploy/prometheus/alerts.yaml")
+    places = ("docs/howto/alerts.md", "deploy/helm/queuer/files/alerts.yaml")
     named = {name for place in places for name in re.findall(r"queuer_\w+", (ROOT / place).read_text())}
     assert named <= known
 

@@ -1,4 +1,4 @@
-"""The service accounts hold what `deploy/rbac.yaml` says, and nothing that would let them do more."""
+"""The service accounts hold what `deploy/helm/queuer/files/rbac.yaml` says, and nothing that would let them do more."""
 
 from __future__ import annotations
 

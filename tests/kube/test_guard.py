@@ -41,6 +41,17 @@ class Cluster:
         self.changes += 1
 
 
+async def test_the_guard_trusts_the_controller_of_the_namespace_that_it_is_installed_in() -> None:
+    cluster = Cluster()
+    health = Health(stalled=30.0)
+    guard = GuardWatch(cast(Any, cluster), health, Metrics(), changed=cluster.changed, namespace="batch")
+    await guard.look()
+    assert "it differs at spec.matchConditions" in (health.unguarded or "")
+    cluster.objects = {key: deepcopy(dict(document)) for key, document in shipped_guard("batch").items()}
+    await guard.look()
+    assert health.unguarded is None
+
+
 def watching(cluster: Cluster) -> tuple[GuardWatch, Health, Metrics]:
     health, metrics = Health(stalled=30.0), Metrics()
     return GuardWatch(cast(Any, cluster), health, metrics, changed=cluster.changed), health, metrics
@@ -77,7 +88,7 @@ async def test_a_policy_or_binding_that_is_missing_or_changed_is_named(act: str)
     expected = {
         "deleted": "Binding queuer-guard is missing: `queuer doctor` names",
         "changed": "queuer-guard has validationActions Warn",
-        "hidden": "may not list validatingadmissionpolicies: kubectl apply -f deploy/rbac.yaml",
+        "hidden": "may not list validatingadmissionpolicies: apply deploy/helm/queuer/files/rbac.yaml",
     }
     assert expected[act] in said
     assert "queuer_guard_faults 1.0" in metrics.text((), QueueTree.of(())).decode()

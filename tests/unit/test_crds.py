@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ import yaml
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY, QUEUE
 from queuer.domain.fields import FieldTable
+from queuer.kube.resources import CRDS, shipped
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "queuer.dev_queues.yaml"
+CRD = shipped(CRDS) / "queuer.dev_queues.yaml"
 
 
 def properties(*path: str) -> set[str]:

@@ -17,6 +17,7 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
 from queuer.kube.guard import differs
+from queuer.kube.resources import POLICIES, ROLES
 from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
@@ -103,7 +104,7 @@ def test_clocks_are_compared_with_each_other(offsets: dict[str, float], health: 
 
 
 def _guard() -> Any:
-    objects = shipped("deploy/policies")
+    objects = shipped(POLICIES)
     return copy.deepcopy(
         next(o.document for o in objects if o.name == "ValidatingAdmissionPolicy queuer-guard")
     )
@@ -135,12 +136,19 @@ def test_a_policy_that_guards_less_is_not_as_shipped(act: str) -> None:
 
 
 def test_rights_are_those_of_the_shipped_roles() -> None:
-    found = list(needed(shipped("deploy/rbac.yaml")))
+    found = list(needed(shipped(ROLES)))
     names = {(each.account, each.name) for each in found}
     assert ("queuer-controller", "patch jobs.batch") in names
     assert ("queuer-controller", "patch queues.queuer.dev/status") in names
     assert ("queuer-api", "create tokenreviews.authentication.k8s.io") in names
     assert {each.namespace for each in found} == {"queuer-system"}
+
+
+def test_objects_and_their_fix_follow_the_namespace_of_the_installation() -> None:
+    policy = next(each for each in shipped(POLICIES, home="batch") if "guard-jobs" in each.name)
+    assert "system:serviceaccount:batch:queuer-controller" in str(policy.document)
+    assert policy.replace == f"sed s/queuer-system/batch/ {policy.file} | kubectl replace -f -"
+    assert {each.namespace for each in needed(shipped(ROLES, home="batch"))} == {"batch"}
 
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])

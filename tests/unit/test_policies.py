@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-POLICIES = Path(__file__).parents[2] / "deploy" / "policies"
+from queuer.kube import resources
+
+POLICIES = resources.shipped(resources.POLICIES)
 
 
 def copies(pattern: str) -> list[str]:

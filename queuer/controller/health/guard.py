@@ -14,6 +14,7 @@ from queuer.controller.logs import logger
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client
 from queuer.kube.guard import faults_of_guard, shipped_guard
+from queuer.kube.resources import SYSTEM_NAMESPACE
 
 log = logger("guard")
 EVERY = 10.0
@@ -23,13 +24,22 @@ _INSTALL = "`queuer doctor` names the command that mends it"
 
 
 class GuardWatch:
-    """Keeps `health.unguarded` and the gauge. `changed` is called where admission ends or may begin."""
+    """Keeps `health.unguarded` and the gauge. `changed` is called where admission ends or may begin.
+
+    `namespace`: where Queuer is installed, whose controller the policies trust.
+    """
 
     def __init__(
-        self, client: Client, health: Health, metrics: Metrics, *, changed: Callable[[], None]
+        self,
+        client: Client,
+        health: Health,
+        metrics: Metrics,
+        *,
+        changed: Callable[[], None],
+        namespace: str = SYSTEM_NAMESPACE,
     ) -> None:
         self._client, self._health, self._metrics, self._changed = client, health, metrics, changed
-        self._wanted = shipped_guard()
+        self._wanted = shipped_guard(namespace)
         health.unguarded = _UNSEEN
 
     async def run(self) -> None:
