@@ -28,11 +28,16 @@ RESOURCES = {
 }
 """What the guard is made of, by kind."""
 _OURS = "queuer-guard"
-_FILLED_IN: Mapping[str, Any] = {
-    "scope": "*", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-    "conversion": {"strategy": "None"}, "globalDefault": False,
+_WITHOUT_EFFECT: Mapping[str, Any] = {
+    "conversion": {"strategy": "None"}, "excludeResourceRules": [], "globalDefault": False, "matchConditions": [],
+    "matchPolicy": "Equivalent", "matchResources": {}, "namespaceSelector": {}, "objectSelector": {},
+    "paramKind": None, "paramRef": None, "resourceNames": [], "scope": "*",
 }  # fmt: skip
-"""Fields that the API server adds with these defaults: they count as left out."""
+"""Fields that make an object guard less where they are added, with the values at which they do not. Any other field
+that is not shipped is ignored: the next minor of Kubernetes may fill in one that is new, and admission must go on.
+"""
+_SELECTORS = ("namespaceSelector", "objectSelector")
+"""Compared in full: each label that is added narrows."""
 
 
 def shipped_guard(namespace: str = SYSTEM_NAMESPACE) -> dict[tuple[str, str], Document]:
@@ -71,32 +76,23 @@ def _faults(
 
 
 def differs(wanted: Document, live: Document) -> str | None:
-    """How an object is not as shipped, in words; None where it is.
-
-    It is compared in full but for its metadata and status: a policy with one more condition may guard nothing.
-    """
-    mine, theirs = (_without_defaults({**each, "metadata": None, "status": None}) for each in (wanted, live))
-    at = next(_differences(mine, theirs, ""), None)
+    """How an object is not as shipped, in words; None where it is. Its metadata and status do not count."""
+    mine = {key: value for key, value in wanted.items() if key not in ("metadata", "status")}
+    at = next(_differences(mine, live, ""), None)
     if at is None:
         return None
     if at.startswith("spec.validationActions"):
-        acts = ", ".join(map(str, theirs["spec"].get("validationActions", []))) or "nothing"
+        acts = ", ".join(map(str, live["spec"].get("validationActions", []))) or "nothing"
         return f"has validationActions {acts}: it refuses less than it should"
     return f"is not the one of this version: it differs at {at}"
 
 
-def _without_defaults(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        kept = {key: one for key, one in value.items() if key not in _FILLED_IN or one != _FILLED_IN[key]}
-        return {key: _without_defaults(one) for key, one in kept.items()}
-    return [_without_defaults(one) for one in value] if isinstance(value, list) else value
-
-
 def _differences(mine: Any, theirs: Any, at: str) -> Iterator[str]:
-    """Paths at which two values differ."""
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        for key in sorted({*mine, *theirs}):
-            yield from _differences(mine.get(key), theirs.get(key), f"{at}.{key}" if at else key)
+    """Paths at which `theirs` lacks what `mine` says, or has what guards less."""
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and not at.endswith(_SELECTORS):
+        for key in sorted(mine.keys() | (theirs.keys() & _WITHOUT_EFFECT.keys())):
+            none = _WITHOUT_EFFECT.get(key)
+            yield from _differences(mine.get(key, none), theirs.get(key, none), f"{at}.{key}" if at else key)
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         for index, (one, other) in enumerate(zip(mine, theirs, strict=True)):
             yield from _differences(one, other, f"{at}[{index}]")
