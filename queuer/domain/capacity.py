@@ -55,10 +55,16 @@ def lost_in_use(
     return found
 
 
-def live_capacity(
-    allocatable: Mapping[str, Resources], lost: Mapping[str, Resources]
-) -> dict[str, dict[str, int]]:
-    """Both together, by flavor."""
-    return {
-        f: add(allocatable.get(f, {}), lost.get(f, {})) for f in (*allocatable, *(lost.keys() - allocatable))
-    }
+def allocatable(nodes: Iterable[Node], flavors: Sequence[Flavor]) -> dict[str, Resources]:
+    """The sum by flavor. Nodes without a flavor are not counted."""
+    found = dict[str, Resources]()
+    for node in nodes:
+        flavor = flavor_of(node, flavors)
+        if flavor is not None:
+            found[flavor] = add(found.get(flavor, {}), node.allocatable)
+    return found
+
+
+def live_capacity(there: Mapping[str, Resources], lost: Mapping[str, Resources]) -> dict[str, dict[str, int]]:
+    """Allocatable and what is lost in use together, by flavor."""
+    return {f: add(there.get(f, {}), lost.get(f, {})) for f in (*there, *(lost.keys() - there))}

@@ -56,14 +56,20 @@ async def decided(
     *waiting: Workload,
     runs: tuple[Workload, ...] = (),
     over_limit: tuple[Workload, ...] = (),
+    dead: int = 0,
 ) -> None:
     """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored. `runs`: one
-    a node, since a minute; `over_limit`: not offered, as their users have what they may.
+    a node, since a minute; `over_limit`: not offered, as their users have what they may; `dead`: GPUs of the first node
+    that it has no more.
     """
     await author.tree(document)
     await author.submit(*waiting, *runs)
     nodes = (
-        Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable={GPU: 8, "cpu": 64000, "pods": 9})
+        Node(
+            name=f"n{i}",
+            labels={RACK: f"r{i // 2}"},
+            allocatable={GPU: 8 if i else 8 - dead, "cpu": 64000, "pods": 9},
+        )
         for i in range(4)
     )
     snapshot = Snapshot(
@@ -232,6 +238,19 @@ async def test_what_is_most_likely_a_mistake_is_warned_about(
     made = await plan(api, {**KIND, **wish})
     found = {row["field"]: f"{row['message']} ({row['hint']})" for row in made["warnings"]}
     assert message in found[field]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"), [(8, []), (7, ["32 nvidia.com/gpu are guaranteed in all, and the nodes have 31"])]
+)
+async def test_a_device_that_died_under_work_is_warned_about_as_the_decision_counts_it(
+    api: httpx2.AsyncClient, author: Author, gpus: int, told: list[str]
+) -> None:
+    """Live capacity has what is in use still."""
+    await decided(author, tree(a=32), job("a1", A, 8), runs=(job("r1", A, gpus),), dead=1)
+    wish = {"namespaces": ["team-a"], "quota": [{"resource": GPU, "guaranteed": 32}]}
+    made = await plan(api, {**KIND, "queues": {A: wish}})
+    assert [row["message"] for row in made["warnings"]] == told
 
 
 async def test_what_was_so_before_is_not_warned_about(api: httpx2.AsyncClient, author: Author) -> None:

@@ -6,13 +6,14 @@ They come from the configuration itself, the jobs seen so far, and the nodes of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from queuer.domain.capacity import Use, allocatable, live_capacity, lost_in_use
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.nodes import DEFAULT_FLAVOR, Node, flavor_of
-from queuer.domain.quantity import Resources, add, format_quantity
+from queuer.domain.quantity import Resources, format_quantity
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.quota import charge_of
 from queuer.domain.rules import Rules
@@ -82,14 +83,12 @@ class Cautions:
                     hint=f"write namespaces: [TEAM] on {leaf} or above it",
                 )
 
-    def of_nodes(self, nodes: Sequence[Node]) -> Iterator[FieldProblem]:
-        """Amounts, labels and levels that these nodes do not have."""
-        counts: Counter[str | None] = Counter(flavor_of(node, self.after.flavors) for node in nodes)
-        capacity: dict[str, Resources] = {}
-        for node in nodes:
-            name = flavor_of(node, self.after.flavors)
-            if name is not None:
-                capacity[name] = add(capacity.get(name, {}), node.allocatable)
+    def of_nodes(self, nodes: Sequence[Node], uses: Iterable[Use] = ()) -> Iterator[FieldProblem]:
+        """Amounts, labels and levels that these nodes do not have. `uses`: of running work."""
+        flavors = self.after.flavors
+        counts: Counter[str | None] = Counter(flavor_of(node, flavors) for node in nodes)
+        lost = lost_in_use({node.name: node for node in nodes}, flavors, uses)
+        capacity = live_capacity(allocatable(nodes, flavors), lost)
         yield from self._quota(capacity)
         yield from self._per_user({resource for amounts in capacity.values() for resource in amounts})
         yield from self._flavors(nodes, counts)
@@ -108,7 +107,7 @@ class Cautions:
                 path = change.name
                 yield path, tree[path] if path in tree else Queue(path=path)
 
-    def _quota(self, capacity: dict[str, Resources]) -> Iterator[FieldProblem]:
+    def _quota(self, capacity: Mapping[str, Resources]) -> Iterator[FieldProblem]:
         live, tree = charge_of(capacity), self.after.tree
         known = {resource for _, resource in live}
         for path, old in self._queues():
@@ -171,8 +170,9 @@ class Consequences:
 
     def answer(self, cycle: DecidedCycle) -> tuple[list[FieldProblem], Difference | None]:
         """None: there is no sound decision, or it is not asked for."""
-        cautions = self.cautions
-        found = list(cautions.of_nodes([state.node for state in cycle.stored.snapshot.nodes]))
+        cautions, snapshot = self.cautions, cycle.stored.snapshot
+        uses = (Use(a.workload, a.flavors, a.bound) for a in snapshot.admitted)
+        found = list(cautions.of_nodes([state.node for state in snapshot.nodes], uses))
         if not self.impact:
             return found, None
         try:

@@ -16,9 +16,9 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
-from queuer.domain.capacity import Use, exceeds, live_capacity, lost_in_use
+from queuer.domain.capacity import Use, allocatable, exceeds, live_capacity, lost_in_use
 from queuer.domain.estimates import Estimates
-from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.nodes import Node
 from queuer.domain.past_use import Past
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Explanation
@@ -40,7 +40,7 @@ class ClusterState:
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
-        self._allocatable: dict[str, dict[str, int]] | None = None  # None = to be summed anew
+        self._allocatable: Mapping[str, Resources] | None = None  # None = to be summed anew
         self._overused: set[str] = set()  # names of nodes, those that are gone too
         self._outlook: Outlook | None = None
         self.pods = PodIndex()
@@ -373,11 +373,7 @@ class ClusterState:
     def capacity_by_flavor(self) -> Mapping[str, Mapping[str, int]]:
         """Live capacity by flavor and resource. Nodes without a flavor are not counted."""
         if self._allocatable is None:
-            self._allocatable = {}
-            for node in self.nodes.values():
-                flavor = flavor_of(node, self.rules.flavors)
-                if flavor is not None:
-                    self._allocatable[flavor] = add(self._allocatable.get(flavor, {}), node.allocatable)
+            self._allocatable = allocatable(self.nodes.values(), self.rules.flavors)
         if not self._overused:
             return self._allocatable
         held, tree = (self.live[uid] for uid in self.holds), self.rules.tree
