@@ -66,7 +66,8 @@ class JobKind:
 
     `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
     template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their number
-    falls as they succeed. `pods`: label selector by which its controller knows the pods of a job, from uid and name.
+    falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started
+    again. `pods`: label selector by which its controller knows the pods of a job, from uid and name.
     `pod_label`: label of the job's pods that tells the pod set, None = one set.
     """
 
@@ -79,6 +80,7 @@ class JobKind:
     quiet: Callable[[Any], bool]
     outcome: Callable[[Any], State | None]
     left: Callable[[Any], int | None]
+    restarts: Callable[[Any], bool]
     roles: Callable[[Any], tuple[Role, ...]]
     deadline: Callable[[Any], int | None]
     deadline_path: tuple[str, ...]
@@ -175,6 +177,7 @@ JOB = JobKind(
     quiet=_job_quiet,
     outcome=_job_outcome,
     left=_job_left,
+    restarts=lambda job: job.spec.completions is not None or not job.status.succeeded,
     roles=_job_roles,
     deadline=lambda job: job.spec.active_deadline_seconds,
     deadline_path=("spec", "activeDeadlineSeconds"),
@@ -190,6 +193,7 @@ PYTORCHJOB = JobKind(
     quiet=_pytorch_quiet,
     outcome=_pytorch_outcome,
     left=lambda job: None,
+    restarts=lambda job: True,
     roles=_pytorch_roles,
     deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
     deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),

@@ -171,6 +171,7 @@ def test_a_work_queue_makes_no_pod_after_its_first_success() -> None:
     for status in ({"active": 4}, {"active": 3, "succeeded": 1}, {"succeeded": 2}):
         found["status"] = status
         left.append(JOB.left(msgspec.convert(found, Job)))
+        assert JOB.restarts(msgspec.convert(found, Job)) is (left[-1] is None)
     assert left == [None, 3, 0]
 
 

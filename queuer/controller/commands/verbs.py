@@ -118,6 +118,12 @@ def _evict(case: CommandCase, live: Live) -> Done:
         return refuse(f"only who administers {live.workload.queue} evicts there")
     if not live.state.evictable or case.job is None:
         return refuse("it is on its way out" if live.state is State.EVICTING else "it does not run")
+    if not case.job.restarts:
+        own = live.workload
+        return refuse(
+            "one of its pods has succeeded, and Kubernetes would call it Complete instead of running the rest again; "
+            f"`kubectl delete {own.kind.lower()} {own.name} -n {own.namespace}` ends it"
+        )
     command, hold = case.command, bool(case.command.arguments.get("hold"))
     note = f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
     after = replace(

@@ -141,8 +141,11 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     pods, held, flavors = state.pods.of(live.workload), placement.held, _flavors(placement)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
+    job, workload = state.jobs.get(live.uid), live.workload
+    if job is not None and not job.restarts and workload.preemptible:
+        workload = replace(workload, preemptible=False)
     return Admitted(
-        workload=live.workload,
+        workload=workload,
         counts={p.name: held[p.name] for p in live.workload.pod_sets},
         flavors={p.name: flavors[p.name] for p in live.workload.pod_sets},
         since=since,

@@ -142,8 +142,9 @@ class JobView:
     """The job object, as far as landing and patching need it.
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `sizes`:
-    pods by pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
+    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`:
+    see `JobKind`; a work queue of which a pod has succeeded is Complete as soon as it is suspended. `sizes`: pods by
+    pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
     `deleting`: its deletion was asked for, and finalizers keep it.
     """
 
@@ -158,6 +159,7 @@ class JobView:
     admission: str | None = None
     status: str | None = None
     left: int | None = None
+    restarts: bool = True
     sizes: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     deleting: bool = False

@@ -112,6 +112,7 @@ def job_view(kind: JobKind, found: Any) -> JobView:
         admission=admission_of(found),
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
+        restarts=kind.restarts(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,

@@ -151,6 +151,16 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     assert (again.outcome, again.message) == (CommandOutcome.REFUSED, "it is on its way out")
 
 
+def test_a_job_that_could_not_run_again_is_not_evicted() -> None:
+    desk = Desk()
+    desk.runs()
+    desk.state.job_changed(replace(desk.state.jobs["j"], restarts=False))
+    said = desk.does(CommandVerb.EVICT, admin=True)
+    assert "Kubernetes would call it Complete" in said
+    assert "`kubectl delete job j -n ns` ends it" in said
+    assert _state(desk) is State.RUNNING
+
+
 def _evict(*, hold: bool) -> Command:
     return Command(
         id=7, at=0.0, due=0.0, actor="root", source="api", verb=CommandVerb.EVICT, uid="j", reason="maintenance",

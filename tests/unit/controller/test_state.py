@@ -178,6 +178,17 @@ def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
     assert unbound.hosts == ("n1", "n3"), "n1 is free again once its pod has gone"
 
 
+def test_a_job_that_could_not_run_again_is_nobodys_victim() -> None:
+    """Suspended after its first success, a work queue is Complete: its running pods and their work would be lost."""
+    state = ClusterState()
+    state.configure(RULES)
+    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    for restarts in (True, False):
+        state.job_changed(job_view(suspended=False, restarts=restarts))
+        [admitted] = take(state, now=60.0).admitted
+        assert admitted.workload == replace(WORKLOAD, preemptible=restarts)
+
+
 def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
     state = ClusterState()
     state.configure(RULES)
