@@ -27,7 +27,7 @@ from queuer.controller.health.probes import Health
 from queuer.controller.intake.adoption import Adopter
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.settle import Limits
+from queuer.controller.landing.steps import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
@@ -68,6 +68,7 @@ class Loop:
         self._more = False
         self._limits = Limits(
             landing_deadline=settings.landing_deadline,
+            lost_pods=settings.lost_pods,
             avoid=BackOff(first=settings.avoid, longest=settings.avoid_limit),
             lost_node=settings.lost_node,
         )
@@ -84,7 +85,7 @@ class Loop:
             notes=Notes(state=state, jobs=jobs, clock=clock), refusals=Refusals(jobs, state),
             epoch=epoch, cycle=last_cycle, clock=clock, new_id=new_id,
         )  # fmt: skip
-        self._timers = Timers(state, landing_deadline=settings.landing_deadline)
+        self._timers = Timers(state, limits=self._limits)
         self._confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
         self._adopter = Adopter(self.term)
         self.decisions = Decisions(

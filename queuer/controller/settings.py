@@ -50,6 +50,7 @@ class Settings:
     solver_deadline: float = 5.0
     stalled: float = 30.0
     lost_node: float = 300.0
+    lost_pods: float = 900.0
     relist: float = 60.0
     audit: float = 60.0
     config_crs: bool = True
@@ -121,6 +122,10 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "lost_node": _seconds(
         "QUEUER_LOST_NODE", "300", "After so long the pods of a node that is gone are taken as gone."
+    ),
+    "lost_pods": _seconds(
+        "QUEUER_LOST_PODS", "900",
+        "How long a gang that runs may miss a pod that nobody has made again; the Job controller backs off 6 minutes.",
     ),
     "relist": _seconds(
         "QUEUER_RELIST", "60", "How often all that is watched is listed too, in case an event was lost.",

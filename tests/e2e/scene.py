@@ -169,6 +169,22 @@ class Scene:
         """Uncordon nodes."""
         kubectl(self.cluster, "admin", "uncordon", *nodes)
 
+    def remove_node(self, node: str) -> None:
+        """Delete a node object until the end of the test; its pods stay until something deletes them."""
+        found = self.node(node)
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": found["metadata"]["labels"]},
+            "status": {key: found["status"][key] for key in ("capacity", "allocatable")},
+        }
+        kubectl(self.cluster, "admin", "delete", "node", node)
+        self.exits.callback(create, self.cluster, manifest, identity="admin")
+
+    def node(self, name: str) -> dict[str, Any]:
+        """A node as it is now."""
+        return dict(get(self.cluster, "node", name))
+
     def fill(self, node: str, gpus: int, *, name: str | None = None, namespace: str = "default") -> str:
         """A pod beside all queues that takes GPUs of a node until it is removed or the test ends."""
         name = name or f"filler-{node}"

@@ -6,13 +6,14 @@ The first lines of a manifest say what must happen.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.e2e.controller import tree
+from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene
 from tests.e2e.support import create, kubectl, wait_until
 
@@ -39,10 +40,27 @@ def patch(scene: Scene, resource: str, name: str, body: Mapping[str, Any], *opti
     kubectl(scene.cluster, "admin", "patch", resource, name, *said)
 
 
-def succeed(scene: Scene, *pods: str) -> None:
+def end(scene: Scene, *pods: str, phase: str = "Succeeded") -> None:
     """End these pods as their kubelet would."""
     for pod in pods:
-        patch(scene, "pod", pod, {"status": {"phase": "Succeeded"}}, "--subresource=status")
+        patch(scene, "pod", pod, {"status": {"phase": phase}}, "--subresource=status")
+
+
+def end_all(scene: Scene) -> None:
+    """Delete all jobs and, without their grace, all pods."""
+    for what in (("jobs",), ("pods", "--force", "--grace-period=0")):
+        kubectl(scene.cluster, "admin", "delete", *what, "--all", "-n", scene.namespace, "--wait=false")
+
+
+def set_gpus(scene: Scene, node: str, gpus: int) -> None:
+    """Change the allocatable GPUs of a node, as its device plug-in does."""
+    body = {"status": {"allocatable": {GPU: str(gpus)}}}
+    patch(scene, "node", node, body, "--subresource=status")
+
+
+def hosts(scene: Scene, name: str) -> set[str]:
+    """The nodes of a job's pods."""
+    return {pod["spec"]["nodeName"] for pod in scene.pods(name)}
 
 
 def wait_used(scene: Scene, gpus: int) -> None:
@@ -62,14 +80,14 @@ def test_a_work_queue_and_a_tail_keep_what_is_left_of_them(scene: Scene) -> None
         scene.wait_state(name, "Running")
         assert len(running(scene, name)) == pods
     first, second, *_ = running(scene, "work-queue")
-    succeed(scene, first)
+    end(scene, first)
     kubectl(scene.cluster, "admin", "delete", "pod", second, "-n", scene.namespace)
     done = running(scene, "tail")
-    succeed(scene, *done)
+    end(scene, *done)
     wait_until(
         lambda: len(set(running(scene, "tail")) - set(done)) == 5, timeout=40, describe="the next five run"
     )
-    succeed(scene, *running(scene, "tail")[:2])
+    end(scene, *running(scene, "tail")[:2])
     wait_used(scene, 2 + 3)
     patch(scene, "job", "tail", {"spec": {"suspend": True}})
     wait_until(
@@ -102,12 +120,76 @@ def test_workers_that_outlive_their_master_are_charged_as_they_are(scene: Scene)
     scene.start()
     put(scene, "workers-outlive-the-master")
     scene.wait_state("outlived", "Running", timeout=60)
-    succeed(scene, "outlived-master-0")
+    end(scene, "outlived-master-0")
     scene.wait_state("outlived", "Succeeded")
     wait_used(scene, 16)
     for left, worker in ((8, "outlived-worker-0"), (0, "outlived-worker-1")):
         kubectl(scene.cluster, "admin", "delete", "pod", worker, "-n", scene.namespace)
         wait_used(scene, left)
+
+
+def test_no_part_of_a_gang_runs_that_the_namespace_has_no_limits_for(scene: Scene) -> None:
+    quota = {
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "limits", "namespace": scene.namespace},
+        "spec": {"hard": {"limits.cpu": "6"}},
+    }  # fmt: skip
+    create(scene.cluster, quota, identity="admin")
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    put(scene, "resource-quota-on-limits")
+    silent = "ResourceQuota limits of namespace .* demands of every container: limits.cpu in main. Write it"
+    assert re.search(silent, scene.wait_reason("silent", "Misconfigured")["text"])
+    waits = scene.wait_reason("half", "ExceedsMaxQuota")
+    told = f"ResourceQuota limits of namespace {scene.namespace} allows 6 limits.cpu; this job asks 8"
+    assert waits["text"].startswith(told)
+    patch(scene, "resourcequota", "limits", {"spec": {"hard": {"limits.cpu": "8"}}})
+    scene.wait_state("half", "Running")
+    assert scene.database.workload("half", scene.namespace)["attempt"] == 1
+    assert (scene.state("silent"), scene.pods("silent")) == ("Queued", [])
+
+
+def test_a_loss_under_work_is_not_taken_from_free_nodes(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    put(scene, "lost-under-work")
+    there = ("dies", "goes", "fills", "seven")
+    for name in there:
+        scene.wait_state(name, "Running")
+    [dies], [goes], [seven] = (hosts(scene, name) for name in ("dies", "goes", "seven"))
+    idle = scene.nodes().keys() - hosts(scene, "fills") - {dies, goes, seven}
+    scene.exits.callback(set_gpus, scene, dies, 8)
+    set_gpus(scene, dies, 7)
+    put(scene, "urgent-gpu")
+    scene.wait_state("more", "Running")
+    assert hosts(scene, "more") == {seven}
+    set_gpus(scene, dies, 8)
+    scene.remove_node(goes)
+    put(scene, "urgent-node")
+    scene.wait_state("next", "Running")
+    assert hosts(scene, "next") == idle
+    for name in there:
+        row = scene.database.workload(name, scene.namespace)
+        assert (row["state"], row["attempt"]) == ("Running", 1), scene.story(name)
+
+
+def test_a_pod_has_its_grace_before_its_gang_is_given_up(scene: Scene) -> None:
+    scene.exits.callback(end_all, scene)
+    scene.database.apply(tree(scene.namespace))
+    scene.start(QUEUER_LOST_PODS="4")
+    put(scene, "slow-leavers")
+    for name in ("slow", "brief"):
+        scene.wait_state(name, "Running")
+    gone = {name: running(scene, name)[0] for name in ("slow", "brief")}
+    kubectl(scene.cluster, "admin", "delete", "pod", *gone.values(), "-n", scene.namespace, "--wait=false")
+    scene.wait_state("brief", "Evicting")
+    assert (scene.state("slow"), len(running(scene, "slow"))) == ("Running", 3)
+    end(scene, gone["slow"], phase="Failed")
+    wait_until(
+        lambda: len(running(scene, "slow")) == 4, timeout=30,
+        describe=lambda: f"the pod is replaced: {scene.story('slow')}",
+    )  # fmt: skip
+    assert scene.state("slow") == "Running"
 
 
 def test_a_job_whose_deletion_is_held_up_is_offered_no_more(scene: Scene) -> None:

@@ -8,20 +8,12 @@ import pytest
 
 from tests.e2e.controller import tree
 from tests.e2e.scene import Scene
-from tests.e2e.support import create, get, kubectl, wait_until
+from tests.e2e.support import get, kubectl, wait_until
 
 
 def _lose(scene: Scene, node: str) -> None:
     """The node is gone with its pods, until the end of the test; the pods go as pod garbage collection does it."""
-    found = get(scene.cluster, "node", node)
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node, "labels": found["metadata"]["labels"]},
-        "status": {key: found["status"][key] for key in ("capacity", "allocatable")},
-    }
-    kubectl(scene.cluster, "admin", "delete", "node", node)
-    scene.exits.callback(create, scene.cluster, manifest, identity="admin")
+    scene.remove_node(node)
     for pod in get(scene.cluster, "pods", "-A")["items"]:
         if pod["spec"].get("nodeName") == node:
             where = ("-n", pod["metadata"]["namespace"])

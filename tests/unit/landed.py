@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuer.controller.landing.settle import Limits, settle
-from queuer.controller.landing.steps import Move, tally
+from queuer.controller.landing.settle import settle
+from queuer.controller.landing.steps import Limits, Move, tally
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.backoff import BackOff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from queuer.controller.landing.steps import deadlines
+from queuer.controller.landing.steps import Limits, deadlines
 from queuer.controller.memory.state import ClusterState
 
 REEVALUATE = 10.0
@@ -16,10 +16,10 @@ SWEEP = 15.0
 class Timers:
     """Times at which something in memory ends. `decided`: the moment that the last decision was about."""
 
-    def __init__(self, state: ClusterState, *, landing_deadline: float) -> None:
+    def __init__(self, state: ClusterState, *, limits: Limits) -> None:
         self.decided = 0.0
         self._state = state
-        self._landing_deadline = landing_deadline
+        self._limits = limits
         self._looked = self._swept = 0.0
 
     def next(self, *, deciding: bool) -> float:
@@ -48,7 +48,7 @@ class Timers:
         return [
             (at, live.uid)
             for live in (self._state.live[uid] for uid in self._state.moving)
-            for at in deadlines(live, landing_deadline=self._landing_deadline)
+            for at in deadlines(live, limits=self._limits)
             if self._looked < at <= until
         ]
 

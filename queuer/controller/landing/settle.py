@@ -9,22 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
+from queuer.controller.landing.steps import CORRECT, Limits, Move, Step, Tally, next_step
 from queuer.controller.memory.live import JobView, Live
 from queuer.domain.assignments import Placement
-from queuer.domain.backoff import BackOff
 from queuer.domain.workload import Cause, State
 
 _MOST_STEPS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The times that landing depends on, see `settings.Settings`."""
-
-    landing_deadline: float
-    avoid: BackOff
-    lost_node: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +58,7 @@ def settle(
     """Everything that follows for this workload now; None where nothing does."""
     steps, after = list[Step](), live
     while len(steps) < _MOST_STEPS:
-        step = next_step(after, job, seen, now=now, landing_deadline=limits.landing_deadline)
+        step = next_step(after, job, seen, now=now, limits=limits)
         if step is None:
             break
         steps.append(step)

@@ -17,17 +17,25 @@ from enum import StrEnum
 from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodView
 from queuer.domain.assignments import Placement
+from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, State
 
 PATIENCE = 4
 """Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
 behind with creating or binding them, and evicting the gang would only add to its work."""
-BACK_OFF = 900.0
-"""Seconds that a job's own controller may take to replace a pod that was lost: the Job controller backs off up to six
-minutes after failures."""
 CORRECT = 10.0
 """Seconds from when a charge is seen to be wrong until it is corrected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The times that landing depends on, see `settings.Settings`."""
+
+    landing_deadline: float
+    lost_pods: float = 900.0
+    lost_node: float
+    avoid: BackOff
 
 
 class Move(StrEnum):
@@ -169,9 +177,7 @@ def held(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, in
     }
 
 
-def next_step(
-    live: Live, job: JobView | None, seen: Tally, *, now: float, landing_deadline: float
-) -> Step | None:
+def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits) -> Step | None:
     """The next move, None while nothing follows. `job=None` says that the job object is gone."""
     if live.state.waiting:
         return _waiting(job)
@@ -190,7 +196,7 @@ def next_step(
         return Step(move=Move.REQUEUE) if confirmed and gone else None
     if job.deleting:
         return _returned(live, job, seen, now=now)
-    return _placed(live, job, seen, now=now, landing_deadline=landing_deadline)
+    return _placed(live, job, seen, now=now, limits=limits)
 
 
 def _waiting(job: JobView | None) -> Step | None:
@@ -201,7 +207,7 @@ def _waiting(job: JobView | None) -> Step | None:
     return None
 
 
-def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadline: float) -> Step | None:
+def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
     placement = live.placement
     if placement is None:
         return None
@@ -221,7 +227,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     if live.landed is not None and (step := _returned(live, job, seen, now=now)):
         return step
     if short:
-        return _short(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+        return _short(live, job, seen, short=short, now=now, limits=limits)
     if live.landed is None:
         return Step(move=Move.LANDED)
     if live.short is not None:
@@ -253,9 +259,7 @@ def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> St
     return Step(move=Move.RETURNS) if charged != placement.held and any(charged.values()) else None
 
 
-def _short(
-    live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
-) -> Step | None:
+def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, limits: Limits) -> Step | None:
     """It misses so many pods: given up once none has come for too long."""
     after = _missed(live, seen, short=short, now=now)
     if live.landed is None and job.left is not None and not after.due:
@@ -265,7 +269,7 @@ def _short(
         return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=note)
     if after != live.short:
         return Step(move=Move.SHRUNK, short=after)
-    if now < after.since + _patience(live, after, seen.problem, landing_deadline):
+    if now < after.since + _patience(live, after, seen.problem, limits):
         return None
     cause = Cause.LANDING_TIMEOUT if live.landed is None else Cause.LOST_PODS
     note = _told(live, seen, short=short, seconds=now - after.since)
@@ -294,11 +298,11 @@ def _not_before_gone(since: float, seen: Tally, *, now: float) -> float:
     return min(since, now) if seen.leaving is None else max(since, seen.leaving)
 
 
-def _patience(live: Live, short: Short, problem: str, landing_deadline: float) -> float:
+def _patience(live: Live, short: Short, problem: str, limits: Limits) -> float:
     """Seconds that may pass from `short.since` until it is given up."""
     if live.landed is not None and not short.made:
-        return BACK_OFF
-    return landing_deadline if problem else PATIENCE * landing_deadline
+        return limits.lost_pods
+    return limits.landing_deadline if problem else PATIENCE * limits.landing_deadline
 
 
 def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
@@ -343,14 +347,12 @@ def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
     return {name: requests for name, requests in real.items() if requests != charged[name]}
 
 
-def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
+def deadlines(live: Live, *, limits: Limits) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
     placement = live.placement
     if placement is None:
         return ()
     due = set() if placement.due is None else {placement.due}
     if live.short is not None and live.state in (State.PLACING, State.RUNNING):
-        due |= {
-            live.short.since + _patience(live, live.short, said, landing_deadline) for said in ("", "some")
-        }
+        due |= {live.short.since + _patience(live, live.short, said, limits) for said in ("", "some")}
     return tuple(sorted(due))

@@ -9,8 +9,8 @@ from math import ceil
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.settle import Limits, SettleResult, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Move, tally
+from queuer.controller.landing.settle import SettleResult, failed, patched, requeued, settle
+from queuer.controller.landing.steps import Limits, Move, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live

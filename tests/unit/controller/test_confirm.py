@@ -15,7 +15,7 @@ from aiohttp import web
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing import confirm
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.settle import Limits
+from queuer.controller.landing.steps import Limits
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live

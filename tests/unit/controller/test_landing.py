@@ -21,6 +21,7 @@ from queuer.controller.landing.steps import (
 from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.workload import Cause, State
+from tests.unit.landed import LIMITS
 from tests.unit.make import gang, job_view, placed
 
 WORKLOAD = gang(pods=2, name="job")
@@ -46,11 +47,11 @@ def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) ->
 
 def followed(live: Live, job: JobView | None, *pods: PodView, now: float) -> Step | None:
     """The step after the look at which it is noted what is missing."""
-    step = next_step(live, job, tally(pods), now=now, landing_deadline=60.0)
+    step = next_step(live, job, tally(pods), now=now, limits=LIMITS)
     if step is None or step.move is not Move.SHRUNK:
         return step
     noted = replace(live, short=step.short)
-    return next_step(noted, job, tally(pods), now=now, landing_deadline=60.0)
+    return next_step(noted, job, tally(pods), now=now, limits=LIMITS)
 
 
 def test_running_is_not_said_before_every_pod_runs() -> None:
@@ -80,7 +81,7 @@ def test_a_gang_whose_pods_end_before_all_are_bound_has_landed_once_each_place_w
     for now in range(1, 5):
         seen = tally(index.of(WORKLOAD))
         for _ in range(3):  # a look again at the same pods counts nobody twice
-            step = next_step(live, owed, seen, now=100.0 + now, landing_deadline=60.0)
+            step = next_step(live, owed, seen, now=100.0 + now, limits=LIMITS)
             if step is None:
                 break
             moves.append((now, step.move))
@@ -99,7 +100,7 @@ def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
     live = PLACING
     for now in (101.0, 102.0, 103.0):
         seen = tally(index.of(WORKLOAD))
-        step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
+        step = next_step(live, owed, seen, now=now, limits=LIMITS)
         assert step is None or step.move is Move.SHRUNK
         live = replace(live, short=step.short) if step is not None else live
 
@@ -113,11 +114,11 @@ def test_a_gang_that_gets_on_is_given_more_time() -> None:
     for now in (100.0, 150.0):
         if now == 150.0:
             index.put(pod("a", "n1", running=True))
-        step = next_step(live, JOB, tally(index.of(WORKLOAD)), now=now, landing_deadline=60.0)
+        step = next_step(live, JOB, tally(index.of(WORKLOAD)), now=now, limits=LIMITS)
         assert step is not None
         assert step.move is Move.SHRUNK
         live = replace(live, short=step.short)
-    assert deadlines(live, landing_deadline=60.0) == (210.0, 390.0)
+    assert deadlines(live, limits=LIMITS) == (210.0, 390.0)
 
 
 def test_the_whole_gang_is_evicted_and_the_nodes_that_refused_are_named() -> None:
@@ -158,7 +159,7 @@ def test_the_last_pod_that_runs_tells_where_all_of_them_are() -> None:
     """The plan names more hosts than pods come to; what is shown afterwards is what there is."""
     started = replace(PLACING, landed=101.0)
     pods = (pod("a", "n2", running=True), pod("b", "n2", running=True))
-    step = next_step(started, JOB, tally(pods), now=110.0, landing_deadline=60.0)
+    step = next_step(started, JOB, tally(pods), now=110.0, limits=LIMITS)
     assert step is not None
     assert step.hosts == {"main": {"n2": 2}}
 
@@ -209,12 +210,12 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
     left = pod("a", "n1", running=True)
     short = replace(RUNNING, short=Short(since=200.0, seen=frozenset({"a"})))
-    assert deadlines(short, landing_deadline=60.0) == (1100.0,)
+    assert deadlines(short, limits=LIMITS) == (1100.0,)
     assert move(short, JOB, left, now=1099.0) is None, "the Job controller backs off"
     assert move(short, JOB, left, now=1100.0) is Move.EVICT
     homeless = pod("b", problem="0/1 nodes are available")
     waits = replace(short, short=Short(since=220.0, made=True, seen=frozenset({"a"})))
-    step = next_step(short, JOB, tally([left, homeless]), now=220.0, landing_deadline=60.0)
+    step = next_step(short, JOB, tally([left, homeless]), now=220.0, limits=LIMITS)
     assert step is not None
     assert (step.move, step.short) == (Move.SHRUNK, waits.short)
     assert move(waits, JOB, left, homeless, now=279.0) is None
@@ -273,7 +274,7 @@ def test_what_is_charged_is_what_can_still_run_and_what_is_not_gone(
 def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:
     real = {"pods": 1, "cpu": 500}
     pods = [pod("a", "n1", running=True, requests=real), pod("b", "n2", running=True, requests=real)]
-    step = next_step(RUNNING, JOB, tally(pods), now=110.0, landing_deadline=60.0)
+    step = next_step(RUNNING, JOB, tally(pods), now=110.0, limits=LIMITS)
     assert step is not None
     assert (step.move, step.requests) == (Move.DIFFERS, {"main": real})
     charged = replace(WORKLOAD, pod_sets=(replace(WORKLOAD.pod_sets[0], requests=real),))

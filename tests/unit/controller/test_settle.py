@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.controller.landing.settle import Limits, evicting, requeued, settle
-from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
+from queuer.controller.landing.settle import evicting, requeued, settle
+from queuer.controller.landing.steps import CORRECT, Limits, Move, Tally, deadlines, tally
 from queuer.controller.ledger.round import Change, charges
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
@@ -130,7 +130,7 @@ def test_the_charge_of_a_job_that_is_over_falls_with_its_last_pods(job: JobView 
         live = outcome.after
         assert live.placement is not None
         held.append(live.placement.held["main"])
-        assert len(deadlines(live, landing_deadline=60.0)) == (live.placement.due is not None)
+        assert len(deadlines(live, limits=LIMITS)) == (live.placement.due is not None)
     assert held == [3, 2, 2, 1]
     over = settle(live, job, tally(pods[:1]), now=150.0, limits=LIMITS)
     assert over is not None
@@ -276,14 +276,14 @@ def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
     outcome = settle(live, replace(JOB, sizes={"main": 1}), tally([POD]), now=110.0, limits=LIMITS)
     assert outcome is not None
     assert recharged(live, outcome.after) == []
-    assert deadlines(outcome.after, landing_deadline=60.0) == (110.0 + CORRECT,)
+    assert deadlines(outcome.after, limits=LIMITS) == (110.0 + CORRECT,)
     state = ClusterState()
     state.put(outcome.after)
     assert state.moving == {"u"}
     back = settle(outcome.after, JOB, tally([POD, replace(POD, uid="q")]), now=120.0, limits=LIMITS)
     assert back is not None
     assert recharged(outcome.after, back.after) == [], "it is whole again: nothing to write"
-    assert deadlines(back.after, landing_deadline=60.0) == ()
+    assert deadlines(back.after, limits=LIMITS) == ()
 
 
 def test_a_differing_charge_is_corrected_before_it_is_said_to_run() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from queuer.controller.landing.steps import BACK_OFF, deadlines
+from queuer.controller.landing.steps import deadlines
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.pods import PodIndex, PodView
@@ -68,7 +68,7 @@ def test_a_pod_that_finds_no_place_is_noticed_once_no_other_comes(problem: str, 
         scene.end("p1" if now == 20.0 else f"q{now - 20.0}")
         scene.put(f"q{now}", "n1")
         scene.look(now)
-    assert deadlines(scene.live, landing_deadline=DEADLINE) == (60.0 + DEADLINE, 60.0 + PATIENT)
+    assert deadlines(scene.live, limits=LIMITS) == (60.0 + DEADLINE, 60.0 + PATIENT)
     assert scene.look(60.0 + patience - 0.1) is None
     assert scene.look(60.0 + patience) == 60.0 + patience
     assert "1 pod was lost and none took its place" in scene.note
@@ -90,9 +90,9 @@ def test_pods_that_nobody_makes_again_have_a_longer_deadline_and_those_made_late
     scene = Scene(3, left=None)
     scene.pods.remove("p0")
     scene.look(10.0)
-    assert deadlines(scene.live, landing_deadline=DEADLINE) == (10.0 + BACK_OFF,)
-    assert scene.look(10.0 + BACK_OFF - 0.1) is None
-    late = 10.0 + BACK_OFF - 0.05
+    assert deadlines(scene.live, limits=LIMITS) == (10.0 + LIMITS.lost_pods,)
+    assert scene.look(10.0 + LIMITS.lost_pods - 0.1) is None
+    late = 10.0 + LIMITS.lost_pods - 0.05
     scene.put("q", problem="no room")
     scene.look(late)
     assert scene.look(late + DEADLINE - 0.1) is None
@@ -103,8 +103,8 @@ def test_pods_that_nobody_makes_again_are_given_up_in_the_end() -> None:
     scene = Scene(3, left=None)
     scene.pods.remove("p0")
     scene.look(10.0)
-    assert scene.look(10.0 + BACK_OFF) == 10.0 + BACK_OFF
-    assert f"within {BACK_OFF:.0f} s" in scene.note
+    assert scene.look(10.0 + LIMITS.lost_pods) == 10.0 + LIMITS.lost_pods
+    assert f"within {LIMITS.lost_pods:.0f} s" in scene.note
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -212,12 +212,12 @@ def test_patience_for_a_pod_that_is_replaced_starts_when_the_old_one_is_gone() -
     scene = Scene(4)
     scene.put("p0", "n1", deleted=10.0 + 1800.0)
     scene.look(10.0)
-    assert scene.look(10.0 + BACK_OFF) is None
-    assert scene.look(1500.0 + BACK_OFF) is None, "its grace is over at 1810 s"
+    assert scene.look(10.0 + LIMITS.lost_pods) is None
+    assert scene.look(1500.0 + LIMITS.lost_pods) is None, "its grace is over at 1810 s"
     scene.pods.remove("p0")
     scene.look(1700.0)
-    assert deadlines(scene.live, landing_deadline=DEADLINE) == (1700.0 + BACK_OFF,)
-    assert scene.look(1700.0 + BACK_OFF) == 1700.0 + BACK_OFF
+    assert deadlines(scene.live, limits=LIMITS) == (1700.0 + LIMITS.lost_pods,)
+    assert scene.look(1700.0 + LIMITS.lost_pods) == 1700.0 + LIMITS.lost_pods
 
 
 def test_a_pod_that_stays_beyond_its_grace_is_waited_for_no_longer_than_one_that_is_gone() -> None:
@@ -225,8 +225,8 @@ def test_a_pod_that_stays_beyond_its_grace_is_waited_for_no_longer_than_one_that
     scene = Scene(2)
     scene.put("p0", "n1", deleted=40.0)
     scene.look(10.0)
-    assert scene.look(40.0 + BACK_OFF - 0.1) is None
-    assert scene.look(40.0 + BACK_OFF) == 40.0 + BACK_OFF
+    assert scene.look(40.0 + LIMITS.lost_pods - 0.1) is None
+    assert scene.look(40.0 + LIMITS.lost_pods) == 40.0 + LIMITS.lost_pods
 
 
 def test_a_work_queue_with_a_success_misses_no_pod() -> None:
@@ -238,7 +238,7 @@ def test_a_work_queue_with_a_success_misses_no_pod() -> None:
     scene.left = 3  # the Job's status is behind
     scene.look(15.0)
     scene.left = 2
-    for now in (20.0, 30.0, 30.0 + BACK_OFF, 90.0 * 60.0):
+    for now in (20.0, 30.0, 30.0 + LIMITS.lost_pods, 90.0 * 60.0):
         scene.look(now)
         assert scene.since() is None
     assert scene.evicted is None
