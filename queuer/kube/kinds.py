@@ -66,9 +66,11 @@ class JobKind:
 
     `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
     template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their number
-    falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started
-    again. `pods`: label selector by which its controller knows the pods of a job, from uid and name.
-    `pod_label`: label of the job's pods that tells the pod set, None = one set.
+    falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started again:
+    a Job without completions is Complete instead, once a pod has succeeded. `lingers`: whether its controller leaves
+    running pods alone after its end, as its owner wrote; `clean`: the field and the value that change that. `pods`:
+    label selector by which its controller knows the pods of a job, from uid and name. `pod_label`: label of the job's
+    pods that tells the pod set, None = one set.
     """
 
     name: str
@@ -81,11 +83,13 @@ class JobKind:
     outcome: Callable[[Any], State | None]
     left: Callable[[Any], int | None]
     restarts: Callable[[Any], bool]
+    lingers: Callable[[Any], bool]
     roles: Callable[[Any], tuple[Role, ...]]
     deadline: Callable[[Any], int | None]
     deadline_path: tuple[str, ...]
     pods: Callable[[str, str], str]
     pod_label: str | None = None
+    clean: tuple[tuple[str, ...], str] | None = None
 
 
 def _job_roles(job: Job) -> tuple[Role, ...]:
@@ -178,6 +182,7 @@ JOB = JobKind(
     outcome=_job_outcome,
     left=_job_left,
     restarts=lambda job: job.spec.completions is not None or not job.status.succeeded,
+    lingers=lambda job: False,
     roles=_job_roles,
     deadline=lambda job: job.spec.active_deadline_seconds,
     deadline_path=("spec", "activeDeadlineSeconds"),
@@ -194,11 +199,13 @@ PYTORCHJOB = JobKind(
     outcome=_pytorch_outcome,
     left=lambda job: None,
     restarts=lambda job: True,
+    lingers=lambda job: job.spec.run_policy.clean_pod_policy in (None, "None"),
     roles=_pytorch_roles,
     deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
     deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
     pods=lambda uid, name: f"training.kubeflow.org/job-name={name}",
     pod_label="training.kubeflow.org/replica-type",
+    clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),
 )
 KINDS: tuple[JobKind, ...] = (JOB, PYTORCHJOB)
 BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}

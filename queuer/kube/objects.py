@@ -134,6 +134,7 @@ class ElasticPolicy(_Struct, frozen=True):
 class RunPolicy(_Struct, frozen=True):
     suspend: bool = False
     active_deadline_seconds: int | None = None
+    clean_pod_policy: str | None = None
 
 
 class PyTorchJobSpec(_Struct, frozen=True):

@@ -97,14 +97,19 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
 
 
 def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, Any]:
-    """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet.
+    """Suspend the job, or have its controller end the pods of one that has ended. Its template stays as it is: the API
+    server lets it change again only once it is quiet.
 
     The annotation names the admission that ends, so that the resourceVersion moves even if the job never started. A
     PATCH of that admission that is under way must fail.
     """
     said = {"evicted": admission, **_rest(job)}
     patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _compact(said)})}
-    _put(patch, kind.suspend_path, value=True)
+    if kind.outcome(job) is not None and kind.clean is not None:
+        path, value = kind.clean
+        _put(patch, path, value)
+    else:
+        _put(patch, kind.suspend_path, value=True)
     return patch
 
 
@@ -199,7 +204,7 @@ def _metadata(job: JobObject, annotations: Mapping[str, str | None]) -> dict[str
     }
 
 
-def _put(patch: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _put(patch: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     for key in path[:-1]:
         patch = patch.setdefault(key, {})
     patch[path[-1]] = value

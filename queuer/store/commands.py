@@ -81,8 +81,9 @@ _OVERRIDE = text("""
     WHERE w.uid = r.uid
 """)
 _TARGETS = text("""
-    SELECT uid, kind, namespace, name, queue, state, deleted_at IS NOT NULL AS deleted FROM workload
-    WHERE uid = ANY(:uids)
+    SELECT uid, kind, namespace, name, queue, state, deleted_at IS NOT NULL AS deleted,
+        EXISTS (SELECT FROM ledger l WHERE l.uid = w.uid AND l.closed IS NULL) AS holds
+    FROM workload w WHERE uid = ANY(:uids)
 """)
 
 
@@ -142,7 +143,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A workload that somebody wants to command."""
+    """A workload that somebody wants to command. `holds`: its pods are charged still, after its end, too."""
 
     uid: str
     kind: str
@@ -150,6 +151,7 @@ class Target:
     name: str
     queue: str
     ended: bool
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

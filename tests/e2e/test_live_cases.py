@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.controller import GPU, tree
-from tests.e2e.scene import Scene
+from tests.e2e.scene import TEAM_B, Scene
 from tests.e2e.support import create, kubectl, wait_until
 
 CASES = Path(__file__).parent / "live_cases"
@@ -126,6 +126,22 @@ def test_workers_that_outlive_their_master_are_charged_as_they_are(scene: Scene)
     for left, worker in ((8, "outlived-worker-0"), (0, "outlived-worker-1")):
         kubectl(scene.cluster, "admin", "delete", "pod", worker, "-n", scene.namespace)
         wait_used(scene, left)
+
+
+def test_workers_that_outlive_their_master_go_for_who_is_guaranteed_their_room(scene: Scene) -> None:
+    """Their owner insists on `cleanPodPolicy: None`; the job stays as it ended."""
+    scene.cordon(sorted(scene.nodes())[3:])
+    scene.database.apply(tree(scene.namespace, team_b={"quota": [{"resource": GPU, "guaranteed": 24}]}))
+    scene.start()
+    put(scene, "workers-outlive-the-master")
+    scene.wait_state("outlived", "Running", timeout=60)
+    end(scene, "outlived-master-0")
+    scene.wait_state("outlived", "Succeeded")
+    wait_used(scene, 16)
+    scene.job("owner", queue=TEAM_B, pods=2, gpus=8)
+    scene.wait_state("owner", "Running", timeout=60)
+    assert (running(scene, "outlived"), scene.state("outlived")) == ([], "Succeeded")
+    assert "takes back what root.research.team-b is guaranteed" in scene.wait_event("outlived", "Evicted")
 
 
 def test_no_part_of_a_gang_runs_that_the_namespace_has_no_limits_for(scene: Scene) -> None:

@@ -209,6 +209,19 @@ def test_eviction_leaves_the_template_alone() -> None:
     assert admission_of(decoded(JOB, merged(running, patch))) is None
 
 
+def test_eviction_after_the_end_has_the_operator_end_the_pods_that_its_owner_left() -> None:
+    running = admitted(
+        PYTORCHJOB,
+        pytorchjob(),
+        [Pin(pod_set=p, count=n, selector={}) for p, n in (("master", 1), ("worker", 3))],
+    )
+    ended = merged(running, {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}})
+    assert PYTORCHJOB.lingers(decoded(PYTORCHJOB, ended))
+    patch = evict_patch(PYTORCHJOB, decoded(PYTORCHJOB, ended), admission="a")
+    assert patch["spec"] == {"runPolicy": {"cleanPodPolicy": "Running"}}
+    assert not PYTORCHJOB.lingers(decoded(PYTORCHJOB, merged(ended, patch)))
+
+
 def test_a_withdrawal_changes_the_object_every_time() -> None:
     """A patch that changes nothing moves no resourceVersion, and the stale PATCH would go through."""
     fresh = job()

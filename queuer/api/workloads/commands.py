@@ -85,7 +85,7 @@ class Rights:
             return Forbidden(self.asker.caller, administering(target.queue))
         if not (administers or updates):
             return Forbidden(self.asker.caller, updating(target.namespace))
-        if target.ended:
+        if target.ended and not (verb is CommandVerb.EVICT and target.holds):
             return Conflict(f"{target.namespace}/{target.name} has ended or is gone")
         return None
 

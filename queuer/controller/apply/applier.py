@@ -78,7 +78,7 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
             free = (job.suspended or job.admission is None) and job.outcome is None
             return ConflictVerdict.AGAIN if free and as_decided else ConflictVerdict.STALE
         case EntryKind.EVICT:
-            if job.suspended or job.outcome is not None:
+            if job.suspended or (job.outcome is not None and not job.lingers):
                 return ConflictVerdict.DONE
             return ConflictVerdict.AGAIN if carries or job.admission is None else ConflictVerdict.STALE
         case EntryKind.WITHDRAW:

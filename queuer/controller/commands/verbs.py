@@ -14,7 +14,7 @@ from typing import Any
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.settle import evicting
 from queuer.controller.landing.writes import resting
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.intake import highest_priority
@@ -89,6 +89,8 @@ def refuse(message: str) -> Done:
 def run(case: CommandCase) -> Done:
     """Carry a command out."""
     live = case.live
+    if live is not None and case.command.verb is CommandVerb.EVICT and lingers(live, case.job):
+        return _clean(case, live)
     if live is None or live.state.ended or live.deleted:
         return Done(outcome=CommandOutcome.GONE, message="the job has ended or is gone")
     override = live.override
@@ -125,7 +127,7 @@ def _evict(case: CommandCase, live: Live) -> Done:
             f"`kubectl delete {own.kind.lower()} {own.name} -n {own.namespace}` ends it"
         )
     command, hold = case.command, bool(case.command.arguments.get("hold"))
-    note = f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
+    note = _note(command)
     after = replace(
         evicting(live, now=case.now),
         override=replace(case.stamped(live), hold=True) if hold else live.override,
@@ -142,6 +144,23 @@ def _evict(case: CommandCase, live: Live) -> Done:
         patch=case.jobs.evict(live),
         note=note,
     )
+
+
+def _clean(case: CommandCase, live: Live) -> Done:
+    """End the pods that its controller would leave alone after its end."""
+    if not case.administered:
+        return refuse(f"only who administers {live.workload.queue} evicts there")
+    return Done(
+        outcome=CommandOutcome.DONE,
+        message="it has ended and its pods are told to go; what they hold is free once they are gone",
+        live=evicting(live, now=case.now),
+        patch=case.jobs.evict(live),
+        note=_note(case.command),
+    )
+
+
+def _note(command: Command) -> str:
+    return f"evicted by {command.actor}" + (f": {command.reason[:LONGEST]}" if command.reason else "")
 
 
 def _prioritise(case: CommandCase, live: Live) -> Done:

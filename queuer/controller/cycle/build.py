@@ -89,9 +89,9 @@ class Builder:
         victim, beneficiary = leaving.victim, leaving.beneficiary
         note = eviction_note(leaving.cause, victim.workload, self.state.live[beneficiary].workload)
         why = simple(Token.PENDING_EVALUATION, f"{note}; it is decided on again when it has left")
-        after = replace(
-            evicting(victim, now=changes.now), displaced_by=frozenset({beneficiary}), explanation=why
-        )
+        after = evicting(victim, now=changes.now)
+        if not victim.state.ended:
+            after = replace(after, displaced_by=frozenset({beneficiary}), explanation=why)
         changes.put(
             victim.uid, after=after, effects=[effect(EntryKind.EVICT, victim, self.patches.evict(victim))],
             cause=leaving.cause, beneficiary=beneficiary, note=note,

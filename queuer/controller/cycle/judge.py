@@ -13,7 +13,7 @@ from typing import Protocol
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.snapshot import is_candidate
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Bond, Reservation
 from queuer.domain.reasons import Explanation, Token, simple
@@ -187,5 +187,7 @@ def _bonds(
 
 def _victim(uid: str, state: ClusterState) -> Live | None:
     """The workload to evict; None where there is nothing left to evict."""
-    live, there = state.live.get(uid), uid in state.jobs and uid not in state.quarantine
-    return live if live is not None and live.state.evictable and there else None
+    live, job = state.live.get(uid), state.jobs.get(uid)
+    if live is None or job is None or uid in state.quarantine:
+        return None
+    return live if live.state.evictable or lingers(live, job) else None

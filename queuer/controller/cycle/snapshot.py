@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
 from queuer.controller.ledger.round import Isolated, isolate
-from queuer.controller.memory.live import Live, gone_by
+from queuer.controller.memory.live import Live, gone_by, lingers
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
@@ -139,9 +139,10 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
     pods, held, flavors = state.pods.of(live.workload), placement.held, _flavors(placement)
-    releasing = live.state is State.EVICTING or live.state.ended
-    since = live.running or placement.at
     job, workload = state.jobs.get(live.uid), live.workload
+    stays = lingers(live, job)
+    releasing = not stays and (live.state is State.EVICTING or live.state.ended)
+    since = live.running or placement.at
     if job is not None and not job.restarts and workload.preemptible:
         workload = replace(workload, preemptible=False)
     return Admitted(
@@ -150,10 +151,11 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
         flavors={p.name: flavors[p.name] for p in live.workload.pod_sets},
         since=since,
         bound=_bound(pods),
-        unbound=() if releasing else _unbound(live, pods, state),
+        checkpoint=now if stays else None,  # its work is done
+        unbound=() if releasing or stays else _unbound(live, pods, state),
         releasing=releasing,
         gone_by=gone_by(live, pods) if releasing else None,
-        expected_end=end_of(live.workload, start=since),
+        expected_end=None if stays else end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
         evicted=len(live.lately(now=now)),
     )

@@ -130,10 +130,11 @@ def requeued(live: Live) -> Live:
 
 
 def evicting(live: Live, *, now: float) -> Live:
-    """On its way back: the eviction is committed, its PATCH is still to be confirmed."""
+    """On its way out: the eviction is committed, its PATCH is still to be confirmed. Work that has ended stays so."""
     assert live.placement is not None
+    state = live.state if live.state.ended else live.state.to(State.EVICTING)
     return replace(
-        live, state=live.state.to(State.EVICTING), placement=replace(live.placement, unconfirmed=True),
+        live, state=state, placement=replace(live.placement, unconfirmed=True),
         left=now, evictions=(*live.lately(now=now), now),
     )  # fmt: skip
 

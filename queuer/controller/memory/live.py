@@ -142,9 +142,9 @@ class JobView:
     """The job object, as far as landing and patching need it.
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`:
-    see `JobKind`; a work queue of which a pod has succeeded is Complete as soon as it is suspended. `sizes`: pods by
-    pod set that it runs at once, as it says now; {} = not known. `groups`: of the user who queued it.
+    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
+    `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
+    `groups`: of the user who queued it.
     `deleting`: its deletion was asked for, and finalizers keep it.
     """
 
@@ -160,10 +160,19 @@ class JobView:
     status: str | None = None
     left: int | None = None
     restarts: bool = True
+    lingers: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     deleting: bool = False
     object: Any = None
+
+
+def lingers(live: Live, job: JobView | None) -> bool:
+    """Whether it has ended and its pods stay until it is evicted: it can be, like running work."""
+    placement = live.placement
+    if placement is None or placement.unconfirmed or not live.state.ended or live.deleted:
+        return False
+    return job is not None and job.outcome is not None and job.lingers and not job.deleting
 
 
 def live_of(

@@ -113,6 +113,7 @@ def job_view(kind: JobKind, found: Any) -> JobView:
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
         restarts=kind.restarts(found),
+        lingers=kind.lingers(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,

@@ -161,6 +161,24 @@ def test_a_job_that_could_not_run_again_is_not_evicted() -> None:
     assert _state(desk) is State.RUNNING
 
 
+def test_pods_that_outlive_their_job_are_told_to_go() -> None:
+    """A job that has ended and whose pods go by themselves is not evicted."""
+    desk = Desk()
+    desk.runs()
+    desk.state.put(replace(desk.live, state=State.SUCCEEDED))
+    for stays, outcome in (
+        (False, CommandOutcome.GONE),
+        (True, CommandOutcome.DONE),
+        (True, CommandOutcome.GONE),
+    ):
+        seen = replace(desk.state.jobs["j"], outcome=State.SUCCEEDED, lingers=stays)
+        desk.state.job_changed(seen)
+        change = desk.round(_evict(hold=False))["j"]
+        assert [told.outcome for told in change.answers] == [outcome]
+        assert change.evicts is (outcome is CommandOutcome.DONE)
+        assert (_state(desk), desk.live.rest) == (State.SUCCEEDED, None)
+
+
 def _evict(*, hold: bool) -> Command:
     return Command(
         id=7, at=0.0, due=0.0, actor="root", source="api", verb=CommandVerb.EVICT, uid="j", reason="maintenance",

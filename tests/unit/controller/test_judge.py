@@ -181,6 +181,19 @@ def pods(hard: int, *, used: int) -> tuple[ResourceQuota, ...]:
     )
 
 
+def test_the_pods_of_ended_work_are_evicted_and_its_state_and_reason_stay() -> None:
+    state, asked, plan = world()
+    ended = replace(state.live["v"], state=State.SUCCEEDED)
+    state.put(ended)
+    for stays in (False, True):
+        state.job_changed(replace(state.jobs["v"], outcome=State.SUCCEEDED, lingers=stays))
+        assert uids(committed(state, asked, plan))[1:] == ((["v"], ["b"]) if stays else ([], ["b"]))
+    change = committed(state, asked, plan)["v"]
+    assert change.after is not None
+    assert (change.after.state, change.after.explanation) == (State.SUCCEEDED, ended.explanation)
+    assert change.transition(at=11.0) is None
+
+
 def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None:
     """The started job takes the last of the ResourceQuota; the next cycle would bar the other."""
     state, asked, plan = world()

@@ -189,6 +189,22 @@ def test_a_job_that_could_not_run_again_is_nobodys_victim() -> None:
         assert admitted.workload == replace(WORKLOAD, preemptible=restarts)
 
 
+def test_pods_that_outlive_their_job_can_be_evicted_once() -> None:
+    """Their owner had its controller leave them alone. Their work is done, so that they go before all others."""
+    state = ClusterState()
+    state.configure(RULES)
+    ended = replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED, left=50.0)
+    assert ended.placement is not None
+    told = replace(ended, placement=replace(ended.placement, unconfirmed=True))
+    for live, stays in ((ended, True), (ended, False), (told, True)):
+        state.put(live)
+        state.job_changed(job_view(suspended=False, outcome=State.SUCCEEDED, lingers=stays))
+        [admitted] = take(state, now=60.0).admitted
+        victim = stays and live is ended
+        assert (admitted.releasing, admitted.checkpoint) == (not victim, 60.0 if victim else None)
+        assert (admitted.unbound, admitted.expected_end) == ((), None)
+
+
 def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
     state = ClusterState()
     state.configure(RULES)
