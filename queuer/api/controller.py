@@ -12,18 +12,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.models import Instant, Model, instant
 from queuer.domain.reasons import Reason, Token
-from queuer.store import heartbeat, lookup
+from queuer.store import heartbeat, leader, lookup
 from queuer.store.heartbeat import Heartbeat
+from queuer.store.leader import Office
 
 _LEADING = "leading"
-"""The phase in which the loop goes round; before that it reads the cluster."""
+"""The phase of a term of office that goes on."""
 _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class ControllerState(StrEnum):
     """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
     it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard. `stale`: it is
-    silent. `never`: it has never been heard of.
+    silent, its term has ended, or a new one has not read the cluster yet. `never`: it has never been heard of.
     """
 
     LEADING = "leading"
@@ -59,15 +60,17 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         text = "no controller has ever led on this database: nothing starts"
         state = ControllerState.NEVER
         return Controller(state=state, at=None, cycle=None, cycle_age_seconds=None, waiting=None, text=text)
-    now = await lookup.now(connection)
-    state, cycle = _state(beat, now=now, stale_after=stale_after), beat.cycle
+    now, begun = await lookup.now(connection), await leader.office(connection)
+    ended = begun.epoch != beat.epoch or beat.phase != _LEADING
+    state = ControllerState.STALE if ended else _state(beat, now=now, stale_after=stale_after)
+    cycle = beat.cycle
     return Controller(
         state=state,
-        at=instant(_sign(beat)),
+        at=instant(beat.round_at),
         cycle=None if cycle is None else cycle.id,
         cycle_age_seconds=None if cycle is None else max(0.0, now - cycle.at),
         waiting=None if cycle is None else cycle.waiting,
-        text=_text(state, beat, now=now, stale_after=stale_after),
+        text=_ended(beat, begun) if ended else _text(state, beat, now=now, stale_after=stale_after),
     )
 
 
@@ -79,19 +82,25 @@ def stale(found: Controller) -> Reason | None:
     return Reason(Token.CONTROLLER_STALE, {"state": found.state}, text)
 
 
-def _sign(beat: Heartbeat) -> float:
-    return beat.round_at if beat.phase == _LEADING else beat.at
-
-
 def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerState:
-    if now - _sign(beat) > stale_after:
+    if now - beat.round_at > stale_after:
         return ControllerState.STALE
     if beat.away_at is not None and now - beat.away_at > stale_after:
         return ControllerState.AWAY
     if beat.unguarded is not None:
         return ControllerState.UNGUARDED
     quiet = beat.cycle is None or now - beat.cycle.at > stale_after
-    return ControllerState.IDLE if quiet and beat.phase == _LEADING else ControllerState.LEADING
+    return ControllerState.IDLE if quiet else ControllerState.LEADING
+
+
+def _ended(beat: Heartbeat, begun: Office) -> str:
+    """What is said of a term that has ended. A new one gives its first sign once it has read everything."""
+    if begun.epoch == beat.epoch or begun.since is None:
+        return f"nobody decides since {instant(beat.at):{_MOMENT}}, when the last term of office ended: nothing starts"
+    return (
+        f"a controller took office at {instant(begun.since):{_MOMENT}} and has not read everything yet: nothing starts "
+        "until it has; where that does not end its log says why"
+    )
 
 
 def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: float) -> str:
@@ -102,7 +111,7 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
             if gone
             else "the loop of the controller has not gone round"
         )
-        return f"{what} since {instant(_sign(beat)):{_MOMENT}}: nothing starts until it does"
+        return f"{what} since {instant(beat.round_at):{_MOMENT}}: nothing starts until it does"
     if state is ControllerState.AWAY and beat.away_at is not None:
         said = f"Kubernetes has not answered the controller since {instant(beat.away_at):{_MOMENT}}"
         return f"{said}: nothing starts until it does, what runs goes on"
@@ -111,5 +120,5 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.cycle is None:
-        return f"the controller is {beat.phase}: it has not decided yet"
+        return "the controller leads: it has not decided yet"
     return f"the controller leads; its last decision was cycle {beat.cycle.id}"

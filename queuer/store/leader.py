@@ -24,10 +24,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.errors import QueuerError, Unavailable
+from queuer.store.codec import record_of
 from queuer.store.engine import DatabaseUnavailable, check_version, conninfo, session_options
 from queuer.store.locks import LEADER
 
 _EPOCH = text("SELECT epoch, term FROM leader WHERE id = 1 FOR SHARE")
+_OFFICE = text("SELECT epoch, extract(epoch FROM since)::float8 AS since FROM leader WHERE id = 1")
 _LEASE = "SELECT set_config('idle_session_timeout', %s, false)"
 _TRY = "SELECT pg_try_advisory_lock(%s)"
 _TAKE_OFFICE = """
@@ -64,6 +66,19 @@ class Leadership:
     def engine_of(self, engine: AsyncEngine) -> AsyncEngine:
         """An engine on the same connections, whose transactions `check_epoch` takes for those of this term."""
         return engine.execution_options(term=self.term)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    """The last term that was begun, for readers. `since`: in seconds, None before the first."""
+
+    epoch: int
+    since: float | None
+
+
+async def office(connection: AsyncConnection) -> Office:
+    """The last term that was begun, whatever became of it."""
+    return record_of(Office, (await connection.execute(_OFFICE)).one())
 
 
 async def check_epoch(connection: AsyncConnection, epoch: int) -> None:

@@ -118,9 +118,24 @@ async def test_a_loop_that_hangs_beside_a_living_process_is_told(
         await connection.execute(text("UPDATE heartbeat SET round_at = now() - interval '2 min'"))
     found = await controller(api)
     assert (found["state"], "has not gone round since" in found["text"]) == ("stale", True)
-    async with begin(engine) as connection:  # while it reads the cluster there is no loop yet
-        await connection.execute(text("UPDATE heartbeat SET phase = 'listing'"))
+
+
+async def test_a_term_that_has_ended_is_told_at_once(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    """By its last sign of life, or by the epoch of a successor that gave none, as where each dies while it reads."""
+    await author.beat(cycle=concluded(ago=1))
     assert (await controller(api))["state"] == "leading"
+    for end, says in (
+        ("UPDATE heartbeat SET phase = 'standby'", "nobody decides since"),
+        ("UPDATE leader SET epoch = epoch + 1, since = now()", "a controller took office at"),
+    ):
+        async with begin(engine) as connection:
+            await connection.execute(text(end))
+        found = await controller(api)
+        assert (found["state"], found["cycle"]) == ("stale", 7)
+        assert says in found["text"]
+        assert (await api.get("/healthz/controller")).status_code == 503
 
 
 async def test_a_database_that_nobody_ever_led_says_so(api: httpx2.AsyncClient) -> None:

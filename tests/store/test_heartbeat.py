@@ -40,7 +40,11 @@ async def test_the_leader_says_what_it_did_last_also_when_idle(engine: AsyncEngi
                     assert not task.done()
         finally:
             task.cancel()
+            await asyncio.wait([task])
     assert first == Heartbeat(holder="one", epoch=epoch, phase="leading", at=NOW, round_at=NOW)
     assert later == Heartbeat(
         holder="one", epoch=epoch, phase="leading", at=NOW + 5, round_at=NOW, cycle=CYCLE
     )
+    ended = await _read(engine)
+    assert ended is not None
+    assert ended.phase == "standby", "the last sign says that the term has ended"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import QueuerError
 from queuer.store import heartbeat
 from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat, LastCycle
@@ -30,6 +31,8 @@ FRESH = 5.0
 """Seconds for which the text of `/metrics` is answered again."""
 BEAT = 1.0
 """Seconds between two heartbeats in the database."""
+LAST_BEAT = 1.0
+"""Seconds that the end of a term waits for its last one."""
 
 
 class Phase(StrEnum):
@@ -158,14 +161,23 @@ async def write_heartbeat(
     clock: Callable[[], float] = time.time,
     every: float = BEAT,
 ) -> None:
-    """Say in the database that this process leads, until cancelled."""
-    while True:
+    """Say in the database that this process leads, until cancelled; then that it does so no more, if it can."""
+
+    async def write(phase: Phase) -> None:
         now = clock()
         beat = Heartbeat(
-            holder=holder, epoch=epoch, phase=health.phase, at=now, round_at=now - health.silent,
+            holder=holder, epoch=epoch, phase=phase, at=now, round_at=now - health.silent,
             away_at=None if health.away is None else now - health.away, unguarded=health.unguarded,
             cycle=health.cycle,
         )  # fmt: skip
         async with begin(engine) as connection:
             await heartbeat.write(connection, beat)
-        await asyncio.sleep(every)
+
+    try:
+        while True:
+            await write(health.phase)
+            await asyncio.sleep(every)
+    finally:
+        with suppress(QueuerError, TimeoutError):  # the next term, or the silence, tells it too
+            async with asyncio.timeout(LAST_BEAT):
+                await write(Phase.STANDBY)
