@@ -123,7 +123,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
         "auditor": auditor.run,
         "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
         "rollup": lambda: record_use(engine, epoch=epoch, clock=term.clock),
-        "retention": lambda: prune(engine, epoch=epoch, clock=term.clock),
+        "retention": lambda: prune(engine, parts.metrics, epoch=epoch, clock=term.clock),
         "former namespaces": lambda: set_apart(engine, term.jobs.known().made, epoch=epoch),
         "past use": lambda: past_use.follow(engine, state, clock=term.clock),
         "recorder": loop.decisions.recorder.write_rows,

@@ -61,6 +61,10 @@ RULES = (
 )
 
 
+_SIZES = text("""
+    SELECT relname, pg_total_relation_size(oid) AS bytes FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+""")
 _SET_APART = text("""
     UPDATE workload w SET namespace = r.name || '@'
         || to_char(to_timestamp(r.made) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
@@ -111,6 +115,11 @@ async def prune(
     )
     values = {"before": now - rule.days * DAY, "batch": batch}
     return (await connection.execute(statement, values)).rowcount
+
+
+async def sizes(connection: AsyncConnection) -> dict[str, int]:
+    """Bytes by table, with indexes and long values; asked of the files, not of the rows."""
+    return {row.relname: row.bytes for row in await connection.execute(_SIZES)}
 
 
 async def set_apart(connection: AsyncConnection, epoch: int, made: Mapping[str, float]) -> int:

@@ -11,6 +11,7 @@ from sqlalchemy import CheckConstraint, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.history import fill
+from queuer.controller.health.metrics import Metrics
 from queuer.controller.ledger.auditor import prune
 from queuer.store import retention
 from queuer.store.engine import begin
@@ -105,7 +106,13 @@ async def test_the_leader_goes_on_after_each_table(
         return now
 
     with pytest.raises(_SecondRound):
-        await prune(engine, epoch=epoch, clock=clock, every=0.0)
+        await prune(engine, metrics := Metrics(), epoch=epoch, clock=clock, every=0.0)
+    tables = metadata.tables.keys() | {"alembic_version"}
+    sizes = {
+        name: metrics.registry.get_sample_value("queuer_table_bytes", {"table": name}) for name in tables
+    }
+    assert all(sizes.values()), "each table has a size"
+    assert (sizes["workload"] or 0) > (sizes["leader"] or 0)
     async with begin(engine) as connection:
         left = [await _ages(connection, rule, now=time.time()) for rule in RULES]
     assert [old for old, _ in left] == [0] * len(RULES)

@@ -124,6 +124,9 @@ class Metrics:
         Gauge, "queuer_quota_drift", "Amounts, in base units, in which ledger, charges and pods differ.",
         ["queue", "resource"],
     )  # fmt: skip
+    table_bytes = _Row(
+        Gauge, "queuer_table_bytes", "Size of a table with its indexes, every 10 min by whoever leads.", ["table"]
+    )  # fmt: skip
     watch_age = _Row(
         Gauge, "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.", ["resource"]
     )  # fmt: skip
@@ -139,6 +142,11 @@ class Metrics:
         self.drift.clear()
         for labels, amount in amounts.items():
             self.drift.labels(*labels).set(amount)
+
+    def show_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Set the size of each table."""
+        for table, size in sizes.items():
+            self.table_bytes.labels(table).set(size)
 
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""

@@ -102,10 +102,20 @@ class Auditor:
 
 
 async def prune(
-    engine: AsyncEngine, *, epoch: int, clock: Callable[[], float], every: float = PRUNE_EVERY
+    engine: AsyncEngine,
+    metrics: Metrics,
+    *,
+    epoch: int,
+    clock: Callable[[], float],
+    every: float = PRUNE_EVERY,
 ) -> None:
-    """Delete what the retention rules say, a batch of one rule in each transaction."""
+    """Delete what the retention rules say, a batch of one rule in each transaction.
+
+    The sizes of tables are shown first, so that they are seen where nothing can be deleted.
+    """
     while True:
+        async with begin(engine) as connection:
+            metrics.show_sizes(await retention.sizes(connection))
         gone: Counter[str] = Counter()
         for rule in retention.RULES:
             async with begin(engine) as connection:
