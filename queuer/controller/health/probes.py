@@ -20,7 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.errors import QueuerError
 from queuer.store import heartbeat
 from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat, LastCycle
@@ -177,7 +176,8 @@ async def write_heartbeat(
         while True:
             await write(health.phase)
             await asyncio.sleep(every)
-    finally:
-        with suppress(QueuerError, TimeoutError):  # the next term, or the silence, tells it too
+    except asyncio.CancelledError:
+        with suppress(Exception):  # the next term, or the silence, tells it too
             async with asyncio.timeout(LAST_BEAT):
                 await write(Phase.STANDBY)
+        raise
