@@ -86,6 +86,12 @@ TOOLS = (
         package=".",
         crds="manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
     ),
+    Tool(
+        name="helm",
+        programs=("helm",),
+        version_of="helm.sh/helm/v4",
+        package="helm.sh/helm/v4/cmd/helm",
+    ),
 )
 
 

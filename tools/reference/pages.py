@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.reference import cli, labels, metrics, reasons, rest, settings
+from tools.reference import cli, labels, metrics, reasons, rest, settings, values
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -16,4 +16,5 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reasons.md": reasons.made,
     "rest.md": rest.made,
     "settings.md": settings.made,
+    "values.md": values.made,
 }

@@ -1,0 +1,217 @@
+"""The chart: what it renders is accepted by a real API server, and agrees with what the controller compares with.
+
+Objects whose CRDs a local cluster lacks (ServiceMonitor, PrometheusRule, HTTPRoute) are held to the objects that they
+name: ports, labels and rules that exist.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import queuer
+from queuer.kube.guard import differs, shipped_guard
+from queuer.kube.resources import CRDS, NAMESPACE, objects, root
+from queuer.local.binaries import default_cache, ensure_binaries
+from queuer.local.cluster import Cluster
+from queuer.local.progress import Reporter
+from tests.e2e.support import kubectl
+
+CHART = root() / "deploy" / "helm" / "queuer"
+HOME = "batch-queues"
+ABSENT = ("ServiceMonitor", "PrometheusRule", "HTTPRoute")
+"""Kinds whose CRDs the local cluster does not have."""
+EVERYTHING = {
+    "imagePullSecrets": [{"name": "login"}],
+    "database": {"ca": {"secretName": "authority"}},
+    "commonLabels": {"team": "platform"},
+    "commonAnnotations": {"example.com/owner": "platform"},
+    **{
+        part: {
+            "extraEnv": [{"name": "QUEUER_OIDC_SCOPES", "value": "openid"}],
+            "nodeSelector": {"role": "system"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "system-cluster-critical",
+            "podAnnotations": {"example.com/a": "b"},
+            "podLabels": {"example.com/a": "b"},
+            "serviceAccountAnnotations": {"example.com/role": "r"},
+        }
+        for part in ("controller", "api")
+    },
+    "ingress": {"enabled": True, "host": "queuer.example", "tlsSecretName": "tls", "className": "nginx"},
+    "gateway": {"enabled": True, "host": "queuer.example", "parentRefs": [{"name": "public"}]},
+    "networkPolicy": {"apiFrom": [{"namespaceSelector": {}}], "metricsFrom": [{"namespaceSelector": {}}]},
+    "monitoring": {part: {"enabled": True} for part in ("serviceMonitor", "prometheusRule", "dashboards")},
+}
+
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The program, built once."""
+    return ensure_binaries(default_cache(), reporter=Reporter())["helm"]
+
+
+def run(
+    helm: Path, *arguments: str, values: Mapping[str, Any] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Helm with values on standard input."""
+    return subprocess.run(
+        [str(helm), *arguments, "--values=-"], input=json.dumps(values or {}), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def rendered(helm: Path, values: Mapping[str, Any] | None = None) -> list[Document]:
+    """All objects for a release in HOME, hooks included."""
+    ran = run(helm, "template", "queuer", str(CHART), "--namespace", HOME, values=values)
+    assert ran.returncode == 0, ran.stderr
+    return [found for found in yaml.safe_load_all(ran.stdout) if found]
+
+
+def of_kind(documents: list[Document], kind: str) -> dict[str, Document]:
+    return {d["metadata"]["name"]: d for d in documents if d["kind"] == kind}
+
+
+@pytest.fixture(scope="module")
+def home(cluster: Cluster) -> Iterator[str]:
+    """The namespace of the release."""
+    kubectl(cluster, "admin", "create", "namespace", HOME)
+    yield HOME
+    kubectl(cluster, "admin", "delete", "namespace", HOME, "--wait=false")
+
+
+def test_the_chart_is_of_this_version_and_lints(helm: Path) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == queuer.__version__
+    for values in ({}, EVERYTHING):
+        ran = run(helm, "lint", "--strict", str(CHART), values=values)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_templates_look_nothing_up_and_hold_nothing_random(helm: Path) -> None:
+    text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    assert not [
+        word for word in ("lookup", "rand", "uuid", "genCA", "now", "derivePassword") if f" {word}" in text
+    ]
+    assert rendered(helm, EVERYTHING) == rendered(helm, EVERYTHING)
+
+
+def test_each_value_is_in_the_schema_and_no_other() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema["properties"].pop("global")  # Helm's own
+
+    def compare(value: Any, at: Mapping[str, Any], path: str) -> None:
+        if "properties" in at:
+            assert set(at["properties"]) == set(value), path
+            for key, each in value.items():
+                compare(each, at["properties"][key], f"{path}.{key}")
+
+    compare(values, schema, "values")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"controler": {}}, "additional properties 'controler' not allowed"),
+        ({"logLevel": "loud"}, "/logLevel"),
+        ({"ingress": {"enabled": True, "host": "q.example"}}, "networkPolicy.apiFrom names nobody"),
+        ({"gateway": {"enabled": True}, "networkPolicy": {"enabled": False}}, "gateway.host is needed"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused(helm: Path, values: Document, said: str) -> None:
+    ran = run(helm, "template", "queuer", str(CHART), values=values)
+    assert ran.returncode
+    assert said in ran.stderr
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
+def test_the_api_server_accepts_all_that_is_rendered(
+    helm: Path, cluster: Cluster, home: str, values: Document
+) -> None:
+    items = [d for d in rendered(helm, values) if d["kind"] not in ABSENT]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    said = kubectl(
+        cluster, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
+        "-f", "-", input=text,
+    )  # fmt: skip
+    assert said.count("\n") == len(items)
+    assert {d["metadata"].get("namespace", home) for d in items} == {home}
+
+
+def test_the_guard_that_is_rendered_is_the_one_that_the_controller_asks_for(helm: Path) -> None:
+    found = rendered(helm)
+    live = {(d["kind"], d["metadata"]["name"]): d for d in found}
+    wanted = shipped_guard(HOME)
+    assert [key for key, document in wanted.items() if differs(document, live[key])] == []
+    (container,) = of_kind(found, "Deployment")["queuer-controller"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "QUEUER_NAMESPACE", "value": HOME} in container["env"]
+    accounts = {d["metadata"]["name"] for _, d in objects(NAMESPACE) if d["kind"] == "ServiceAccount"}
+    assert set(of_kind(found, "ServiceAccount")) == accounts
+
+
+def test_cluster_wide_objects_have_switches(helm: Path) -> None:
+    off = {part: {"install": False} for part in ("crds", "policies", "roles", "priorityAndFairness")}
+    assert [d["kind"] for d in rendered(helm, off) if "namespace" not in d["metadata"]] == []
+    kept = of_kind(rendered(helm), "CustomResourceDefinition")
+    assert set(kept) == {d["metadata"]["name"] for _, d in objects(CRDS)}
+    assert {d["metadata"]["annotations"]["helm.sh/resource-policy"] for d in kept.values()} == {"keep"}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
+def test_pods_hold_the_restricted_standard_and_no_token_too_many(helm: Path, values: Document) -> None:
+    found = rendered(helm, values)
+    pods = [d["spec"]["template"]["spec"] for d in found if d["kind"] in ("Deployment", "Job")]
+    assert len(pods) == 3
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"]
+        (container,) = pod["containers"]
+        context = container["securityContext"]
+        assert (context["readOnlyRootFilesystem"], context["allowPrivilegeEscalation"]) == (True, False)
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert pod["automountServiceAccountToken"] is ("serviceAccountName" in pod)
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert env["PGSSLMODE"] == "verify-full"
+
+
+def test_who_is_named_reaches_the_pods_and_nobody_else(helm: Path) -> None:
+    closed = of_kind(rendered(helm), "NetworkPolicy")
+    assert {name: d["spec"]["ingress"] for name, d in closed.items()} == {
+        "queuer-api": [],
+        "queuer-controller": [],
+    }
+    some = {"apiFrom": [{"podSelector": {"matchLabels": {"a": "b"}}}]}
+    opened = of_kind(rendered(helm, {"networkPolicy": some}), "NetworkPolicy")
+    assert opened["queuer-api"]["spec"]["ingress"] == [{"ports": [{"port": "http"}], "from": some["apiFrom"]}]
+    assert opened["queuer-controller"]["spec"]["ingress"] == []
+
+
+def test_monitors_and_routes_name_what_is_there(helm: Path) -> None:
+    found = rendered(helm, EVERYTHING)
+    services = of_kind(found, "Service")
+    (monitor,) = of_kind(found, "ServiceMonitor").values()
+    for service in services.values():
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert [each["name"] for each in service["spec"]["ports"]] == [
+            monitor["spec"]["endpoints"][0]["port"]
+        ]
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert of_kind(found, "PrometheusRule")["queuer"]["spec"] == alerts
+    (backend,) = of_kind(found, "HTTPRoute")["queuer-api"]["spec"]["rules"][0]["backendRefs"]
+    assert services[backend["name"]]["spec"]["ports"][0]["port"] == backend["port"]
+    boards = of_kind(found, "ConfigMap")["queuer-dashboards"]["data"]
+    assert all(json.loads(text)["panels"] for text in boards.values())
+    for part in ("controller", "api"):
+        template = of_kind(found, "Deployment")[f"queuer-{part}"]["spec"]["template"]
+        assert (
+            services[f"queuer-{part}"]["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        )
