@@ -35,6 +35,7 @@ VERBS = {
     "evict": "queuer.cli.commands:evict",
     "export": "queuer.cli.config:export",
     "hold": "queuer.cli.commands:hold",
+    "import": "queuer.cli.imports:app",
     "jobs": "queuer.cli.jobs:jobs",
     "local": "queuer.cli.local:app",
     "login": "queuer.cli.login:login",

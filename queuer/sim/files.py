@@ -45,7 +45,7 @@ def read_text(path: Path, *, most: int = MOST_BYTES, hint: str = "") -> str:
 def read_yaml(path: Path) -> Any:
     """The one document in a file. Raises InvalidInput naming it."""
     try:
-        return yaml.load(read_text(path, most=MOST_YAML), Loader=_Loader)
+        return yaml.load(read_text(path, most=MOST_YAML), Loader=StrictLoader)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that cannot be
         raise unreadable(path, f"cannot be read: {' '.join(str(error).split())}") from error
     except RecursionError as error:
@@ -57,7 +57,7 @@ def unreadable(path: Path, message: str, hint: str = "") -> InvalidInput:
     return InvalidInput(FieldProblem(field=str(path), message=message, hint=hint))
 
 
-class _Loader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """A SafeLoader that refuses a key given twice, and aliases that unfold to more than fits."""
 
     def construct_document(self, node: yaml.Node) -> Any:

@@ -9,9 +9,13 @@ import httpx2
 import pytest
 import yaml
 
+from queuer.domain.document import export
 from queuer.domain.queue import ManagedBy
+from queuer.imports.kueue import read as read_kueue
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
+from tests.unit.imports.given import manifests
+from tests.unit.imports.test_kueue import COHORT
 
 PATH = "/api/v1/queue-tree"
 
@@ -143,3 +147,11 @@ async def test_only_a_pruning_document_deletes(api: httpx2.AsyncClient, author: 
 async def test_what_is_no_tree_is_refused_field_by_field(api: httpx2.AsyncClient, document: object) -> None:
     found = problem_of(await put(api, document), status=422, code="invalid_input")
     assert found["errors"]
+
+
+async def test_an_imported_tree_is_accepted(api: httpx2.AsyncClient) -> None:
+    """What `queuer import` prints passes every check of a write, and is what was imported."""
+    document = export(read_kueue(manifests(COHORT)).document)
+    assert (await put(api, document)).json()["applied"] is True
+    again = (await put(api, document)).json()
+    assert (again["applied"], again["changes"]) == (False, [])

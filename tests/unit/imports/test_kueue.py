@@ -1,0 +1,201 @@
+"""Kueue's objects as a tree: amounts, borrowing, routing, and what has no equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from queuer.cli import main
+from queuer.cli.imports import manifests_of
+from queuer.domain.document import export, parse
+from queuer.domain.errors import InvalidInput
+from queuer.domain.queue import QueueState, QueueTree
+from queuer.imports.kueue import read
+from queuer.imports.records import Fate
+from tests.unit.imports.given import manifests, routes, rows, told
+
+API = "apiVersion: kueue.x-k8s.io/v1beta2"
+COHORT = f"""
+{{{API}, kind: ResourceFlavor, metadata: {{name: a100}}, spec: {{nodeLabels: {{gpu: a100}}, topologyName: racks,
+  tolerations: [{{key: gpu, operator: Exists}}]}}}}
+---
+{{{API}, kind: ResourceFlavor, metadata: {{name: any}}}}
+---
+{{{API}, kind: Topology, metadata: {{name: racks}}, spec: {{levels: [{{nodeLabel: x/rack}},
+  {{nodeLabel: kubernetes.io/hostname}}]}}}}
+---
+{{{API}, kind: Cohort, metadata: {{name: lab}}, spec: {{parentName: org, resourceGroups: [{{coveredResources: [x/gpu],
+  flavors: [{{name: a100, resources: [{{name: x/gpu, nominalQuota: 4, borrowingLimit: 2, lendingLimit: 3}}]}}]}}]}}}}
+---
+{API}
+kind: ClusterQueue
+metadata: {{name: Team.A}}
+spec:
+  cohortName: lab
+  namespaceSelector: {{matchLabels: {{team: a}}}}
+  fairSharing: {{weight: 500m}}
+  preemption: {{withinClusterQueue: LowerPriority, reclaimWithinCohort: Any}}
+  resourceGroups:
+  - coveredResources: [x/gpu, cpu]
+    flavors:
+    - name: a100
+      resources:
+      - {{name: x/gpu, nominalQuota: 8, borrowingLimit: 2}}
+      - {{name: cpu, nominalQuota: 1500m, lendingLimit: 500m}}
+---
+{{{API}, kind: ClusterQueue, metadata: {{name: solo}}, spec: {{namespaceSelector: {{}}, queueingStrategy: StrictFIFO,
+  stopPolicy: Hold, resourceGroups: [{{coveredResources: [cpu], flavors: [{{name: any, resources:
+  [{{name: cpu, nominalQuota: 9}}]}}]}}]}}}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: day, namespace: a}}, spec: {{clusterQueue: Team.A}}}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: night, namespace: a}}, spec: {{clusterQueue: solo}}}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: day, namespace: b}}, spec: {{clusterQueue: Team.A}}}}
+---
+{{apiVersion: v1, kind: Namespace, metadata: {{name: a, labels: {{team: a}}}}}}
+---
+{{apiVersion: v1, kind: Namespace, metadata: {{name: b, labels: {{team: b}}}}}}
+"""
+
+
+def test_amounts_of_cohorts_and_cluster_queues_are_kept() -> None:
+    """Borrowing is a limit above nominal; the Cohort at the top borrows from nobody; a Cohort's own adds to its sum."""
+    imported = read(manifests(COHORT))
+    leaf = "root.org.lab.team-a"
+    assert rows(imported, leaf) == ["a100 x/gpu 8/10/None", "a100 cpu 1500/None/500"]
+    assert rows(imported, "root.org.lab") == ["a100 x/gpu 12/14/3"]
+    assert rows(imported, "root.org") == ["a100 x/gpu None/12/None", "a100 cpu None/1500/None"]
+    assert rows(imported, "root.solo") == ["any cpu 9000/9000/None"]
+    tree = QueueTree.of(imported.document.queues)
+    assert tree[leaf].weight == 0.5
+    assert (tree[leaf].policy.reclaim, tree[leaf].policy.preempt, tree["root.solo"].policy.preempt) == (
+        True,
+        "within-queue",
+        "never",
+    )
+    assert (tree["root.solo"].policy.order, tree["root.solo"].state) == ("strict", QueueState.HELD)
+    assert parse(export(imported.document)) == imported.document
+    assert imported.document.flavors is not None
+    assert [flavor.name for flavor in imported.document.flavors] == ["a100", "any"]
+    assert imported.document.topology is not None
+    assert imported.document.topology.levels == ("rack", "host")
+
+
+def test_local_queues_become_placement_rules() -> None:
+    """By label only where a namespace has several; a selector that does not select refuses, as in Kueue."""
+    imported = read(manifests(COHORT))
+    assert routes(imported) == [
+        {"namespace": "a", "labels": {"kueue.x-k8s.io/queue-name": "night"}, "queue": "root.solo"},
+        {"namespace": "a", "queue": "root.org.lab.team-a"},
+    ]
+    tree = QueueTree.of(imported.document.queues)
+    assert (tree.namespaces("root.org.lab.team-a"), tree.namespaces("root.solo")) == (("a",), ("a",))
+    assert told(imported, Fate.REFUSED) == [
+        "LocalQueue b/day: the namespaceSelector of ClusterQueue Team.A does not select b"
+    ]
+    assert imported.commands == (
+        "kubectl label namespace a queuer.dev/managed=true queuer.dev/default-queue=root",
+    )
+
+
+def test_flavors_that_cannot_be_told_apart_are_counted_together() -> None:
+    """A pod set has one flavor: a second group has rows without one, flavors without labels share a row."""
+    text = f"""
+{{{API}, kind: ResourceFlavor, metadata: {{name: a100}}, spec: {{nodeLabels: {{gpu: a100}}}}}}
+---
+{{{API}, kind: ResourceFlavor, metadata: {{name: spot}}}}
+---
+{{{API}, kind: ResourceFlavor, metadata: {{name: paid}}}}
+---
+{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{resourceGroups: [
+  {{coveredResources: [cpu], flavors: [{{name: spot, resources: [{{name: cpu, nominalQuota: 4}}]}},
+    {{name: paid, resources: [{{name: cpu, nominalQuota: 8}}]}}]}},
+  {{coveredResources: [x/gpu], flavors: [{{name: a100, resources: [{{name: x/gpu, nominalQuota: 2}}]}}]}}]}}}}
+"""
+    imported = read(manifests(text))
+    assert rows(imported, "root.q") == ["None cpu 12000/12000/None", "a100 x/gpu 2/2/None"]
+    approximated = told(imported, Fate.APPROXIMATED)
+    assert "ClusterQueue q: 12 cpu together: 4 cpu on spot + 8 cpu on paid" in approximated
+    assert "ResourceFlavor paid: names the same nodes as flavor spot: counted there" in approximated
+
+
+def test_what_has_no_equal_is_told() -> None:
+    text = f"""
+{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{stopPolicy: HoldAndDrain, namespaceSelector: {{}}, novel: 1,
+  admissionChecksStrategy: {{admissionChecks: [{{name: prov}}]}}, fairSharing: {{weight: 0}},
+  preemption: {{borrowWithinCohort: {{policy: LowerPriority, maxPriorityThreshold: 5}},
+  withinClusterQueue: LowerOrNewerEqualPriority}}}}}}
+---
+{{{API}, kind: WorkloadPriorityClass, metadata: {{name: high}}, value: 1000}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: l, namespace: n}}, spec: {{clusterQueue: gone}}}}
+"""
+    imported = read(manifests(text))
+    assert told(imported, Fate.NO_EQUAL) == [
+        "ClusterQueue q: field novel is not known to this import",
+        "ClusterQueue q: borrowWithinCohort LowerPriority, up to priority 5",
+        "ClusterQueue q: admission checks prov",
+        "WorkloadPriorityClass high: a tree has no classes: a PriorityClass of value 1000 orders jobs that name it",
+    ]
+    assert told(imported, Fate.REFUSED) == ["LocalQueue n/l: its ClusterQueue gone is not in the input"]
+    assert "ClusterQueue q: fairSharing.weight 0 became weight 0.001" in told(imported, Fate.APPROXIMATED)
+    assert imported.commands == ("kubectl create priorityclass high --value=1000 --preemption-policy=Never",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{resourceGroups: [{{flavors: [{{name: f,"
+            " resources: [{name: cpu, nominalQuota: many}]}]}]}}",
+            "given.yaml, document 1, ClusterQueue q spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: "
+            "'many' is not a quantity",
+        ),
+        (
+            f"{{{API}, kind: Cohort, metadata: {{name: a}}, spec: {{parentName: b}}}}\n---\n"
+            f"{{{API}, kind: Cohort, metadata: {{name: b}}, spec: {{parentName: a}}}}",
+            "Cohorts form a circle: a -> b -> a",
+        ),
+        (f"{{{API}, kind: ClusterQueue, metadata: {{name: {'x' * 60}}}}}", "has 65 characters, 63 at most"),
+        (f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: [1]}}", "spec: a mapping is needed"),
+        ("{apiVersion: v1, kind: Secret, metadata: {name: s}}", "holds no ClusterQueue"),
+    ],
+)
+def test_a_fault_names_file_document_and_field(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(manifests(text))
+    assert said in str(caught.value)
+
+
+def test_the_verb_prints_a_document_and_the_list_beside_it(tmp_path: Path) -> None:
+    """The document alone is on stdout. A list as kubectl prints it is read like a file of documents."""
+    bodies = [dict(manifest.body) for manifest in manifests(COHORT)]
+    given = tmp_path / "given.json"
+    given.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}))
+    ran = CliRunner().invoke(main.build(["import"]), ["import", "kueue", str(given)])
+    assert ran.exit_code == 0
+    assert parse(yaml.safe_load(ran.stdout)) == read(manifests(COHORT)).document
+    assert "refused      LocalQueue b/day: the namespaceSelector" in ran.stderr
+    assert "6 queues" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: {{ .Name }}", "is no YAML or JSON"),
+        ("a: 1\na: 2", "given twice"),
+        ("[" * 5000, "is nested too deeply"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> None:
+    given = tmp_path / "given.yaml"
+    given.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        manifests_of([given])
+    assert str(given) in str(caught.value)
+    assert said in str(caught.value)
