@@ -77,7 +77,8 @@ async def _snapshot(engine: Engine) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
-# Function scope: the transaction has ended, and its failure can still be told, before the answer is sent.
+# Function scope: the transaction has ended, and its failure can still be told, before the answer is sent. No route has
+# Asking beside it: a right may be asked of the cluster for seconds, and connections are few.
 Snapshot = Annotated[AsyncConnection, Depends(_snapshot, scope="function")]
 
 

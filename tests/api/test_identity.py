@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from aiohttp import web
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from queuer.api import deps
 from queuer.api.app import create_app
 from queuer.api.identity.answers import BAD_SECONDS, GOOD_SECONDS, Answers
 from queuer.api.identity.kubernetes import (
@@ -363,3 +364,22 @@ async def test_no_more_reviews_are_under_way_than_the_cluster_should_bear(
         assert len(reviewer.asked) == AT_ONCE
         reviewer.gate.set()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_no_route_holds_a_connection_while_it_asks_for_rights(engine: AsyncEngine, database_url: str) -> None:
+    """A right may take the cluster 5 s, and ten connections serve everybody: see `deps.Snapshot`."""
+    app = create_app(engine, local(database_url), Table())
+    needs = {
+        route.path: [each.call for each in route.dependant.dependencies]
+        for route in _routes(app.routes)
+        if hasattr(route, "dependant")
+    }
+    held = {path for path, calls in needs.items() if deps._snapshot in calls}
+    assert held
+    assert not {path for path in held if deps.asking in needs[path]}
+
+
+def _routes(found: Iterable[Any]) -> Iterator[Any]:
+    for each in found:
+        included = getattr(each, "original_router", None)
+        yield from [each] if included is None else _routes(included.routes)

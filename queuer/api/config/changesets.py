@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.config import models
 from queuer.api.config.views import applied, masked, planned, readable, root_of
 from queuer.api.config.writing import Desk, Wish, Writes
-from queuer.api.deps import PREFIX, Asking, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, RawBody, read_document
 from queuer.api.http.lists import make_cursor, read_cursor
 from queuer.api.http.pointers import placed
@@ -112,7 +112,7 @@ async def revert_audited(
 
 @router.get("/changesets")
 async def list_changesets(
-    snapshot: Snapshot,
+    engine: Engine,
     asker: Asking,
     *,
     root: Annotated[str, Query(max_length=63, description="That touched this queue or one below it.")] = ROOT,
@@ -121,9 +121,10 @@ async def list_changesets(
 ) -> models.ChangesetList:
     """Applied changesets, newest first. Who may not read the audit is told of `root` and all below it."""
     await _require_history(asker, root)
-    before = None if cursor is None else read_cursor(cursor, "revision", int)[0]
-    found = await history.page(snapshot, root=root, before=before, count=limit + 1)
     everything = root == ROOT or await asker.may(_AUDIT)
+    before = None if cursor is None else read_cursor(cursor, "revision", int)[0]
+    async with one_view(engine) as connection:
+        found = await history.page(connection, root=root, before=before, count=limit + 1)
     items = [applied(each if everything else history.about(each, root)) for each in found[:limit]]
     following = make_cursor("revision", found[limit - 1].revision) if len(found) > limit else None
     return models.ChangesetList(items=items, next=following)
@@ -131,20 +132,22 @@ async def list_changesets(
 
 @router.get("/changesets/{id}")
 async def get_changeset(
-    snapshot: Snapshot,
+    engine: Engine,
     asker: Asking,
     id: Annotated[str, Path(max_length=36, description="Of a plan, or the revision that one has made.")],
 ) -> models.Changeset:
     """A plan with its report, or an applied changeset by its revision."""
     if id.isascii() and id.isdigit():
-        made = await history.one(snapshot, int(id))
+        async with one_view(engine) as connection:
+            made = await history.one(connection, int(id))
+            report = await drafts.behind(connection, made.revision)
         await _require_history(asker, root_of(made.changes))
-        draft = await drafts.behind(snapshot, made.revision)
-        return masked(applied(made, draft), await readable(draft, asker))
-    draft = await drafts.read(snapshot, _uuid(id))
+        return masked(applied(made, report), await readable(report, asker))
+    async with one_view(engine) as connection:
+        draft = await drafts.read(connection, _uuid(id))
+        became = None if draft.revision is None else await history.one(connection, draft.revision)
     if asker.caller.name != draft.actor:
         await asker.require_administers(draft.root)
-    became = None if draft.revision is None else await history.one(snapshot, draft.revision)
     return masked(planned(draft, made=became), await readable(draft, asker))
 
 

@@ -54,10 +54,9 @@ async def list_cycles(
     )
 
 
-@router.get("/cycles/{id}")
-async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: Number) -> models.CycleDetail:
+@router.get("/cycles/{id}", dependencies=[Depends(_allowed)])
+async def get_cycle(namespaces: Visible, snapshot: Snapshot, id: Number) -> models.CycleDetail:
     """One decision, and whom it admitted and evicted."""
-    await asker.require(READ)
     found = await pastcycles.one(snapshot, id)
     if found is None:
         raise NotFound(f"no cycle {id} is kept", hint="queuer cycles lists those that are")
@@ -72,10 +71,9 @@ async def get_cycle(namespaces: Visible, snapshot: Snapshot, asker: Asking, id: 
     )
 
 
-@router.get("/cycles/{id}/replay")
-async def replay_cycle(engine: Engine, latest: Latest, asker: Asking, id: Number) -> models.Replay:
+@router.get("/cycles/{id}/replay", dependencies=[Depends(_allowed)])
+async def replay_cycle(engine: Engine, latest: Latest, id: Number) -> models.Replay:
     """Decide the stored cycle again and compare. Only the newest one is stored."""
-    await asker.require(READ)
     async with one_view(engine) as connection:
         row = await stored.newest(connection)
     found = await latest.ask_apart(ReplayCycle(), row) if row is not None and row.cycle == id else None
@@ -85,13 +83,17 @@ async def replay_cycle(engine: Engine, latest: Latest, asker: Asking, id: Number
     return models.Replay(cycle=id, same=not difference, difference=difference, seconds=seconds)
 
 
-@router.get("/cycles/{id}/bundle", response_class=Response, responses={200: {"content": {BUNDLE: {}}}})
-async def get_bundle(snapshot: Snapshot, asker: Asking, id: Number) -> Response:
+@router.get(
+    "/cycles/{id}/bundle",
+    dependencies=[Depends(_allowed)],
+    response_class=Response,
+    responses={200: {"content": {BUNDLE: {}}}},
+)
+async def get_bundle(snapshot: Snapshot, id: Number) -> Response:
     """The decision's input and answer, as the file of which `queuer cycles replay FILE` makes it anew.
 
     Only the newest one is stored.
     """
-    await asker.require(READ)
     row = await stored.newest(snapshot)
     if row is None or row.cycle != id:
         raise _not_stored(id, None if row is None else row.cycle)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from queuer.api.deps import PREFIX, Asking, CommandBudget, Engine, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, CommandBudget, Engine, one_view
 from queuer.api.http.problems import code_of
 from queuer.api.identity import denied
 from queuer.api.identity.rights import Asker, Forbidden, administering, source, updating
@@ -264,11 +264,12 @@ async def prioritise_workloads(desk: Desk, body: ordered.PrioritisationOfThose) 
 
 @router.get("/commands/{id}")
 async def get_command(
-    snapshot: Snapshot, asker: Asking, id: Annotated[int, Path(ge=0, le=_LARGEST)]
+    engine: Engine, asker: Asking, id: Annotated[int, Path(ge=0, le=_LARGEST)]
 ) -> ordered.Command:
     """A command and how it ended. For who may see its job, or administers its queue."""
-    found = await commands.one(snapshot, id)
-    target = (await commands.targets(snapshot, [found.uid]))[found.uid]
+    async with one_view(engine) as connection:
+        found = await commands.one(connection, id)
+        target = (await commands.targets(connection, [found.uid]))[found.uid]
     if not (await asker.reads(target.namespace) or await asker.administers(target.queue)):
         raise commands.no_command(id)
     return command(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.latest_cycle import LatestCycle
 from queuer.api.workloads import views
@@ -54,9 +54,10 @@ async def get_workload(
 
 
 @router.get("/workloads/{uid}/timeline")
-async def get_timeline(snapshot: Snapshot, asker: Asking, uid: str) -> Timeline:
+async def get_timeline(engine: Engine, asker: Asking, uid: str) -> Timeline:
     """Its states and the reasons for which it waited, as spans, and the cycles that decided about it."""
-    namespace, found = await views.past(snapshot, uid)
+    async with one_view(engine) as connection:
+        namespace, found = await views.past(connection, uid)
     if not await asker.reads(namespace):
         raise no_workload(uid)
     return found
