@@ -85,7 +85,8 @@ class Candidates:
             of[group.numbers] = n
             self.weights[group.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
             may_go[group.numbers] = True
-        may_go[[rights.numbers[uid] for uid in (*state.leaving, *owned.spared)]] = False
+        stays = (*state.leaving, *(owned.spared & rights.numbers.keys()))
+        may_go[[rights.numbers[uid] for uid in stays]] = False
         self._of: list[int] = of.tolist()
         self.numbers: Numbers = np.flatnonzero(may_go)
         entries, self._whose = self.footprints.entries(self.numbers)

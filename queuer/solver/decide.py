@@ -116,6 +116,7 @@ class _Cycle:
         """The tournament, gang by gang."""
         tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
         chosen, starts = set[tuple[str, int]](), dict[str, Settled]()
+        has_lifted = False
         while (gang := tournament.next()) is not None:
             root = None if gang.pending.first else packed.get(gang.queue)
             priority = gang.workload.priority
@@ -137,9 +138,13 @@ class _Cycle:
                 self._order[uid] = self._order.pop(uid, None)
             self._turns.put_back.clear()
             tournament.done(gang, settled=settled)
-            if self._turns.has_lifted:
-                self._turns.forget()
+            if self._turns.lifted:
+                tournament.again(self._turns.lifted)
+                self._turns.lifted.clear()
+                has_lifted = True
+            if has_lifted and tournament.next() is None:
                 tournament.restart(self._state.settled.keys() | self._state.kept.keys())
+                has_lifted = False
 
     def _selected(self, settled: Settled | None) -> bool:
         """Start a gang where a selection has it, if that is still possible."""

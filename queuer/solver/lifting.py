@@ -5,65 +5,59 @@ Its rights to them are its rights to running work. So no gang starts to be evict
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 from queuer.domain.queue import Order
-from queuer.domain.quota import Charge
-from queuer.solver.arrays import Running
-from queuer.solver.records import Admitted
-from queuer.solver.rights import Rights
-from queuer.solver.shapes import Gang
+from queuer.solver.rights import Excesses, GangRights, Right, Rights
 from queuer.solver.state import Settled, State
 
 
 class Lifting:
     """Of one cycle."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._known: tuple[int, Rights | None] = (-1, None)
+    def __init__(self, state: State, rights: Rights) -> None:
+        self._state, self._rights, self._policy = state, rights, state.book.tree.policy
+        self._answers: dict[GangRights, tuple[int, bool]] = {}
+        self._conditions = cache(self._find_conditions)
 
-    def anything(self, gang: Gang) -> bool:
-        """Whether something starts that the gang may evict as things are."""
-        rights = self._rights()
-        return rights is not None and any(
-            rights.anybody(rights.of(gang, charge)) for _, charge in gang.shape.least
-        )
+    def anything(self, owned: GangRights) -> bool:
+        """Whether something starts that a gang with these rights may evict as things are."""
+        changes, answer = self._answers.get(owned, (-1, False))
+        if changes != self._state.changes:
+            answer = next(self._permitted(owned), None) is not None
+            self._answers[owned] = (self._state.changes, answer)
+        return answer
 
-    def lift(self, gang: Gang, charge: Charge) -> list[Settled]:
-        """Undo each start that the gang may evict when it asks for this, the last start first. Returns them in
-        the order of their starts.
+    def lift(self, owned: GangRights) -> list[Settled]:
+        """Undo each start that a gang with these rights may evict, the last start first. Returns them in the order of
+        their starts.
         """
-        rights = self._rights()
-        if rights is None:
-            return []
-        state, owned = self._state, rights.of(gang, charge)
-        groups = {
-            run.admitted.workload.uid: group for group, _ in rights.permitted(owned) for run in group.runs
-        }
-        lifted = list[Settled]()
-        for uid in sorted(groups.keys() - owned.spared, key=rights.numbers.__getitem__, reverse=True):
-            if groups[uid].rule(state.remaining) is not None:
+        state, lifted = self._state, list[Settled]()
+        permitted = {settled.gang.uid: conditions for settled, conditions in self._permitted(owned)}
+        for uid in [uid for uid in reversed(state.settled) if uid in permitted]:
+            if any(map(state.remaining.exceeds, permitted[uid])):
                 lifted.append(state.settled[uid])
                 state.lift(state.settled[uid])
         return lifted[::-1]
 
-    def _rights(self) -> Rights | None:
-        """Rights to what starts as things are; None = nothing starts."""
-        state = self._state
-        if self._known[0] != state.changes:
-            starts = (s for s in state.settled.values() if not (s.bound or self._is_strict(s.gang.queue)))
-            runs = {s.gang.uid: _run(s, now=state.time) for s in starts}
-            self._known = (state.changes, Rights(state, runs) if runs else None)
-        return self._known[1]
+    def _permitted(self, owned: GangRights) -> Iterator[tuple[Settled, tuple[Excesses, Excesses]]]:
+        """Starts that may be undone now, with what must still be exceeded at the moment they are."""
+        exceeds, starts_in = self._state.remaining.exceeds, self._state.starts_in
+        children = self._state.book.tree.children
+        for right, toward in owned.rights:
+            there = (child for child in children.get(right.common, ()) if starts_in.get(child))
+            for branch in self._rights.branches(right, toward, there):
+                for uid, settled in starts_in.get(branch, {}).items():
+                    conditions = self._conditions(right, settled)
+                    if uid not in owned.spared and any(map(exceeds, conditions)):
+                        yield settled, conditions
 
-    def _is_strict(self, queue: str) -> bool:
-        """Whether starts behind it would have passed a gang of this queue that is lifted."""
-        return self._state.book.tree.policy(queue).order is Order.STRICT
-
-
-def _run(settled: Settled, *, now: float) -> Running:
-    """The start as the run that it becomes."""
-    variant = settled.variant
-    admitted = Admitted(
-        workload=settled.gang.workload, counts=variant.counts, flavors=variant.flavors, since=now
-    )
-    return Running(admitted, settled.charge, {})
+    def _find_conditions(self, right: Right, settled: Settled) -> tuple[Excesses, Excesses]:
+        """Nobody may undo work that is not evicted, nor a start behind which others of its strict queue started."""
+        queue, workload = settled.gang.queue, settled.gang.workload
+        policy = self._policy(queue)
+        if not workload.preemptible or policy.min_runtime or policy.order is Order.STRICT:
+            return (), ()
+        path = self._state.book.lineage(queue)
+        return self._rights.conditions(right, path, workload.priority, 0, settled.charge)

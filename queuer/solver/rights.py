@@ -5,7 +5,7 @@ Thousands of gangs share a few rights, so that each right is looked through only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -80,11 +80,10 @@ class VictimGroup:
 
 
 class Rights:
-    """Of all gangs of one decision, to `runs`: all running work, or what starts in this cycle."""
+    """Of all gangs of one decision."""
 
-    def __init__(self, state: State, runs: Mapping[str, Running] | None = None) -> None:
+    def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
-        self._runs = state.running if runs is None else runs
         self._by_key: dict[object, GangRights] = {}
         self._same: dict[object, GangRights] = {}
         self._answers: dict[GangRights, tuple[int, bool]] = {}
@@ -96,13 +95,13 @@ class Rights:
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """Places among the runs, by uid."""
-        return {uid: n for n, uid in enumerate(self._runs)}
+        """Places among the running work, by uid."""
+        return {uid: n for n, uid in enumerate(self._state.running)}
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Running]]:
         found: dict[str, list[Running]] = {}
-        for run in self._runs.values():
+        for run in self._state.running.values():
             found.setdefault(run.admitted.workload.queue, []).append(run)
         return found
 
@@ -112,8 +111,9 @@ class Rights:
         key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
         if key not in self._by_key:
             rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
-            owned = GangRights(rights, frozenset(displaced_by & self._runs.keys()))
-            self._by_key[key] = self._same.setdefault((rights, owned.spared), owned)
+            self._by_key[key] = self._same.setdefault(
+                (rights, displaced_by), GangRights(rights, displaced_by)
+            )
         return self._by_key[key]
 
     def anybody(self, owned: GangRights) -> bool:
@@ -130,40 +130,40 @@ class Rights:
         """Groups of work that may go now, each by its cheapest rule. Leaving and spared work is among them."""
         remaining = self._state.remaining
         for right, toward in owned.rights:
-            for group in self._reached(right, toward):
-                rule = group.rule(remaining)
-                if rule is not None:
-                    yield group, rule
+            for branch in self.branches(right, toward, self._branches(right.common)):
+                for group in self._groups(right, branch):
+                    rule = group.rule(remaining)
+                    if rule is not None:
+                        yield group, rule
 
     def cost(self, run: Running, rule: EvictionRule) -> Cost:
         """The cost of its eviction by this rule."""
         lost, admitted = self._lost(run), run.admitted
         return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
 
-    def _reached(self, right: Right, toward: str) -> Iterator[VictimGroup]:
-        """All groups that a right covers, but for branches that borrow nothing of the claims."""
-        remaining = self._state.remaining
-        branches = (toward,) if toward == right.common else self._branches(right.common)
-        for branch in branches:
+    def branches(self, right: Right, toward: str, there: Iterable[str]) -> Iterator[str]:
+        """The branches that a right covers, of those there, but for those that borrow nothing of the claims."""
+        if toward == right.common:
+            yield toward
+            return
+        for branch in there:
             marks = [[self._book.guarantee(branch, account)] for account in right.claimed]
-            if toward == right.common or (
-                branch != toward and (right.below is not None or remaining.exceeds(marks))
-            ):
-                yield from self._groups(right, branch)
+            if branch != toward and (right.below is not None or self._state.remaining.exceeds(marks)):
+                yield branch
 
     # Constant within a cycle
 
     def _find_rights(
         self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
     ) -> Iterator[tuple[Right, str]]:
-        """Those under which something runs. `may`: where on its path the gang is entitled."""
+        """`may`: where on its path the gang is entitled."""
         claims, policy = self._book.claims(queue), self._tree.policy(queue)
-        if policy.preempt is not Preempt.NEVER and queue in self._by_queue:
+        if policy.preempt is not Preempt.NEVER:
             yield Right(queue, below=priority), queue
         for entitled, (toward, common) in zip(may, pairwise(self._book.lineage(queue)), strict=True):
             claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
             across = self._tree.policy(common).preempt is Preempt.LOWER_PRIORITY
-            if (across or claimed) and self._branches(common).keys() - {toward}:
+            if across or claimed:
                 yield Right(common, claimed, priority if across else None), toward
 
     def _find_branches(self, common: str) -> Mapping[str, list[str]]:
@@ -190,21 +190,30 @@ class Rights:
 
     def _in_queue(self, right: Right, queue: str) -> Iterator[VictimGroup]:
         """The groups that a right covers in one queue, by the excesses that decide about them."""
-        path, claims = self._book.lineage(queue), self._book.claims(queue)
-        above = path[: path.index(right.common)]  # none in the gang's own queue
+        path = self._book.lineage(queue)
         groups: dict[tuple[Excesses, Excesses], list[Running]] = {}
         for run in self._evictable(queue):
-            lower = right.below is not None and run.admitted.workload.priority < right.below
-            lower = lower and run.admitted.evicted < MOST_EVICTED
-            own = [account for account in run.charge if account in claims] if above else []
-            preempt = self._excesses(own, above, run.charge) if own else ALWAYS
-            key = (self._excesses(right.claimed, above, run.charge), preempt if lower else ())
+            key = self.conditions(
+                right, path, run.admitted.workload.priority, run.admitted.evicted, run.charge
+            )
             if any(key):
                 groups.setdefault(key, []).append(run)
         numbers = [[self.numbers[h.admitted.workload.uid] for h in runs] for runs in groups.values()]
         rows = zip(groups.items(), numbers, strict=True)
         for (key, runs), n in rows:
             yield VictimGroup(path, tuple(runs), np.array(n), *key)
+
+    def conditions(
+        self, right: Right, path: Sequence[str], priority: int, evicted: int, charge: Charge
+    ) -> tuple[Excesses, Excesses]:
+        """What must be exceeded for work of a queue on this path to be reclaimed, and to be preempted."""
+        above = path[: path.index(right.common)]  # none in the gang's own queue
+        reclaim, preempt = self._excesses(right.claimed, above, charge), Excesses()
+        if right.below is not None and priority < right.below and evicted < MOST_EVICTED:
+            claims = self._book.claims(path[0])
+            own = [account for account in charge if account in claims] if above else []
+            preempt = self._excesses(own, above, charge) if own else ALWAYS
+        return reclaim, preempt
 
     def _excesses(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Excesses:
         """That all these queues are above in an account of which the victim holds some."""

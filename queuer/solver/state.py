@@ -108,6 +108,7 @@ class State:
         self.free_later: Matrix = self.free_now
         self.leaving: dict[str, None] = {}
         self.settled: dict[str, Settled] = {}
+        self.starts_in: dict[str, dict[str, Settled]] = {}  # by queue, those of its subtree by uid
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
         self._starts: list[float] = []  # of reservations, in order
@@ -183,6 +184,12 @@ class State:
 
     def _start(self, settled: Settled, times: int) -> None:
         self._take(self.settled, settled, times, first=True)
+        for queue in self.book.lineage(settled.gang.queue):
+            there = self.starts_in.setdefault(queue, {})
+            if times > 0:
+                there[settled.gang.uid] = settled
+            else:
+                del there[settled.gang.uid]
         owned = self.landing.choices(settled.gang.shape.example, settled.variant.flavors, settled.spreads)
         self.landing.add(settled.gang.uid, settled.hosts, owned, times)
 

@@ -1,12 +1,12 @@
 """A gang's turn: the largest size that has a placement, on the first flavors that have it; else lifting; else victims.
 
 Without evictions and lifts free capacity only shrinks within a cycle, so what was refused once is not tried again.
-After a lift everything is.
+After a lift everything is, when all others have had their turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -17,6 +17,7 @@ from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.repair.decode import can_start
 from queuer.solver.reserve import Reserver
+from queuer.solver.rights import GangRights
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
@@ -34,22 +35,24 @@ SEARCHES = 64
 
 
 class Turns:
-    """Of one cycle. `refusals`: of all that were refused, by uid; `has_lifted`: whether a turn undid a start;
+    """Of one cycle. `refusals`: of all that were refused, by uid; `lifted`: gangs whose starts a turn undid;
     `put_back`: uids of starts left after all, which come after that turn; `more`: whether a limit left somebody out.
     """
 
     def __init__(self, state: State, reserver: Reserver | None = None) -> None:
         """`reserver`: reserves for gangs that capacity alone blocks, at their turn."""
         self._state, self._reserver = state, reserver
-        self._victims, self._lifting = Victims(state), Lifting(state)
+        self._victims = Victims(state)
+        self._rights = self._victims.rights
+        self._lifting = Lifting(state, self._rights)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
         self._leaves_bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.has_lifted, self.more = False, False
-        self.put_back: list[str] = []
+        self.more = False
+        self.lifted, self.put_back = list[Gang](), list[str]()
         self._lifts = 0
 
     @property
@@ -70,12 +73,6 @@ class Turns:
             self._dead[key] = known
         self.refusals[gang.uid] = known
         return True
-
-    def forget(self) -> None:
-        """There is more room than at earlier turns: nothing that was refused is known to be refused again."""
-        for known in (self._dead, self._nowhere, self._full, self._victims.without):
-            known.clear()
-        self.has_lifted = False
 
     def turn(self, gang: Gang, *, undone: bool = False) -> bool:
         """Settle the gang in the state, or refuse it. Answers whether it is settled. `undone`: it is taken back, so
@@ -267,16 +264,20 @@ class Turns:
             self._full[gang.shape.number] = found
         return found
 
+    def _owned(self, gang: Gang) -> Iterator[GangRights]:
+        """Its rights to the work of others, by its flavors at its smallest size."""
+        return (self._rights.of(gang, charge) for _, charge in gang.shape.least)
+
     # With lifting
 
     def _may_lift(self, gang: Gang) -> bool:
         """Whether there are starts that the gang may take back."""
-        return self._lifts < LIFTS and self._lifting.anything(gang)
+        return self._lifts < LIFTS and any(map(self._lifting.anything, self._owned(gang)))
 
     def _lift(self, gang: Gang) -> Settled | None:
         """Start the gang in the room of starts that it takes back, on the first flavors that can be had so."""
         for variant, charge in gang.shape.least if self._may_lift(gang) else ():
-            mark, lifted = self._state.mark, self._lifting.lift(gang, charge)
+            mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
             if not lifted:
                 continue
             self._nowhere, known = {}, self._nowhere  # there is more room
@@ -299,14 +300,19 @@ class Turns:
         return answer if entitled(gang.queue, answer.charge) == entitled(gang.queue, settled.charge) else None
 
     def _put_back(self, lifted: Iterable[Settled]) -> None:
-        """Gangs start after all where they still fit; the others have their turn again."""
+        """Gangs start after all where they still fit; the others have their turn again. There may be more room then
+        than at earlier turns, so nothing is known to be refused.
+        """
         for settled in lifted:
             if can_start(self._state, settled):
                 self._state.start(settled)
                 self.put_back.append(settled.gang.uid)
             else:
-                self.has_lifted = True
-        self._lifts += self.has_lifted
+                self.lifted.append(settled.gang)
+        if self.lifted:
+            self._lifts += 1
+            for known in (self._dead, self._nowhere, self._full, self._victims.without):
+                known.clear()
 
     # With eviction
 
@@ -319,7 +325,7 @@ class Turns:
         )
         if left_out and self.more:
             return False
-        somebody = self._victims.anybody(gang)
+        somebody = any(map(self._rights.anybody, self._owned(gang)))
         self.more |= somebody and left_out
         return somebody and not left_out
 
@@ -328,7 +334,7 @@ class Turns:
         for variant, charge in gang.shape.least:
             if not self._may_evict(gang):
                 break
-            mark, lifted = self._state.mark, self._lifting.lift(gang, charge)
+            mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
             settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is None:
                 self._state.undo(mark)

@@ -33,20 +33,18 @@ FEW, SUBSETS = 10, 200
 
 
 class Victims:
-    """Looks for them in one decision. `searches`: how often; `without`: gangs for whom all are too few."""
+    """Looks for them in one decision. `rights`: of all gangs; `searches`: how often; `without`: gangs for whom all are
+    too few.
+    """
 
     def __init__(self, state: State) -> None:
-        self._state, self._rights = state, Rights(state)
+        self._state, self.rights = state, Rights(state)
         self.without: set[object] = set()
         self.searches = 0
 
     @cached_property
     def _footprints(self) -> Footprints:
         return Footprints(self._state)
-
-    def anybody(self, gang: Gang) -> bool:
-        """Whether the gang may evict somebody as things are."""
-        return any(self._rights.anybody(self._rights.of(gang, charge)) for _, charge in gang.shape.least)
 
     def bound(
         self, gang: Gang, variant: Variant, charge: Charge, parts: Sequence[Part] | None
@@ -57,16 +55,16 @@ class Victims:
         state = self._state
         if not parts or not gang.may_take(charge, state.claimed):
             return None
-        owned, respected = self._rights.of(gang, charge), state.respected(gang, charge)
+        owned, respected = self.rights.of(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
         key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, owned, respected)
-        if key in self.without or not self._rights.anybody(owned):
+        if key in self.without or not self.rights.anybody(owned):
             return None
         room = state.room(respected, View.LATER)
         spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))
         evictions: Sequence[Eviction] = ()
         if spreads is None or not state.used_later.fits(gang.queue, charge):
-            there = Candidates(state, self._rights, self._footprints, gang, charge, parts)
+            there = Candidates(state, self.rights, self._footprints, gang, charge, parts)
             if not there.could_fit():
                 self.without.add(key)
                 return None
