@@ -108,7 +108,7 @@ fuzz: control-plane ## Fuzz REST by its schema, strangers' requests, job annotat
 	@$(PY) -m pytest tests/fuzz tests/attacks/test_strangers.py -s --timeout=1800 --hypothesis-profile=fuzz
 
 .PHONY: chaos
-chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")
+chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 12 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
 
 .PHONY: soak

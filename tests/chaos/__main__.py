@@ -3,7 +3,7 @@ is left. Then storms hit its watches and its database.
 
     python -m tests.chaos --seeds 20 [--storms N] [--first SEED] [--points decided committed]
 
-A line for each point, fault and seed, and for each storm; one JSON line at the end. A storm takes ten minutes.
+A line for each point, fault and seed, and for each storm; one JSON line at the end. A storm takes twelve minutes.
 `QUEUER_TEST_CLUSTER=DIR` uses a kept cluster.
 """
 

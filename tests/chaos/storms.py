@@ -29,12 +29,14 @@ REMEMBERED = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How hard it blows. Seconds: of load before and after the outage, of the outage, between two moves of the users,
-    and until all must have settled. `settings`: of the controller.
+    """How hard it blows. Seconds: of load before and after the outages, of the database's outage, of the refusal of the
+    token and of all rights, between two moves of the users, and until all must have settled. `settings`: of the
+    controller.
     """
 
     load: float
     outage: float
+    refusal: float
     pace: float
     quiet: float
     weather: Weather
@@ -42,13 +44,13 @@ class Scale:
 
 
 FULL = Scale(
-    load=90.0, outage=300.0, pace=2.0, quiet=300.0,
+    load=90.0, outage=300.0, refusal=60.0, pace=2.0, quiet=300.0,
     weather=Weather(dropped=0.01, doubled=0.01, life=10.0),
     settings={"QUEUER_LANDING_DEADLINE": "60"},
 )  # fmt: skip
 """The controller's own defaults."""
 SHORT = Scale(
-    load=2.0, outage=10.0, pace=2.0, quiet=60.0,
+    load=2.0, outage=10.0, refusal=4.0, pace=2.0, quiet=120.0,
     weather=Weather(dropped=0.3, doubled=0.3, life=2.0),
     settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "3"},
 )  # fmt: skip
@@ -125,22 +127,26 @@ class _Story:
     # -- parts of a storm
 
     def _rage(self, runs: list[Manifest]) -> None:
-        """Load under faults; in the middle the database stops for a while, and the load goes on."""
+        """Load under faults; in the middle the database stops for a while, then the controller's token and its rights
+        are refused, and the load goes on.
+        """
         self._load(runs, self.scale.load)
         self.world.stop_database()
         try:
             self._load(runs, self.scale.outage)
         finally:
             self.world.start_database()
+        for status in (401, 403):
+            self._load(runs, self.scale.refusal, refused=status)
         self._load(runs, self.scale.load)
 
-    def _load(self, runs: list[Manifest], seconds: float) -> None:
-        until, gone = time.monotonic() + seconds, list[Manifest]()
+    def _load(self, runs: list[Manifest], seconds: float, *, refused: int | None = None) -> None:
+        until, first, gone = time.monotonic() + seconds, True, list[Manifest]()
         while time.monotonic() < until:
-            storms = (
-                self.random.random() < 0.2
-            )  # in bursts: for one move each watch that is opened is refused
-            self.proxy.weather = replace(self.scale.weather, gone=1.0 if storms else 0.0)
+            # In bursts: for the first move and some others each watch that is opened is refused.
+            gone_share = 1.0 if first or self.random.random() < 0.2 else 0.0
+            first = False
+            self.proxy.weather = replace(self.scale.weather, gone=gone_share, refused=refused)
             undo = self._strike()
             for job in gone:
                 self.world.delete(job)

@@ -1,6 +1,7 @@
 """A proxy before the API server whose watches go wrong: events dropped or doubled, streams cut, 410 Gone.
 
-All other requests pass as they are. Callers need only its address; the token goes through.
+All other requests pass as they are, unless token or rights are refused: then each request is, and only streams that
+are open go on. Callers need only its address; the token goes through.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from queuer.local.cluster import Cluster
 from queuer.local.identities import CONTROLLER
 
 _GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+_REFUSALS = {
+    401: {"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"},
+    403: {
+        "kind": "Status", "code": 403, "reason": "Forbidden",
+        "message": 'jobs.batch is forbidden: User "queuer" cannot do that at the cluster scope',
+    },
+}  # fmt: skip
+"""The API server's words while a token is not accepted, and while no role is bound."""
 _LONGEST_LINE = 8 << 20
 _PASSED_ON = ("Authorization", "Accept", "Content-Type", "User-Agent")
 _PASSED_BACK = ("Content-Type", "Retry-After")
@@ -30,13 +39,15 @@ _PASSED_BACK = ("Content-Type", "Retry-After")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
     """Faults to inject. `dropped`, `doubled`: share of the events. `gone`: share of the watches that are
-    answered 410. `life`: average seconds of a stream, None = until its end.
+    answered 410. `life`: average seconds of a stream, None = until its end. `refused`: 401 or 403, by which each
+    request is answered.
     """
 
     dropped: float = 0.0
     doubled: float = 0.0
     gone: float = 0.0
     life: float | None = None
+    refused: int | None = None
 
 
 CALM = Weather()
@@ -71,6 +82,9 @@ class Streams:
         ) as session:
 
             async def handle(request: web.Request) -> web.StreamResponse:
+                if (status := self.weather.refused) is not None:
+                    self.counts[str(status)] += 1
+                    return web.json_response(_REFUSALS[status], status=status)
                 asked = session.request(
                     request.method, request.rel_url, data=await request.read() or None,
                     headers={name: request.headers[name] for name in _PASSED_ON if name in request.headers},
