@@ -17,8 +17,15 @@ _ADD = text("""
     INSERT INTO session (digest, name, groups, expires)
     VALUES (:digest, :name, :groups, now() + make_interval(secs => :seconds))
 """)
+_CROWD = text("""
+    DELETE FROM session WHERE name = :name AND digest NOT IN (
+        SELECT digest FROM session WHERE name = :name ORDER BY expires DESC, began DESC, digest LIMIT :most)
+""")
 _FIND = text("SELECT name, groups FROM session WHERE digest = :digest AND expires > now()")
 _END = text("DELETE FROM session WHERE digest = :digest")
+
+MOST = 20
+"""Sessions that a user has at a time: a loop of logins fills no table, and a person has no more browsers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +37,10 @@ class Session:
 
 
 async def begin(connection: AsyncConnection, cookie: str, session: Session, *, seconds: float) -> None:
-    """Store a session that lasts so long."""
+    """Store a session that lasts so long. The oldest of the same user beyond `MOST` end."""
     values = {"name": session.name, "groups": list(session.groups), "seconds": seconds}
     await connection.execute(_ADD, {"digest": _digest(cookie), **values})
+    await connection.execute(_CROWD, {"name": session.name, "most": MOST})
 
 
 async def find(connection: AsyncConnection, cookie: str) -> Session | None:

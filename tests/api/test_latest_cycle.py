@@ -103,6 +103,16 @@ async def test_a_cycle_that_is_slow_to_read_is_kept(child: Fake, slow: bool) -> 
     assert child.told.count(b"1") == child.told.count(b"2") == 1
 
 
+async def test_a_number_that_falls_back_is_another_cycle(child: Fake) -> None:
+    """After a restore of a backup answers are about what is stored, not about the higher number that was known."""
+    latest, told = LatestCycle(NO_ENGINE), []
+    for child.newest in (9, 4, 5):
+        found = await latest.ask(QueueRanks())
+        assert found is not None
+        told.append(found.cycle)
+    assert told == [9, 4, 5]
+
+
 async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:
     latest = LatestCycle(NO_ENGINE)
     child.free.clear()

@@ -23,6 +23,8 @@ from queuer.api.identity.oidc import Attempt, Provider
 from queuer.api.identity.rights import Unauthenticated
 from queuer.api.settings import ApiSettings, Authentication, OidcSettings
 from queuer.domain.errors import InvalidInput
+from queuer.store import sessions
+from queuer.store.engine import begin
 from queuer.store.retention import RULES
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
@@ -368,3 +370,15 @@ def test_cookies_are_secure_unless_the_server_itself_is_plain_http_on_loopback(
 ) -> None:
     environ = {"QUEUER_DATABASE_URL": "postgresql://x", "QUEUER_URL": url}
     assert ApiSettings.from_env(environ, host=host).secure_cookies is secure
+
+
+async def test_the_oldest_sessions_of_a_user_end_when_there_are_many(engine: AsyncEngine) -> None:
+    """A loop of logins fills no table, and ends nobody else's."""
+    mary, john = (sessions.Session(name=name, groups=()) for name in ("mary", "john"))
+    cookies = [f"mary-{number}" for number in range(sessions.MOST + 5)]
+    for cookie, whose in [("john", john), *((cookie, mary) for cookie in cookies)]:
+        async with begin(engine) as connection:
+            await sessions.begin(connection, cookie, whose, seconds=60)
+    async with begin(engine) as connection:
+        alive = [await sessions.find(connection, cookie) is not None for cookie in (*cookies, "john")]
+    assert alive == [False] * 5 + [True] * (sessions.MOST + 1)

@@ -12,12 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from typer.testing import CliRunner
 
 from queuer.api.app import create_app
+from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.cli import main
 from queuer.cli.client import Client
 from tests.api.identity import Table, administers, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 
+EVERYONES = Right(verb=Verb.GET, resource=Resource.WORKLOADS)
 A, B = "root.research.team-a", "root.research.team-b"
 TREE = {
     "apiVersion": "queuer.dev/v1",
@@ -45,7 +47,11 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
     """An API with this tree, asked by bob."""
     await author.tree(TREE)
     app = create_app(
-        engine, local(database_url), Table({"bob": frozenset(), "lead": frozenset({administers("root")})})
+        engine,
+        local(database_url),
+        Table(
+            {"bob": frozenset(), "lead": frozenset({administers("root")}), "watch": frozenset({EVERYONES})}
+        ),
     )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(
@@ -70,7 +76,9 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
     ],
 )  # fmt: skip
 async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expected: dict[str, Any]) -> None:
-    found = (await asked.get(f"routing?{query}")).json()
+    """Others are asked about by who sees the jobs of all."""
+    who = "watch" if "user=" in query else "bob"
+    found = (await asked.get(f"routing?{query}", headers={"user": who})).json()
     assert {key: found[key] for key in expected} == expected
     assert found["may"] is not bool(found["reason"])
 
@@ -81,6 +89,16 @@ async def test_who_administers_the_queues_is_told_whom_they_name(asked: httpx2.A
     assert found["steps"] == [{"queue": "root", "rule": {"user": "eve", "queue": A}}]
     assert found["access"]["groups"] == ["ml"]
     assert "it is for group ml" in found["reason"]
+
+
+@pytest.mark.parametrize("query", ["user=eve", "user=bob&group=ml", "group=ml"])
+async def test_nobody_finds_out_what_others_may_use(asked: httpx2.AsyncClient, query: str) -> None:
+    """Asked name by name, the answer would be the list of who may use a queue."""
+    problem_of(await asked.get(f"routing?namespace=ns&{query}"), status=403, code="forbidden")
+    for who in ("lead", "watch"):
+        answer = await asked.get(f"routing?namespace=ns&{query}", headers={"user": who})
+        assert answer.status_code == 200, answer.text
+    assert (await asked.get("routing?namespace=ns&user=bob")).status_code == 200
 
 
 async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
@@ -100,7 +118,7 @@ async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.A
 async def test_the_command_line_says_it_in_words(
     asked: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = (await asked.get("routing?namespace=ns&user=eve")).json()
+    found = (await asked.get("routing?namespace=ns&user=eve", headers={"user": "watch"})).json()
     transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=found))
     monkeypatch.setattr(Client, "from_env", lambda: Client("http://queuer.test", transport=transport))
     arguments = ["queue", "where", "-n", "ns", "--user", "eve"]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
-from queuer.api.identity.rights import nameless, nameless_rule
+from queuer.api.identity.rights import Resource, Right, Verb, nameless, nameless_rule
 from queuer.api.models import Model
 from queuer.domain.access import ACCESS
 from queuer.domain.queue import ROOT, QueueState
@@ -64,12 +64,17 @@ async def get_routing(
 ) -> RoutingPreview:
     """To which queue a job goes, by which rules, and whether its user may use it. It says nothing of room or limits.
 
-    Users and groups that a queue names are there for who administers it.
+    Users and groups that a queue names are there for who administers it. Another user, or a group that is not one's
+    own, may be asked about by who administers the queue, or may get the workloads of all namespaces.
     """
+    caller = asker.caller
+    about_self = user in (None, caller.name) and group in (None, *caller.groups)
+    if not about_self and not await asker.administers(queue):
+        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
     async with one_view(engine) as connection:
         tree = (await load_config(connection)).tree
-    who = asker.caller.name if user is None else user
-    groups = [group] if group is not None else sorted(asker.caller.groups) if user is None else []
+    who = caller.name if user is None else user
+    groups = [group] if group is not None else sorted(caller.groups) if who == caller.name else []
     carried = {key: value for key, _, value in (text.partition("=") for text in labels.split(","))}
     steps = tree.routed(queue, namespace=namespace, user=who, groups=groups, labels=carried)
     path = steps[-1][1].queue if steps else queue
