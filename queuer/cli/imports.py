@@ -18,7 +18,7 @@ from queuer.cli.failures import Misused
 from queuer.cli.output import clean, say
 from queuer.domain.document import export
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.imports import kueue
+from queuer.imports import kueue, resourcequota, volcano
 from queuer.imports.records import Fate, Finding, Imported, Manifest
 from queuer.sim.files import MOST_YAML, StrictLoader, read_bytes
 
@@ -26,12 +26,20 @@ MOST_BYTES = 16 * 2**20
 """Of a file; JSON alone may be longer than `MOST_YAML`."""
 MOST_OBJECTS = 20_000
 """Of all files together."""
-READERS: dict[str, Callable[[Iterable[Manifest]], Imported]] = {"kueue": kueue.read}
+READERS: dict[str, Callable[[Iterable[Manifest]], Imported]] = {
+    "kueue": kueue.read,
+    "volcano": volcano.read,
+    "resourcequota": resourcequota.read,
+}
 app = typer.Typer(
     help="Turn the tree of another queueing system into a QueueTree document; nothing is changed.",
     no_args_is_help=True,
 )
 Files = Annotated[list[Path], typer.Argument(help="Manifests, YAML or JSON; - reads stdin.")]
+Namespaces = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", help="A namespace that may use the tree; may be given several times."),
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write the document here instead of to stdout.")
 ]
@@ -46,11 +54,32 @@ def kueue_verb(files: Files, output: Output = None) -> None:
       kubectl get clusterqueues,cohorts,localqueues,resourceflavors,topologies,workloadpriorityclasses,namespaces -A \\
         -o json | queuer import kueue - > tree.yaml
     """
-    _print("kueue", files, output)
+    _print(kueue.read(manifests_of(files)), output)
 
 
-def _print(system: str, files: Iterable[Path], output: Path | None) -> None:
-    imported = READERS[system](manifests_of(files))
+@app.command("volcano")
+def volcano_verb(files: Files, namespace: Namespaces = None, output: Output = None) -> None:
+    """Queues and HyperNodes of Volcano.
+
+    Examples:
+
+      kubectl get queues.scheduling.volcano.sh,hypernodes -o json | queuer import volcano - --namespace team-a
+    """
+    _print(volcano.read(manifests_of(files), namespaces=namespace or ()), output)
+
+
+@app.command("resourcequota")
+def resourcequota_verb(files: Files, output: Output = None) -> None:
+    """ResourceQuotas: a first tree with a queue for each namespace.
+
+    Examples:
+
+      kubectl get resourcequota -A -o json | queuer import resourcequota - -o tree.yaml
+    """
+    _print(resourcequota.read(manifests_of(files)), output)
+
+
+def _print(imported: Imported, output: Path | None) -> None:
     for line in lines_of(imported):
         say(clean(line))
     if not (imported.document.queues or imported.document.flavors or imported.document.topology):

@@ -7,7 +7,7 @@ the input is dropped without one: `Findings.open` tells fields that an import do
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, Reader
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.quantity import format_quantity, parse_quantity
-from queuer.domain.queue import MAX_PATH, ROOT, Queue, QueueTree
+from queuer.domain.queue import MAX_PATH, ROOT, Queue, QueueTree, QuotaRow
 
 Account = tuple[str | None, str]
 """(flavor, resource); flavor None = any flavor."""
@@ -182,6 +182,43 @@ def text_of(amount: int, resource: str) -> str:
     return f"{format_quantity(amount, resource=resource)} {resource}"
 
 
+def consistent(queues: Iterable[Queue], findings: Findings) -> Iterator[Queue]:
+    """The queues with guarantees that fit: below their limit, and the children's inside the parent's. Told with both
+    numbers where one is changed.
+    """
+    left = sorted(queues, key=lambda queue: -queue.path.count("."))
+    totals: dict[tuple[str, Account], int] = {}
+    for queue in left:
+        rows = []
+        for row in queue.quota:
+            account = (row.flavor, row.resource)
+            below = totals.get((queue.path, account), 0)
+            fit = row.guaranteed
+            if fit is not None and fit < below:
+                fit = below
+                _told(findings, queue, row, fit, "children are guaranteed as much")
+            if fit is not None and row.limit is not None and fit > row.limit:
+                limit = max(row.limit, below)
+                fit = min(fit, limit)
+                _told(findings, queue, row, fit, f"its limit is {text_of(row.limit, row.resource)}")
+                row = replace(row, limit=limit)
+            lend = None if row.lend is None or fit is None else min(row.lend, fit)
+            rows.append(replace(row, guaranteed=fit, lend=lend))
+        found = {(row.flavor, row.resource): row.guaranteed for row in rows}
+        accounts = {account for path, account in totals if path == queue.path} | found.keys()
+        for account in accounts:
+            guaranteed = found.get(account)
+            counts = totals.get((queue.path, account), 0) if guaranteed is None else guaranteed
+            above = (queue.parent or "", account)
+            totals[above] = totals.get(above, 0) + counts
+        yield replace(queue, quota=tuple(rows))
+
+
+def _told(findings: Findings, queue: Queue, row: QuotaRow, fit: int, why: str) -> None:
+    was, now = text_of(row.guaranteed or 0, row.resource), text_of(fit, row.resource)
+    findings.tell(Fate.APPROXIMATED, queue.path, f"guaranteed {was} became {now}: {why}")
+
+
 def nothing_found(kinds: str, command: str) -> InvalidInput:
     """The error of an input without any object that is meant."""
     return InvalidInput(FieldProblem(field="input", message=f"holds no {kinds}", hint=command))
@@ -192,3 +229,13 @@ def opt_in(namespaces: Iterable[str], findings: Findings) -> None:
     if names := " ".join(sorted(set(namespaces))):
         labels = f"queuer.dev/managed=true queuer.dev/default-queue={ROOT}"
         findings.commands.append(f"kubectl label namespace {names} {labels}")
+
+
+def bound(namespaces: Collection[str], findings: Findings) -> tuple[str, ...]:
+    """The namespaces of a system whose queues name none: those that the administrator gives, for the whole tree."""
+    if not namespaces:
+        text = "queues name no namespaces there; here nobody may use a queue without any"
+        findings.tell(
+            Fate.NO_EQUAL, "all queues", text, "give --namespace, once for each, or write `namespaces`"
+        )
+    return tuple(sorted(set(namespaces)))
