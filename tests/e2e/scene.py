@@ -18,7 +18,7 @@ import pytest
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from tests.e2e.controller import GPU, Controller, Database, controller
-from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
+from tests.e2e.support import create, job_manifest, kubectl, pytorchjob_manifest, read, wait_until
 
 TEAM_A, TEAM_B = "root.research.team-a", "root.research.team-b"
 HIGH = {
@@ -29,6 +29,7 @@ HIGH = {
     "preemptionPolicy": "Never",
 }
 KINDS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
+PATHS = {"Job": "/apis/batch/v1/jobs", "PyTorchJob": "/apis/kubeflow.org/v1/pytorchjobs"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +72,8 @@ class Scene:
 
     def read(self, name: str, kind: str = "Job") -> dict[str, Any]:
         """The object as it is now."""
-        return dict(get(self.cluster, KINDS[kind], name, "-n", self.namespace))
+        group, _, resource = PATHS[kind].rpartition("/")
+        return dict(read(self.cluster, f"{group}/namespaces/{self.namespace}/{resource}/{name}"))
 
     def delete(self, name: str, kind: str = "Job", *options: str) -> None:
         """Delete a job as alice."""
@@ -79,7 +81,7 @@ class Scene:
 
     def pods(self, name: str | None = None) -> list[dict[str, Any]]:
         """Pods of a job (of either kind), or all of the namespace; those that are going included."""
-        items: list[dict[str, Any]] = get(self.cluster, "pods", "-n", self.namespace)["items"]
+        items: list[dict[str, Any]] = read(self.cluster, f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         keys = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name")
         return [
             p for p in items
@@ -122,8 +124,8 @@ class Scene:
         selector = f"involvedObject.name={name},reason={reason}"
 
         def found() -> list[dict[str, Any]]:
-            arguments = ("events", "-n", self.namespace, f"--field-selector={selector}")
-            return list(get(self.cluster, *arguments, identity="alice")["items"])
+            path = f"/api/v1/namespaces/{self.namespace}/events"
+            return list(read(self.cluster, path, identity="alice", fieldSelector=selector)["items"])
 
         wait_until(lambda: bool(found()), timeout=timeout, describe=f"an Event {reason} about {name}")
         return str(found()[-1]["message"])
@@ -157,7 +159,7 @@ class Scene:
 
     def nodes(self) -> dict[str, str]:
         """Rack by node name."""
-        items = get(self.cluster, "nodes")["items"]
+        items = read(self.cluster, "/api/v1/nodes")["items"]
         return {node["metadata"]["name"]: node["metadata"]["labels"][RACK] for node in items}
 
     def cordon(self, nodes: Sequence[str]) -> None:
@@ -183,7 +185,7 @@ class Scene:
 
     def node(self, name: str) -> dict[str, Any]:
         """A node as it is now."""
-        return dict(get(self.cluster, "node", name))
+        return dict(read(self.cluster, f"/api/v1/nodes/{name}"))
 
     def fill(self, node: str, gpus: int, *, name: str | None = None, namespace: str = "default") -> str:
         """A pod beside all queues that takes GPUs of a node until it is removed or the test ends."""
