@@ -96,9 +96,9 @@ def _replay_file(file: Path, out: Printer) -> None:
         said = "{} admitted, {} evicted, {} waiting".format(*done)
         out.line(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
         out.line(
-            f"        {stats.turns:,} turns, victims looked for {stats.searches:,} times; {stats.repaired} of "
-            f"{stats.contested} contested gangs repaired in {stats.solver_time:.3g} of {found.budget.deterministic:g} "
-            "deterministic time"
+            f"        {stats.turns:,} gangs had a turn, victims looked for {stats.searches:,} times; "
+            f"{stats.repaired} of {stats.contested} contested gangs repaired "
+            f"in {stats.solver_time:.3g} of {found.budget.deterministic:g} deterministic time"
         )
     if other:
         raise typer.Exit(1)

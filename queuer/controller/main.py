@@ -113,10 +113,9 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watches.run(metrics, health), name="watches")
+            group.create_task(guard.run(), name="guard")
             health.enter(Phase.LISTING)
             await watches.synced(progress=health.beat)
-            await guard.look()
-            group.create_task(guard.run(), name="guard")
             while True:
                 health.enter(Phase.STANDBY)
                 try:

@@ -60,7 +60,9 @@ class Metrics:
     cycle_seconds = _Row(
         Histogram, "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"], buckets=_SHORT
     )
-    turns = _Row(Counter, "queuer_turns", "Turns that gangs had in decisions.")
+    turns = _Row(
+        Counter, "queuer_gangs_tried", "Gangs that had a turn in a decision, each once, alike ones left out."
+    )
     victim_searches = _Row(Counter, "queuer_victim_searches", "How often victims were looked for.")
     contested = _Row(Counter, "queuer_repair_contested", "Gangs that the repair was asked to fit in.")
     repaired = _Row(Counter, "queuer_repair_started", "Those of them that it fitted in.")

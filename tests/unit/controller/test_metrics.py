@@ -38,7 +38,7 @@ def test_what_decisions_did_is_added_up() -> None:
     for stats in rows:
         metrics.count_stats(replace(stats, phases={"solve": 0.1}))
     text = metrics.text([], TREE).decode()
-    assert "queuer_turns_total 9.0" in text
+    assert "queuer_gangs_tried_total 9.0" in text
     assert "queuer_victim_searches_total 4.0" in text
     assert "queuer_repair_contested_total 3.0" in text
     assert "queuer_repair_started_total 2.0" in text

@@ -25,7 +25,7 @@ const STATUSES: Record<string, string> = {
 };
 /** Counters of a decision, in words. */
 const FIGURES: Partial<Record<keyof Stats, string>> = {
-  turns: "turns that gangs had",
+  turns: "gangs that had a turn",
   searches: "searches for victims",
   contested: "gangs that the repair was asked to fit in",
   repaired: "of these fitted in",
