@@ -1,0 +1,186 @@
+"""A release lives: installed, upgraded, rolled back and uninstalled by Helm, with the real processes of its pods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from queuer.kube.resources import CRDS, POLICIES, ROLES, objects, root, shipped
+from queuer.local import bootstrap
+from queuer.local.binaries import default_cache, ensure_binaries
+from queuer.local.cluster import Cluster
+from queuer.local.progress import Reporter
+from queuer.store import migrate
+from tests.conftest import DatabaseServer
+from tests.e2e.controller import Database, tree
+from tests.e2e.pods import NOWHERE, Pods, playing
+from tests.e2e.support import create, get, job_manifest, kubectl, wait_until
+
+CHART = str(root() / "deploy" / "helm" / "queuer")
+RELEASE = "queuer"
+
+
+@pytest.fixture
+def empty(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
+    files = [f"--filename={shipped(part)}" for part in (POLICIES, ROLES, CRDS)]
+    kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
+    fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
+    kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
+    yield cluster
+    admin = cluster.kubectl("admin")
+    bootstrap.install(admin)
+    bootstrap.wait_policies(admin, where="team-a")
+
+
+@pytest.fixture
+def home(empty: Cluster) -> Iterator[str]:
+    """A namespace for the release that is not the one that the files name."""
+    name = f"release-{uuid4().hex[:6]}"
+    kubectl(empty, "admin", "create", "namespace", name)
+    yield name
+    kubectl(empty, "admin", "delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def database(database_server: DatabaseServer) -> Iterator[str]:
+    """A database without a schema."""
+    name = f"queuer_chart_{uuid4().hex[:8]}"
+    database_server.create(name, template="template0")
+    yield database_server.url_of(name)
+    database_server.drop(name)
+
+
+@pytest.mark.timeout(600)
+def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
+    empty: Cluster, home: str, database: str, namespace: str, tmp_path: Path
+) -> None:
+    cluster = empty
+    values = {
+        "listen": "$(POD_IP)",
+        "database": {"sslMode": "prefer"},
+        "controller": {
+            "nodeSelector": NOWHERE,
+            "extraEnv": [{"name": "QUEUER_CONFIG_CRS", "value": "false"}],
+        },
+        "api": {"nodeSelector": NOWHERE, "replicas": 1},
+    }
+
+    def helm(*arguments: str, given: bool = True) -> str:
+        program = ensure_binaries(default_cache(), reporter=Reporter())["helm"]
+        target = (f"--namespace={home}", f"--kubeconfig={cluster.kubeconfig('admin')}")
+        wanted = ("--values=-", "--timeout=120s") if given else ()
+        ran = subprocess.run(
+            [str(program), *arguments, *target, *wanted], input=json.dumps(values), capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr + pods.logs()
+        return ran.stdout
+
+    kubectl(
+        cluster,
+        "admin",
+        "-n",
+        home,
+        "create",
+        "secret",
+        "generic",
+        "queuer-database",
+        f"--from-literal=url={database}",
+    )
+    with playing(cluster, home, tmp_path) as pods:
+        helm("install", RELEASE, CHART)
+        assert migrate.current(database) == migrate.head()
+        _wait_available(cluster, home, pods)
+        bootstrap.wait_policies(cluster.kubectl("admin"), where=namespace)
+
+        Database(url=database).apply(tree(namespace))
+        create(cluster, job_manifest("first", namespace=namespace, queue="root.research.team-a"))
+        wait_until(
+            lambda: Database(url=database).state("first", namespace) == "Running", timeout=60,
+            describe=lambda: f"the first job runs: {pods.logs()}",
+        )  # fmt: skip
+        _api_answers(pods)
+        assert _may(cluster, pods, "queuer-controller") == _rules("queuer-controller")
+        assert _may(cluster, pods, "queuer-api") == _rules("queuer-api")
+
+        values["logLevel"] = "debug"
+        helm("upgrade", RELEASE, CHART)
+        _wait_available(cluster, home, pods)
+        helm("rollback", RELEASE, "1", given=False)
+        assert '"value":"info"' in kubectl(
+            cluster, "admin", "get", "deployments", "-n", home, "-o", "jsonpath={..env}"
+        )
+        assert Database(url=database).state("first", namespace) == "Running"
+
+        manifest = helm("get", "manifest", RELEASE, given=False)
+        helm("uninstall", RELEASE, given=False)
+    left = kubectl(
+        cluster, "admin", "get", "-f", "-", "--ignore-not-found", "-o", "name", input=manifest
+    ).split()
+    gone = {
+        f"customresourcedefinition.apiextensions.k8s.io/{d['metadata']['name']}" for _, d in objects(CRDS)
+    }
+    assert set(left) == gone
+
+
+def _wait_available(cluster: Cluster, home: str, pods: Pods) -> None:
+    """Both Deployments have all their replicas, of the newest template and ready."""
+
+    def available() -> bool:
+        found = get(cluster, "deployments", "-n", home)["items"]
+        return [d["metadata"]["name"] for d in found] == ["queuer-api", "queuer-controller"] and all(
+            d["status"].get("observedGeneration") == d["metadata"]["generation"]
+            and {d["status"].get(f"{which}eplicas") for which in ("r", "readyR", "updatedR")}
+            == {d["spec"]["replicas"]}
+            for d in found
+        )
+
+    wait_until(available, timeout=120, interval=1, describe=lambda: f"all pods are ready: {pods.logs()}")
+
+
+def _api_answers(pods: Pods) -> None:
+    """By the names of its Service and by its address; nobody gets in without a token."""
+    address = (
+        next(line for line in pods.folder.glob("queuer-api-*.log"))
+        .read_text()
+        .split('"url": "')[1]
+        .split('"')[0]
+    )
+    for host in ("queuer-api", f"queuer-api.{pods.namespace}.svc", address.removeprefix("http://")):
+        answer = httpx2.get(f"{address}/api/v1/overview", headers={"Host": host}, trust_env=False)
+        assert answer.status_code == 401, answer.text
+    assert httpx2.get(f"{address}/metrics", trust_env=False).status_code == 200
+
+
+def _may(cluster: Cluster, pods: Pods, account: str) -> set[tuple[str, str]]:
+    """(verb, resource) of all that the account's own token may do, but for what everybody may."""
+    program = str(cluster.state.programs["kubectl"])
+    command = [program, f"--kubeconfig={pods.kubeconfig(account)}", "auth", "can-i", "--list", "--no-headers"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = set()
+    for line in said.splitlines():
+        resource, _, verbs = line.partition(" ")
+        if not resource or resource.startswith(("[", "selfsubject")):
+            continue
+        found |= {(verb, resource) for verb in verbs.rpartition("[")[2].rstrip("]").split()}
+    return found
+
+
+def _rules(role: str) -> set[tuple[str, str]]:
+    """(verb, resource) of a shipped role."""
+    rules = next(d["rules"] for _, d in objects(ROLES) if d["metadata"]["name"] == role)
+    found = set()
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                name, _, sub = resource.partition("/")
+                full = f"{name}.{group}" if group else name
+                found |= {(verb, full + (f"/{sub}" if sub else "")) for verb in rule["verbs"]}
+    return found
