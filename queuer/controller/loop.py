@@ -40,9 +40,16 @@ from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryOutcome
 
 _LONGEST_WINDOW = 0.5
+_READING = 0.5
+"""Seconds of a round in which jobs are read, about: nothing else happens meanwhile."""
 _IDLE = 5.0
 SLICE = 250
 """Jobs that are read, reasons that are written, and waiting workloads that are looked at, in one round at most."""
+
+
+def _next_slice(slice_: int, *, took: float) -> int:
+    """How many jobs are read in the next round, after so many took so long."""
+    return max(1, min(SLICE, int(2 * slice_ if took < _READING / 2 else slice_ * _READING / took)))
 
 
 class Loop:
@@ -65,7 +72,7 @@ class Loop:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._settings, self._health, self._clock, self._wake = settings, health, clock, wake
-        self._more = False
+        self._more, self._unread = False, SLICE
         self._limits = Limits(
             landing_deadline=settings.landing_deadline,
             lost_pods=settings.lost_pods,
@@ -115,8 +122,12 @@ class Loop:
         )
         asked = await take_up(self.term)
         commanded = carry_out(changes, asked, state=state, jobs=jobs)
-        unread = dict.fromkeys([*retried, *commanded, *state.take_unread(SLICE), *changes.back_in_queue()])
+        unread = dict.fromkeys(
+            [*retried, *commanded, *state.take_unread(self._unread), *changes.back_in_queue()]
+        )
+        began = self._clock()
         take_in(changes, unread, state=state, jobs=jobs, anew=retried)
+        self._unread = _next_slice(self._unread, took=self._clock() - began)
         changes.tell(state.take_untold(SLICE))
         self._more = state.more
         await self.term.commit_each(changes)

@@ -7,17 +7,21 @@ refused, and the hosts that were kept for it have been kept in vain. The rules f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources, format_quantity, parse_resources
+from queuer.domain.shape_text import MOST_RESOURCES
 from queuer.kube.kinds import Role
 from queuer.kube.objects import LimitRange, PodSpec, ResourceRequirements
 from queuer.kube.requests import container_defaults
 
 LONGEST_GRACE = 3600
 """Seconds. The owner of a guarantee waits for as long; a checkpoint needs less."""
+MOST_CONTAINERS, MOST_TOLERATIONS, MOST_SELECTED, MOST_TERMS, MOST_OF_AFFINITY = 64, 64, 64, 16, 4_000
+"""Parts of a pod template that are read: each is compared with all nodes."""
 _HUGE = "hugepages-"
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 
@@ -52,6 +56,45 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
             f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"
         )
         yield _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
+
+
+def too_many(spec: PodSpec, *, field: str) -> Iterator[FieldProblem]:
+    """Parts of which there are more than any job needs: a decision with them would last for minutes."""
+    containers, affinity = (*spec.containers, *spec.init_containers), spec.affinity or {}
+    stated = [container.resources for container in containers] + [spec.resources or ResourceRequirements()]
+    resources = {name for each in stated for name in (*each.requests, *each.limits)}
+    counts = {
+        "containers": (len(containers), MOST_CONTAINERS, "containers"),
+        "containers.resources": (len(resources), MOST_RESOURCES, "resources"),
+        "tolerations": (len(spec.tolerations or ()), MOST_TOLERATIONS, "tolerations"),
+        "nodeSelector": (len(spec.node_selector or ()), MOST_SELECTED, "labels"),
+        "affinity.nodeAffinity": (_required_terms(affinity), MOST_TERMS, "required terms"),
+        "affinity": (sum(1 for _ in parts(affinity)), MOST_OF_AFFINITY, "parts"),
+    }
+    for name, (count, most, what) in counts.items():
+        if count > most:
+            yield _wrong(f"{field}.{name}", f"has {count} {what}", f"write {most} at most")
+
+
+def parts(data: object) -> Iterator[object]:
+    """All values in JSON data, and the keys of its objects."""
+    left = [data]
+    while left:
+        part = left.pop()
+        match part:
+            case dict():
+                left += [*part, *part.values()]
+            case list():
+                left += part
+            case _:
+                yield part
+
+
+def _required_terms(affinity: Mapping[str, Any]) -> int:
+    required = (affinity.get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    return len(required.get("nodeSelectorTerms") or ())
 
 
 def check_amounts(spec: PodSpec, *, limit_ranges: Iterable[LimitRange], field: str) -> None:

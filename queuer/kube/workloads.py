@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -39,7 +39,7 @@ from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_limits, effective_requests, unstated
 from queuer.kube.scheduling import keeps_apart, scheduling_terms
-from queuer.kube.template_checks import check_amounts, wrong_parts
+from queuer.kube.template_checks import check_amounts, parts, too_many, wrong_parts
 
 _OWNERS = annotation_names(Where.OWNER)
 _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
@@ -48,6 +48,7 @@ DEFAULT_CLASS = "queuer-default"
 """The class that policy writes into templates without one (policies/queue.yaml): never their owner's word."""
 LONGEST_TEXT = 512
 """Characters of a text of a job. Names and label keys of Kubernetes end at 317; PostgreSQL cannot index 2,704 bytes."""
+MOST_POD_SETS = 16
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
 """Of one resource for a job, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
@@ -113,12 +114,12 @@ def read_workload(
 ) -> tuple[Workload, tuple[FieldProblem, ...]]:
     """As much of the workload of a job object as can be read, and every problem found.
 
-    A workload with a problem is never to be decided on. One with a text that is too long is read no further.
+    A workload with a problem is never to be decided on. One that is too large is read no further.
     """
     meta, problems = job.metadata, Problems()
     notes = meta.annotations
-    if too_long := tuple(_too_long(notes, kind.roles(job))):
-        return bare_workload(kind, job), too_long
+    if too_large := tuple(_too_large(notes, kind.roles(job))):
+        return bare_workload(kind, job), too_large
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
     problems.attempt(lambda: _check_apart(roles))
@@ -178,31 +179,21 @@ def _amounts(spec: PodSpec, facts: NamespaceFacts, field: str) -> tuple[Resource
     return requests, effective_limits(spec, limit_ranges=ranges, overheads=overheads, field=field)
 
 
-def _too_long(notes: Mapping[str, str], roles: Iterable[Role]) -> Iterator[FieldProblem]:
-    """Annotations and parts of pod specs with a text that is longer than is kept."""
+def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[FieldProblem]:
+    """Texts of annotations and pod specs that are longer than is kept, and more parts than are looked through."""
+    if len(roles) > MOST_POD_SETS:
+        yield _wrong("spec", f"has {len(roles)} kinds of pods", f"write {MOST_POD_SETS} at most")
     read = (key for key in notes if key in _OWNERS or key == USER or key.startswith(MIN_COUNT))
-    parts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
-    for role in roles:
+    texts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
+    for role in roles[:MOST_POD_SETS]:
         at = f"{'.'.join(role.template_path)[:LONGEST_TEXT]}.spec"
-        parts += [(at, role.name), (at, msgspec.to_builtins(role.template.spec))]
-    for at, part in parts:
-        longest = max(map(len, _texts(part)), default=0)
+        texts += [(at, role.name), (at, msgspec.to_builtins(role.template.spec))]
+        yield from too_many(role.template.spec, field=at)
+    for at, part in texts:
+        longest = max((len(text) for text in parts(part) if isinstance(text, str)), default=0)
         if longest > LONGEST_TEXT:
             problem = f"a text of {longest} characters is longer than {LONGEST_TEXT}"
             yield _wrong(at, problem, "shorten it")
-
-
-def _texts(part: object) -> Iterator[str]:
-    """All texts in JSON data, keys included."""
-    found = [part]
-    while found:
-        match found.pop():
-            case str() as text:
-                yield text
-            case dict() as inner:
-                found += [*inner, *inner.values()]
-            case list() as inner:
-                found += inner
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:

@@ -78,6 +78,45 @@ def _of_role(name: str) -> dict[str, Any]:
 LONG = "x" * 6_000
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERMS = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * 17
+MANY = {f"example.com/x{number}": 1 for number in range(17)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"containers": [{"resources": {"limits": MANY}}]}, "containers.resources: has 17 resources (write 16"),
+        ({"containers": [{}] * 65}, "containers: has 65 containers"),
+        ({"tolerations": [{"operator": "Exists"}] * 65}, "tolerations: has 65"),
+        ({"nodeSelector": {f"l{number}": "" for number in range(65)}}, "nodeSelector: has 65 labels"),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": TERMS}}}},
+            "affinity.nodeAffinity: has 17 required terms",
+        ),
+        ({"affinity": {"podAffinity": [{"k": "v"}] * 4000}}, "affinity: has 8001 parts"),
+    ],
+)  # fmt: skip
+def test_a_template_with_more_parts_than_any_job_needs_is_read_no_further(
+    spec: dict[str, Any], said: str
+) -> None:
+    """Each part is compared with all nodes: a few jobs of 8,000 resources kept the controller busy for minutes."""
+    manifest = pytorchjob({"containers": [{}], **spec})
+    found, problems = read_workload(PYTORCHJOB, msgspec.convert(manifest, PYTORCHJOB.type), facts=FACTS)
+    assert said in str(problems[0])
+    assert not found.pod_sets
+
+
+def test_a_job_with_a_thousand_kinds_of_pods_is_read_no_further() -> None:
+    """Their number counts twice where pods of one job could rob each other of a node."""
+    manifest = pytorchjob({"containers": [{}]})
+    roles = manifest["spec"]["pytorchReplicaSpecs"]
+    roles.update({f"w{number}": roles["Master"] for number in range(1000)})
+    found, problems = read_workload(PYTORCHJOB, msgspec.convert(manifest, PYTORCHJOB.type), facts=FACTS)
+    assert "kinds of pods (write 16 at most" in str(problems[0])
+    assert not found.pod_sets
+
+
 @pytest.mark.parametrize(
     ("kind", "manifest", "field"),
     [

@@ -23,7 +23,7 @@ from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.request_keys import RequestKey, RequiredKey, once
-from queuer.domain.document import TreeDocument, parse
+from queuer.domain.document import TreeDocument
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import parse_duration
 from queuer.domain.queue import ROOT, ManagedBy
@@ -78,7 +78,7 @@ async def plan_changeset(
         return await _shown(desk, response, before)
     with placed(document):
         revision = _reverted(document)
-        tree = parse(document) if revision is None else None
+    tree = await desk.parsed(document) if revision is None else None
     draft = await desk.plan(
         _revert(revision or 0) if tree is None else _put(tree, prune),
         root=None if tree is None else tree.root,

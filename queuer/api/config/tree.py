@@ -20,10 +20,9 @@ from queuer.api.config.writing import Writes, stale
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.parameters import no_queue
-from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
 from queuer.api.identity.rights import masked_for
-from queuer.domain.document import TreeDocument, export, parse
+from queuer.domain.document import TreeDocument, export
 from queuer.domain.queue import ROOT, ManagedBy
 from queuer.store import queues as store
 from queuer.store.changeset import JudgedChangeset
@@ -93,8 +92,7 @@ async def put_queue_tree(
     if if_match is None and not dry_run:
         raise RevisionRequired
     plain = await read_document(request)
-    with placed(plain):
-        document = parse(plain)
+    document = await desk.parsed(plain)
     wanted = {tag.strip() for tag in (if_match or "*").split(",")}
 
     async def wish(connection: AsyncConnection, writer: ManagedBy) -> JudgedChangeset:

@@ -7,6 +7,7 @@ which may fail, are asked for before anything is applied.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -23,9 +24,9 @@ from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
 from queuer.api.identity.rights import source
 from queuer.api.request_keys import check_same, once
-from queuer.domain.document import LEAST_REASON
+from queuer.domain.document import LEAST_REASON, TreeDocument, parse
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
-from queuer.domain.queue import ROOT, ManagedBy
+from queuer.domain.queue import ROOT, ManagedBy, check_path
 from queuer.store import changesets as history
 from queuer.store import commands, drafts
 from queuer.store import queues as store
@@ -59,6 +60,17 @@ class Desk:
     def writer(self) -> ManagedBy:
         """As whom the caller writes."""
         return self.settings.writer(self.asker.caller.name)
+
+    async def parsed(self, body: object) -> TreeDocument:
+        """The QueueTree document in a body. Looking through a large one takes seconds, so that the right to write it
+        comes first. Raises Forbidden and InvalidInput.
+        """
+        said = body.get("root") if isinstance(body, dict) else None
+        root = said if isinstance(said, str) else ROOT
+        with placed(body):
+            check_path(root, field="root")
+            await self.asker.require_administers(root)
+            return await asyncio.to_thread(parse, body)
 
     async def plan(
         self,
