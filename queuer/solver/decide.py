@@ -24,6 +24,9 @@ from queuer.solver.state import Settled
 from queuer.solver.turn import Turns
 from queuer.solver.verified import verified
 
+ROUNDS = 4
+"""Times that all who wait have their turns in one cycle, at most."""
+
 
 def decide(
     snapshot: Snapshot, *, now: float, seed: int, budget: Budget, arrays: Arrays | None = None
@@ -96,6 +99,7 @@ class _Cycle:
         )
         self._resumed = tuple(self._state.settled)
         self._order: dict[str, None] = {}  # by their last turns
+        self._rounds = 1
         self._repaired = Repair()
 
     def plan(self) -> Plan:
@@ -116,8 +120,7 @@ class _Cycle:
         """The tournament, gang by gang."""
         tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
         chosen, starts = set[tuple[str, int]](), dict[str, Settled]()
-        has_lifted = False
-        while (gang := tournament.next()) is not None:
+        while (gang := tournament.next() or self._again()) is not None:
             root = None if gang.pending.first else packed.get(gang.queue)
             priority = gang.workload.priority
             if root is not None and (root, priority) not in chosen and self._solver.left > 0:
@@ -138,13 +141,20 @@ class _Cycle:
                 self._order[uid] = self._order.pop(uid, None)
             self._turns.put_back.clear()
             tournament.done(gang, settled=settled)
-            if self._turns.lifted:
-                tournament.again(self._turns.lifted)
-                self._turns.lifted.clear()
-                has_lifted = True
-            if has_lifted and tournament.next() is None:
-                tournament.restart(self._state.settled.keys() | self._state.kept.keys())
-                has_lifted = False
+
+    def _again(self) -> Gang | None:
+        """The first turn of another round, where turns have undone starts: some of their room may be left."""
+        turns, state = self._turns, self._state
+        if not turns.wants_again():
+            return None
+        if self._rounds == ROUNDS:
+            turns.more = True
+            return None
+        self._rounds += 1
+        turns.again()
+        self._reserver.forget()
+        self._tournament.restart(state.settled.keys() | state.kept.keys())
+        return self._tournament.next()
 
     def _selected(self, settled: Settled | None) -> bool:
         """Start a gang where a selection has it, if that is still possible."""

@@ -42,7 +42,8 @@ def fill(slots: Matrix, fit: Counts, count: int, levels: Iterable[Numbers] = ())
 
 def _fewest_domains(slots: Matrix, usable: Numbers, numbers: Numbers, count: int) -> tuple[Numbers, Numbers]:
     """Nodes of the domains that the pods fill altogether, and those of the domain that takes the rest of them."""
-    names, domain = np.unique(numbers[usable], return_inverse=True)
+    own = np.where(numbers[usable] < 0, -1 - usable, numbers[usable])  # in no domain: one of its own
+    names, domain = np.unique(own, return_inverse=True)
     if len(names) == 1:
         return usable[:0], usable
     sums = np.bincount(domain, weights=slots[usable]).astype(np.int64)

@@ -98,26 +98,11 @@ class Tournament:
         self.held_up.clear()
         for leaf, line in self._all.items():
             left = self._lines[leaf] = [gang for gang in reversed(line) if gang.uid not in settled]
-            if self._preferred and self._is_packed(leaf):
+            if self._preferred and self._tree.policy(leaf).order is Order.PACKED:
                 left.sort(key=self._packed_rank, reverse=True)
         for step in self._steps.values():
             step.ranks.clear()
         self._choose(self._heaps)
-
-    def again(self, gangs: Iterable[Gang]) -> None:
-        """Offer these again, whose starts were undone, each at its place in its line."""
-        for gang in gangs:
-            leaf, key = gang.queue, self._packed_rank if self._is_packed(gang.queue) else Gang.place_in_line
-            self._lines[leaf].append(gang)
-            self._lines[leaf].sort(key=key, reverse=True)
-            for step in self._path(leaf):
-                step.ranks.clear()
-                offered = self._first(step.queue)
-                step.heap[:] = [offer for offer in step.heap if offer[3] != step.queue]
-                if offered is not None:
-                    step.heap.append(self._offer(step, offered))
-                heapify(step.heap)
-        self._next = self._first(ROOT)
 
     def next(self) -> Gang | None:
         """The gang whose turn it is; None = all have been considered."""
@@ -136,9 +121,6 @@ class Tournament:
         for path in inside:
             self._lines.get(path, []).sort(key=self._packed_rank, reverse=True)
         self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
-
-    def _is_packed(self, leaf: str) -> bool:
-        return self._tree.policy(leaf).order is Order.PACKED
 
     def _packed_rank(self, gang: Gang) -> tuple[bool, int, float, float, int, str]:
         """Seniority in a packed subtree, whose leaves are as one: those first that were interrupted by a failure."""

@@ -45,6 +45,7 @@ class Reserver:
         self._tried, self._had = 0, Counter[tuple[str, frozenset[str]]]()
         self._looked = Counter[int]()  # by shape
         self._had_all = (-1, False)  # after so many reservings
+        self._standing = frozenset[str]()  # uids with a reservation before the first turn
 
     def resume(self) -> None:
         """Put the standing reservations into the state. One stays where it was unless its placement or time is lost, or
@@ -56,6 +57,7 @@ class Reserver:
                 continue
             if not self._keep(gang, old):
                 self._grant(gang, self._choices(gang), expires=old.expires)
+        self._standing = frozenset(self._state.reserved)
 
     def finish(
         self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]
@@ -90,6 +92,15 @@ class Reserver:
         self._looked[gang.shape.number] += 1
         self._known_timeline = None
         self._reserve_for(gang)
+
+    def forget(self) -> None:
+        """All turns come again: release what was granted at a turn."""
+        for uid in self._state.reserved.keys() - self._standing:
+            self._state.release(uid)
+        self._known_timeline = None
+        self._tried = 0
+        self._had.clear()
+        self._looked.clear()
 
     def _reserve_for(self, gang: Gang) -> None:
         choices = self._choices(gang)

@@ -1,7 +1,7 @@
 """A gang's turn: the largest size that has a placement, on the first flavors that have it; else lifting; else victims.
 
 Without evictions and lifts free capacity only shrinks within a cycle, so what was refused once is not tried again.
-After a lift everything is, when all others have had their turn.
+After a lift everything is.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ Choice = tuple[Variant, Charge]
 DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
 """Gangs that are bound to what victims leave in one cycle, at most."""
-LIFTS = 16
-"""Turns of one cycle that may undo starts."""
 SEARCHES = 64
 """Times that victims are looked for in one cycle, at most."""
 
 
 class Turns:
-    """Of one cycle. `refusals`: of all that were refused, by uid; `lifted`: gangs whose starts a turn undid;
+    """Of one cycle. `refusals`: of all that were refused, by uid; `has_lifted`: whether a turn undid a start;
     `put_back`: uids of starts left after all, which come after that turn; `more`: whether a limit left somebody out.
     """
 
@@ -51,9 +49,9 @@ class Turns:
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.more = False
-        self.lifted, self.put_back = list[Gang](), list[str]()
-        self._lifts = 0
+        self.has_lifted, self.more = False, False
+        self.put_back: list[str] = []
+        self._again, self._refused = False, list[Gang]()  # of those with one answer a single one
 
     @property
     def searches(self) -> int:
@@ -66,13 +64,25 @@ class Turns:
         known = self._dead.get(key)
         if known is None:
             known = self._refused_already(gang)
-            if known is None or self._may_lift(gang) or self._may_evict(gang):
+            if known is None or (self._again and self._may_lift(gang)) or self._may_evict(gang):
                 return False
             if self._may_reserve(gang, known):
                 return False
             self._dead[key] = known
+            self._refused.append(gang)
         self.refusals[gang.uid] = known
         return True
+
+    def wants_again(self) -> bool:
+        """Whether all shall have their turns again: starts were undone, or could be by who was not asked."""
+        return self.has_lifted or (not self._again and any(map(self._may_lift, self._refused)))
+
+    def again(self) -> None:
+        """All have their turns again: nothing that was refused is known to be refused again."""
+        for known in (self._dead, self._nowhere, self._full, self._victims.without):
+            known.clear()
+        self._refused.clear()
+        self.has_lifted, self._again = False, True
 
     def turn(self, gang: Gang, *, undone: bool = False) -> bool:
         """Settle the gang in the state, or refuse it. Answers whether it is settled. `undone`: it is taken back, so
@@ -272,7 +282,7 @@ class Turns:
 
     def _may_lift(self, gang: Gang) -> bool:
         """Whether there are starts that the gang may take back."""
-        return self._lifts < LIFTS and any(map(self._lifting.anything, self._owned(gang)))
+        return any(map(self._lifting.anything, self._owned(gang)))
 
     def _lift(self, gang: Gang) -> Settled | None:
         """Start the gang in the room of starts that it takes back, on the first flavors that can be had so."""
@@ -300,19 +310,13 @@ class Turns:
         return answer if entitled(gang.queue, answer.charge) == entitled(gang.queue, settled.charge) else None
 
     def _put_back(self, lifted: Iterable[Settled]) -> None:
-        """Gangs start after all where they still fit; the others have their turn again. There may be more room then
-        than at earlier turns, so nothing is known to be refused.
-        """
+        """Gangs start after all where they still fit; the others have their turn again."""
         for settled in lifted:
             if can_start(self._state, settled):
                 self._state.start(settled)
                 self.put_back.append(settled.gang.uid)
             else:
-                self.lifted.append(settled.gang)
-        if self.lifted:
-            self._lifts += 1
-            for known in (self._dead, self._nowhere, self._full, self._victims.without):
-                known.clear()
+                self.has_lifted = True
 
     # With eviction
 

@@ -17,7 +17,7 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.filling import fill
 from queuer.solver.placement import Spreads, parts_of, place
 from queuer.solver.slots import Room
-from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
+from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, snapshot
 
 
 def placed(
@@ -77,6 +77,18 @@ def test_the_fewest_narrower_domains_the_best_filled(free: tuple[int, ...], rack
     )
     assert found is not None
     assert {racks["abcdef".index(name)] for name in found["main"]} == set(taken)
+
+
+def test_nodes_in_no_rack_are_not_one_rack() -> None:
+    """Racks x and y of two nodes, and four nodes that name none: the gang fills one rack before it takes a stray."""
+    racks = ("x", "x", "y", "y", *[None] * 4)
+    nodes = [
+        node(f"n{number}", labels={"block": "b"} | ({"rack": rack} if rack else {}))
+        for number, rack in enumerate(racks)
+    ]
+    waiting = gang("g", pod_set(3, 8), required="block")
+    plan = decided(snapshot(nodes, [queue("root"), queue("root.a")], pending=[waiting]))
+    assert len({"n0", "n1"} & hosts(plan, "g").keys()) == 2
 
 
 def test_the_pod_sets_of_a_gang_lie_together() -> None:

@@ -161,3 +161,23 @@ def test_gangs_on_one_host_are_fitted_in_with_all_their_pod_sets() -> None:
     plan = decided(snap, solver=1.0)
     assert hosts(plan, "loose") == {"s0": 1, "s1": 1}
     assert hosts(plan, "tight") == {"large": 3}
+
+
+def test_a_start_keeps_the_flavor_on_which_it_is_entitled() -> None:
+    """Moved to where it borrows, it would be evicted as soon as the owner there comes."""
+    flavors = tuple(Flavor(name=name, node_labels={"gpu": name}) for name in ("old", "new"))
+    nodes = [node(name, labels={"gpu": name}) for name in ("old", "new")]
+    queues = [
+        queue("root"),
+        queue("root.a", row(flavor="old", guaranteed=8), row(flavor="new")),
+        queue("root.b"),
+        queue("root.c", row(flavor="new", guaranteed=8)),
+    ]
+    only_old = pod_set(1, 8, terms=SchedulingTerms(node_selector={"gpu": "old"}))
+    waiting = [
+        gang("mine", pod_set(1, 8), submitted=0.0),
+        gang("tied", only_old, queue="root.b", submitted=1.0),
+    ]
+    plan = decided(snapshot(nodes, queues, pending=waiting, flavors=flavors), solver=1.0)
+    assert hosts(plan, "mine") == {"old": 1}
+    assert started(plan) == {"mine"}

@@ -234,3 +234,19 @@ def test_one_for_each_flavor() -> None:
     first = decided(snap).reservations
     assert [r.uid for r in first] == ["w0", "w2"]
     assert decided(replace(snap, reservations=first), now=5.0).reservations == first
+
+
+def test_of_equals_the_older_holds_it_although_its_start_was_taken_back() -> None:
+    """b1 starts, b2 reserves at its turn, a2 takes back what b1 borrowed: b1 is the older, and reserves in turn."""
+    guaranteed = queue("root.a", row(guaranteed=4, limit=8), weight=0.1)
+    queues = [queue("root"), guaranteed, queue("root.b"), queue("root.c")]
+    runs = running(gang("runs", pod_set(1, 8), queue="root.c"), {"n2": 1}, since=-1000.0, expected_end=1000.0)
+    waiting = [
+        gang("b1", pod_set(1, 8), queue="root.b", submitted=-9.0),
+        gang("b2", pod_set(1, 8), queue="root.b", submitted=-8.0),
+        gang("too-large", pod_set(1, 10), queue="root.a", submitted=-7.0),
+        gang("a2", pod_set(1, 4), queue="root.a", submitted=-6.0),
+    ]
+    plan = decided(snapshot([node("n1"), node("n2")], queues, admitted=[runs], pending=waiting))
+    assert started(plan) == {"a2"}
+    assert [(reserved.uid, reserved.start) for reserved in plan.reservations] == [("b1", 1000.0)]

@@ -129,3 +129,21 @@ def test_who_evicts_at_its_smallest_size_takes_what_fits_then(quota: QuotaRow, s
     )
     assert [e.uid for e in plan.evictions] == ["v"]
     assert sum(hosts(plan, "g").values()) == size
+
+
+def test_however_many_starts_are_taken_back_no_borrower_keeps_what_another_is_entitled_to() -> None:
+    """In each of 20 leaves a gang that could never start borrows the tournament's favour from the entitled one behind
+    it, so that 20 borrowers of another queue start first.
+    """
+    leaves = [f"root.a{number}" for number in range(20)]
+    queues = [
+        queue("root"),
+        queue("root.b"),
+        *(queue(leaf, row(guaranteed=8), weight=0.001) for leaf in leaves),
+    ]
+    borrowers = [gang(f"b{number}", pod_set(1, 8), queue="root.b", submitted=-90.0) for number in range(20)]
+    heads = [gang(f"x{leaf}", pod_set(21, 8), queue=leaf, submitted=-50.0) for leaf in leaves]
+    entitled = [gang(f"y{leaf}", pod_set(1, 8), queue=leaf, submitted=-40.0) for leaf in leaves]
+    nodes = [node(f"n{number}") for number in range(20)]
+    plan = decided(snapshot(nodes, queues, pending=[*borrowers, *heads, *entitled]))
+    assert started(plan) == {g.uid for g in entitled}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from queuer.domain.quota import charge_for
+from queuer.domain.usage import Usage
 from queuer.solver.refusal import Refusal
 from queuer.solver.repair.contested import Choice, Contested, first_contested, shut, starts_of, without
 from queuer.solver.repair.decode import start
@@ -89,12 +90,13 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
 
 def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
     """The model, and the starts that may move in it. A gang that found its preferred level stays there; so does a gang
-    on hosts where others wait to land. Flavors stay where rights of this cycle depend on what is used: beside
-    evictions, and in a leaf beside work that must be inside its guarantee.
+    on hosts where others wait to land. Flavors stay where a gang is entitled on them, and where rights of this cycle
+    depend on what is used: beside evictions, and in a leaf beside work that must be inside its guarantee.
     """
     starts, moving = starts_of(state), list[Settled]()
     evicts = any(settled.evictions for settled in state.settled.values())
     fixed = {s.gang.queue for s in state.settled.values() if not s.gang.workload.preemptible}
+    claimed = state.claimed.copy()
     free = without(state, starts) / np.maximum(state.nodes.total, 1)
     region = np.argsort(-free.sum(axis=1), kind="stable")[:NODES]
     for settled in starts:
@@ -104,12 +106,22 @@ def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
         if state.landing.closed_by_others(gang.uid, settled.hosts):
             continue
         closed = shut(state, gang, settled.charge)
-        choices = _choices(settled, moves=not evicts and gang.queue not in fixed)
+        moves = not evicts and gang.queue not in fixed and not _entitled(claimed, settled)
+        choices = _choices(settled, moves=moves)
         key = None if len(choices) == 1 else gang.shape.number
         if question.enter(gang, choices, closed=closed, key=key, lies=settled, must=True):
             moving.append(settled)
     hosts = np.array([host for settled in moving for host in settled.hosts], dtype=np.intp)
     return Model(question, state, without(state, moving), np.union1d(region, hosts)), moving
+
+
+def _entitled(claimed: Usage, settled: Settled) -> bool:
+    """Whether the start, which is part of what is claimed, is entitled where it lies."""
+    queue, charge = settled.gang.queue, settled.charge
+    claimed.add(queue, charge, times=-1)
+    entitled = any(claimed.entitlements(queue, charge))
+    claimed.add(queue, charge)
+    return entitled
 
 
 def _choices(settled: Settled, *, moves: bool) -> list[Choice]:
