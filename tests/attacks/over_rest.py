@@ -219,7 +219,7 @@ CHANGING = [
     Attack(
         "a plan whose managedBy is another's",
         lambda at: at.post("/changesets", document(MINE, weight=9, managedBy="crd")),
-        bad_or_missing,
+        FORBIDDEN,
     ),
     Attack("that a change be taken back", lambda at: at.post("/changesets", {"revert": 1}), FORBIDDEN),
     Attack(
