@@ -192,13 +192,13 @@ def test_a_loss_under_work_is_not_taken_from_free_nodes(scene: Scene) -> None:
 def test_a_pod_has_its_grace_before_its_gang_is_given_up(scene: Scene) -> None:
     scene.exits.callback(end_all, scene)
     scene.database.apply(tree(scene.namespace))
-    scene.start(QUEUER_LOST_PODS="4")
+    scene.start(QUEUER_LOST_PODS="20")
     put(scene, "slow-leavers")
     for name in ("slow", "brief"):
         scene.wait_state(name, "Running")
     gone = {name: running(scene, name)[0] for name in ("slow", "brief")}
     kubectl(scene.cluster, "admin", "delete", "pod", *gone.values(), "-n", scene.namespace, "--wait=false")
-    scene.wait_state("brief", "Evicting")
+    scene.wait_state("brief", "Evicting", timeout=60)
     assert (scene.state("slow"), len(running(scene, "slow"))) == ("Running", 3)
     end(scene, gone["slow"], phase="Failed")
     wait_until(
