@@ -68,6 +68,10 @@ class Container(_Struct, frozen=True):
     restart_policy: str | None = None
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""Of affinities: the terms that bind."""
+
+
 class PodSpec(_Struct, frozen=True):
     """The scheduling part of a pod or pod template. `affinity` and `tolerations` are kept as written."""
 

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
-from queuer.kube.objects import PodTemplate
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from queuer.kube.objects import REQUIRED, PodTemplate
 
 
 def scheduling_terms(scheduling: Mapping[str, Any]) -> SchedulingTerms:
     """Which nodes the pods of a spec's scheduling part accept. What they only prefer is for kube-scheduler."""
-    required = scheduling.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
+    required = scheduling.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
     tolerations = tuple(
         Toleration(
             key=t.get("key", ""),
@@ -47,7 +45,7 @@ def keeps_apart(template: PodTemplate, affinity: Mapping[str, Any]) -> bool:
     labels = template.metadata.labels or {}
     return any(
         term.get("topologyKey") == HOSTNAME and _selects(term.get("labelSelector"), labels)
-        for term in affinity.get("podAntiAffinity", {}).get(_REQUIRED, [])
+        for term in affinity.get("podAntiAffinity", {}).get(REQUIRED, [])
     )
 
 

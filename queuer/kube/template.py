@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from queuer.domain.nodes import HOSTNAME, Toleration
-from queuer.kube.objects import PodSpec
+from queuer.kube.objects import REQUIRED, PodSpec
 
 Spec = dict[str, Any]
 """Scheduling part of a pod spec as JSON: `nodeSelector`, `tolerations`, `affinity`; a key is absent where unsaid."""
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def pinned(own: Spec, pin: Pin) -> Spec:
         expression = {"key": HOSTNAME, "operator": "In", "values": list(pin.hosts)}
         node_affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
         terms = _terms(own)
-        node_affinity[_REQUIRED] = {
+        node_affinity[REQUIRED] = {
             "nodeSelectorTerms": [_with_host(term, expression) for term in terms]
             or [{"matchExpressions": [expression]}]
         }
@@ -103,7 +101,7 @@ def merge_diff(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 def _terms(spec: Spec) -> list[dict[str, Any]]:
-    required = spec.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED) or {}
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED) or {}
     return required.get("nodeSelectorTerms") or []
 
 
@@ -118,9 +116,9 @@ def _without_hosts(own: Spec, *, made: bool) -> None:
     node_affinity = affinity.get("nodeAffinity", {})
     terms = [_without_host(term) for term in _terms(own)]
     if kept := [term for term in terms if term or not made]:
-        node_affinity[_REQUIRED]["nodeSelectorTerms"] = kept
+        node_affinity[REQUIRED]["nodeSelectorTerms"] = kept
     else:
-        node_affinity.pop(_REQUIRED, None)
+        node_affinity.pop(REQUIRED, None)
     if not node_affinity:
         affinity.pop("nodeAffinity", None)
 

@@ -15,7 +15,7 @@ from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources, format_quantity, parse_resources
 from queuer.domain.shape_text import MOST_RESOURCES
 from queuer.kube.kinds import Role
-from queuer.kube.objects import LimitRange, PodSpec, ResourceRequirements
+from queuer.kube.objects import REQUIRED, LimitRange, PodSpec, ResourceRequirements
 from queuer.kube.requests import container_defaults
 
 LONGEST_GRACE = 3600
@@ -91,9 +91,7 @@ def parts(data: object) -> Iterator[object]:
 
 
 def _required_terms(affinity: Mapping[str, Any]) -> int:
-    required = (affinity.get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
+    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
     return len(required.get("nodeSelectorTerms") or ())
 
 

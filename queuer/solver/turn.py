@@ -1,7 +1,7 @@
 """A gang's turn: the largest size that has a placement, on the first flavors that have it; else lifting; else victims.
 
 Without evictions and lifts free capacity only shrinks within a cycle, so what was refused once is not tried again.
-After a lift everything is.
+After a lift everything is, in another round.
 """
 
 from __future__ import annotations

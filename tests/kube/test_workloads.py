@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
-from queuer.kube.objects import Job, LimitRange
+from queuer.kube.objects import REQUIRED, Job, LimitRange
 from queuer.kube.workloads import DEFAULT_CLASS, NamespaceFacts, read_workload, workload_of
 from tests.kube.manifests import job, pytorchjob
 
@@ -78,7 +78,6 @@ def _of_role(name: str) -> dict[str, Any]:
 LONG = "x" * 6_000
 
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * 17
 MANY = {f"example.com/x{number}": 1 for number in range(17)}
 

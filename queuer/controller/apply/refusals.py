@@ -84,9 +84,8 @@ class Refusals:
                 return
             async with self._slots:
                 refusal = await self._read(landing, since=placement.patched or placement.at)
-            if not self._still_lands(
-                landing.uid, placement.id
-            ):  # it may have ended while the API server was asked
+            # It may have ended while the API server was asked.
+            if not self._still_lands(landing.uid, placement.id):
                 return
             if refusal.stands_after(earlier):
                 self._state.refused(landing.uid, placement.id, refusal.said)
