@@ -135,8 +135,10 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
 
 .PHONY: docs
-docs: setup ## Write docs/reference from the code
+docs: setup ## Write docs/reference from the code, and build the site into build/site
 	@$(PY) -m tools.reference
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "to read it with its search: $(PY) -m http.server --directory build/site --bind 127.0.0.1 8000"
 
 .PHONY: bench-ui
 bench-ui: setup web browser ## Measure the dashboard in a browser on 2,000 nodes and 12,000 jobs, some minutes
@@ -168,4 +170,4 @@ pictures: control-plane web browser ## Take the README's pictures of the dashboa
 .PHONY: clean
 clean: ## Stop the local cluster (its data stays), remove what was installed and built here
 	@if test -x $(PY); then $(PY) -m queuer local down || test $$? -eq 3; fi  # 3: there is none
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist web/node_modules queuer/api/pages/web
+	rm -rf .venv .cache build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist web/node_modules queuer/api/pages/web

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from html import escape
 
 
 def page(title: str, said: str, *parts: str) -> str:
@@ -21,7 +22,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def code(text: object) -> str:
     """As code, nothing where there is nothing."""
-    return f"`{text}`" if str(text) else ""
+    if "|" in (said := str(text)):  # in a table GitHub wants it escaped, and MkDocs shows the escape
+        return f"<code>{escape(said, quote=False).replace('|', '&#124;')}</code>"
+    return f"`{said}`" if said else ""
 
 
 def anchor(heading: str) -> str:
