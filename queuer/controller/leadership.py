@@ -122,6 +122,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
     beside = {
         "auditor": auditor.run,
         "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
+        "queue metrics": lambda: parts.metrics.queues.follow(engine),
         "rollup": lambda: record_use(engine, epoch=epoch, clock=term.clock),
         "retention": lambda: prune(engine, parts.metrics, epoch=epoch, clock=term.clock),
         "former namespaces": lambda: set_apart(engine, term.jobs.known().made, epoch=epoch),

@@ -82,6 +82,11 @@ def format_quantity(amount: int, *, resource: str) -> str:
     return str(amount)
 
 
+def in_whole_units(amount: int, *, resource: str) -> float:
+    """An amount in base units as Prometheus would have it: cpu in cores, all else as it is."""
+    return amount / 1000 if _is_cpu(resource) else float(amount)
+
+
 def _is_cpu(resource: str) -> bool:
     return resource in ("cpu", "limits.cpu")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.queue import ROOT, Queue, QueueTree
+from queuer.domain.queue import ROOT, Queue, QueueState, QueueTree
 from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
 from queuer.domain.usage import subtree_sums
 from queuer.store.config import Config, load_config
@@ -98,6 +98,29 @@ class TreeView:
     queues: Mapping[str, QueueView]
     strays: Mapping[str, int]
     waiting: tuple[Group, ...]
+
+
+def starved_of(view: TreeView, found: QueueView, amounts: Amounts) -> int:
+    """How much an open leaf lacks of its guarantee for work that waits for room alone; 0 = it is not starved."""
+    path, tree = found.queue.path, view.config.tree
+    if amounts.flavor is not None or not tree.is_leaf(path):
+        return 0
+    lacks = min(found.admissible.get(amounts.resource, 0), amounts.guaranteed - amounts.used)
+    return max(0, lacks) if tree.effective_state(path) is QueueState.OPEN else 0
+
+
+def amounts_of(view: TreeView, found: QueueView) -> tuple[Amounts, ...]:
+    """The amounts of a queue. root's limit is the live capacity, or a smaller one written on it."""
+    if found.queue.parent is not None:
+        return found.amounts
+    return tuple(_bounded(amounts, view.capacity) for amounts in found.amounts)
+
+
+def _bounded(amounts: Amounts, capacity: Charge) -> Amounts:
+    live = capacity.get((amounts.flavor, amounts.resource))
+    if live is None:
+        return amounts
+    return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
 
 
 async def marks(connection: AsyncConnection) -> Marks:

@@ -41,7 +41,10 @@ def made() -> str:
     """The page."""
     said = (
         "Both servers answer `/metrics` in the Prometheus text format. Times are seconds, and a counter begins anew "
-        "when its process does. No label names a job, a user or a node, nor a queue that does not exist."
+        "when its process does. No label names a job, a user or a node, nor a queue that does not exist. Only the "
+        "leader shows figures of queues and workloads. `queuer_queue_*` are in cores, bytes or pieces. `flavor` is "
+        "empty for all flavors together and set for rows of a quota that name one. Each queue has at most seven series "
+        "for each resource that a quota or a node names."
     )
     parts = ["## Controller", _table(controller()), "## API server", _table(api())]
     return page("Metrics", said, *parts)

@@ -21,7 +21,6 @@ from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.models import Amounts, Instant, Model, Quantity, instant
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
-from queuer.api.queues.views import is_starved
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict
@@ -29,7 +28,7 @@ from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
-from queuer.store.usage import TreeView
+from queuer.store.usage import TreeView, starved_of
 from queuer.store.waiting import Group
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -206,8 +205,7 @@ def _queues(view: TreeView) -> list[AttentionItem]:
         starved, over = [], []
         for amounts in queue.amounts:
             resource = amounts.resource
-            if is_starved(view, queue, amounts):
-                lacks = min(amounts.guaranteed - amounts.used, queue.admissible[resource])
+            if lacks := starved_of(view, queue, amounts):
                 starved.append(f"{format_quantity(lacks, resource=resource)} {resource}")
             if amounts.limit is not None and amounts.used > amounts.limit:
                 more = format_quantity(amounts.used - amounts.limit, resource=resource)

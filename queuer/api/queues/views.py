@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from queuer.api.latest_cycle import CycleAnswer
 from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
 from queuer.domain.quantity import format_quantity
-from queuer.domain.queue import QueueState
-from queuer.domain.quota import Account
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
 from queuer.store.config import ObjectKind
-from queuer.store.usage import Amounts, QueueView, TreeView
+from queuer.store.usage import QueueView, TreeView, amounts_of, starved_of
 
 
 def queues(view: TreeView) -> dict[str, models.Queue]:
@@ -31,7 +26,6 @@ def place(path: str) -> tuple[str, ...]:
 
 def _queue(view: TreeView, found: QueueView) -> models.Queue:
     queue, tree = found.queue, view.config.tree
-    amounts = found.amounts if queue.parent else tuple(_bounded(a, view.capacity) for a in found.amounts)
     return models.Queue.from_record(
         queue,
         leaf=tree.is_leaf(queue.path),
@@ -42,8 +36,8 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         access=ACCESS.show(tree.access(queue.path)),
         placement=export_routing(queue.placement),
         accounts=[
-            models.Account.from_record(account, starved=is_starved(view, found, account))
-            for account in amounts
+            models.Account.from_record(account, starved=starved_of(view, found, account) > 0)
+            for account in amounts_of(view, found)
         ],
         pending_workloads=found.waiting,
         unstartable_workloads=found.unstartable,
@@ -51,23 +45,6 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         admitted_workloads=found.admitted,
         oldest_pending=found.oldest,
     )
-
-
-def is_starved(view: TreeView, found: QueueView, amounts: Amounts) -> bool:
-    """Whether work of an open leaf lacks room alone although less is used than guaranteed."""
-    path, tree = found.queue.path, view.config.tree
-    lacks = found.admissible.get(amounts.resource, 0) > 0 and amounts.used < amounts.guaranteed
-    if amounts.flavor is not None or not lacks or not tree.is_leaf(path):
-        return False
-    return tree.effective_state(path) is QueueState.OPEN
-
-
-def _bounded(amounts: Amounts, capacity: Mapping[Account, int]) -> Amounts:
-    """root's limit is the live capacity, or a smaller one written on it."""
-    live = capacity.get((amounts.flavor, amounts.resource))
-    if live is None:
-        return amounts
-    return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
 
 
 def fair_share(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare:

@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from queuer import __version__
+from queuer.controller.health.queue_metrics import QueueMetrics
 from queuer.controller.memory.live import Live, gone_by
 from queuer.controller.memory.pods import PodView
 from queuer.domain.queue import QueueTree
@@ -137,6 +138,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         rows = (row for row in vars(Metrics).values() if isinstance(row, _Row))
         self.made: Mapping[_Row[Any], Any] = {row: row.make(registry=self.registry) for row in rows}
+        self.queues = QueueMetrics()
+        self.registry.register(self.queues)
         self.build_info.labels(version=__version__).set(1)
 
     def show_drift(self, amounts: Mapping[tuple[str, str], int]) -> None:

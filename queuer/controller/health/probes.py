@@ -102,16 +102,22 @@ class Figures:
     """
 
     def __init__(
-        self, metrics: Metrics, state: ClusterState, *, clock: Callable[[], float] = time.monotonic
+        self,
+        metrics: Metrics,
+        state: ClusterState,
+        health: Health,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._metrics, self._state, self._clock = metrics, state, clock
+        self._metrics, self._state, self._health, self._clock = metrics, state, health, clock
         self._text, self._made = b"", -inf
 
     def text(self) -> bytes:
         """As it is now, or was a few seconds ago."""
         if self._clock() >= self._made + FRESH:
             self._made = self._clock()
-            state = self._state
+            # What an earlier leader remembers is counted by the present one.
+            state = self._state if self._health.phase is Phase.LEADING else ClusterState()
             self._metrics.in_quarantine.set(len(state.quarantine))
             self._text = self._metrics.text(
                 state.lives(), state.rules.tree, pods=state.pods.of, now=time.time()
@@ -125,7 +131,7 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Answer the probes while the block runs; gives the port."""
 
-    figures = Figures(metrics, state)
+    figures = Figures(metrics, state, health)
 
     async def livez(_: web.Request) -> web.Response:
         text = f"{health.phase}, last sign of life {health.silent:.1f} s ago\n"

@@ -31,8 +31,9 @@ def test_a_process_is_alive_while_it_gives_signs_of_life(phase: Phase, patience:
 
 def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks() -> None:
     """They are counted beside the decisions of the same process."""
-    clock, state = [0.0], ClusterState()
-    figures = Figures(Metrics(), state, clock=lambda: clock[0])
+    clock, state, health = [0.0], ClusterState(), Health(stalled=30.0)
+    figures = Figures(Metrics(), state, health, clock=lambda: clock[0])
+    health.enter(Phase.LEADING)
     first = figures.text()
     state.put(Live(workload=gang("g"), state=State.QUEUED))
     state.quarantine_one("g", ValueError("odd"), now=0.0)
@@ -40,3 +41,8 @@ def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks() -> None:
     assert figures.text() is first
     clock[0] = FRESH
     assert b"queuer_workloads_in_quarantine 1.0" in figures.text()
+    health.enter(Phase.STANDBY)
+    clock[0] += FRESH
+    text = figures.text()
+    assert b"queuer_workloads_in_quarantine 0.0" in text, "the next leader counts what this one remembers"
+    assert b"queuer_workloads{" not in text

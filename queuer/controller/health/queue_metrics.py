@@ -1,0 +1,78 @@
+"""What queues use, are guaranteed and wait for, as gauges by queue and resource.
+
+The leader reads the sums of the ledger and of waiting work every few seconds, as the API does for its pages. A process
+that does not lead shows none: an old figure would look like a calm one. The API server shows none either, as whoever
+reaches it may read its metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.quantity import in_whole_units
+from queuer.store.engine import begin
+from queuer.store.usage import TreeView, amounts_of, starved_of, tree_view
+
+EVERY = 15.0
+"""Seconds between two readings: Prometheus scrapes every 15 to 60 s."""
+_LABELS = ("queue", "flavor", "resource")
+_FAMILIES = {
+    "used": "Admitted and releasing work.",
+    "guaranteed": "What the queue can always claim back.",
+    "limit": "What the queue never uses more than; of root at most the live capacity. None without a limit.",
+    "borrowed": "Used above what is guaranteed.",
+    "lent": "Of the guarantee what others use.",
+    "pending": "Demand that is not admitted, without jobs on hold and those that can never start.",
+    "starved": "Guaranteed and unused, while work of this leaf waits for room alone.",
+}
+"""Help by amount. Each metric has a series for each account of a queue: at most seven an account."""
+
+
+class QueueMetrics(Collector):
+    """Gauges of one process; `view` is None while it does not lead."""
+
+    def __init__(self) -> None:
+        self.view: TreeView | None = None
+
+    async def follow(self, engine: AsyncEngine) -> None:
+        """Read until cancelled; then there are no figures any more."""
+        try:
+            while True:
+                async with begin(engine) as connection:
+                    self.view = await tree_view(connection)
+                await asyncio.sleep(EVERY)
+        finally:
+            self.view = None
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges as last read. Amounts are in cores, bytes or pieces."""
+        families = {
+            name: GaugeMetricFamily(f"queuer_queue_{name}", f"{said} With all queues below.", None, _LABELS)
+            for name, said in _FAMILIES.items()
+        }
+        for labels, amounts in _rows(self.view) if self.view is not None else ():
+            for name, amount in amounts.items():
+                families[name].add_metric(labels, amount)
+        yield from families.values()
+
+
+def _rows(view: TreeView) -> Iterator[tuple[tuple[str, str, str], Mapping[str, float]]]:
+    """Labels and amounts of each account that a row of the queue names, and of all flavors together of each resource
+    that any row or node has. Whatever else jobs ask for must not make new series.
+    """
+    known = {row.resource for queue in view.config.tree for row in queue.quota}
+    known |= {resource for _, resource in view.capacity}
+    for path, found in view.queues.items():
+        named = {(row.flavor, row.resource) for row in found.queue.quota}
+        for amounts in amounts_of(view, found):
+            flavor, resource = amounts.flavor, amounts.resource
+            if (flavor, resource) in named or (flavor is None and resource in known):
+                held = {name: getattr(amounts, name) for name in _FAMILIES if name != "starved"}
+                held["starved"] = starved_of(view, found, amounts)
+                told = {n: in_whole_units(a, resource=resource) for n, a in held.items() if a is not None}
+                yield (path, flavor or "", resource), told
