@@ -91,6 +91,8 @@ async def serve_term(
             health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
             clock=clock,
         )  # fmt: skip
+    await loop.recognise()
+    async with begin(engine) as connection:
         undone = await inherit(connection, left, loop.term)
     await settings.failpoints.at(Point.INHERITED)
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))

@@ -26,6 +26,7 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.intake.adoption import Adopter
 from queuer.controller.intake.read import take_in
+from queuer.controller.intake.restored import recognise
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.steps import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
@@ -98,6 +99,10 @@ class Loop:
         self.decisions = Decisions(
             self.term, decider=decider, timers=self._timers, health=health, wake=wake.set
         )
+
+    async def recognise(self) -> None:
+        """Charge what runs and is stored otherwise, before `run`."""
+        await recognise(self.term, self._adopter, progress=self._health.beat)
 
     async def run(self, undone: tuple[Entry, ...] = ()) -> None:
         """Go round until cancelled. `undone`: effects of earlier leaders, to be finished or taken back."""

@@ -170,6 +170,24 @@ async def test_an_id_that_is_too_old_resets(
         assert int(await told.start()) > 5
 
 
+async def test_a_restored_backup_resets_all_and_ids_of_before(
+    server: httpx2.AsyncClient, author: Author
+) -> None:
+    """Its ids come again under other events."""
+    await author.submit(*(workload(f"w{n}", queue="root.research.team-a") for n in range(5)))
+    async with followed(server, "root", "?topics=workloads") as told:
+        last = await told.start()
+        async with begin(author.engine) as connection:
+            await connection.execute(text("DELETE FROM event WHERE id > 3"))
+            await connection.execute(text("NOTIFY queuer_event"))
+        assert await told.until("reset") == {"topics": ["workloads"], "why": "many changes"}
+        async with followed(server, "root", "?topics=workloads", **{"last-event-id": last}) as again:
+            assert (await again.until("reset"))["why"] == "too old"
+        async with followed(server, "root", "?topics=workloads", **{"last-event-id": "3"}) as again:
+            await author.submit(workload("new", queue="root.research.team-a"))
+            assert [row["uid"] for row in (await again.until("workloads"))["workloads"]] == ["new"]
+
+
 async def test_more_changes_than_a_message_holds_reset_the_topic(
     server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,8 @@ class Feed:
                     "live views are not to be had just now", hint="try again, or read the lists"
                 )
             self._resume(follower, after)
+            if after is not None and await self._forgotten(after):
+                follower.too_old, follower.starts = True, self._mark.event
             yield follower
         finally:
             self._callers -= Counter([caller])
@@ -160,6 +162,13 @@ class Feed:
             follower.starts = self._mark.event
         else:
             follower.batches.extend(batch for batch in self._past if batch.id >= after)
+
+    async def _forgotten(self, after: int) -> bool:
+        """Whether an event is yet to come: its id is of before an older backup was restored."""
+        if after <= self._mark.event:
+            return False
+        async with one_view(self._engine) as connection:
+            return after > (await news.mark(connection)).event
 
     # The reader
 
@@ -216,10 +225,12 @@ class Feed:
             since = now.back(SEED) if begins else self._mark
             if now == since and not self._stale:
                 return
-            batch = await self._batch(connection, since, now)
+            older = now.event < since.event
+            batch = _anew(now) if older else await self._batch(connection, since, now)
             self._metrics.stream_lag.set(0 if begins else await news.lag(connection, since))
-        if begins:
-            self._oldest = since.event
+        if begins or older:
+            self._oldest = now.event if older else since.event
+            self._past.clear()
         self._mark = now
         self._past.append(batch)
         while len(self._past) > PAST:
@@ -261,6 +272,11 @@ class Feed:
 def message(event: str, data: Any) -> bytes:
     """An event as it is sent. `data`: what JSON has, and times."""
     return format_sse_event(event=event, data_str=msgspec.json.encode(data).decode())
+
+
+def _anew(now: TableMark) -> Batch:
+    """An older backup was restored: all that was told may be otherwise."""
+    return Batch(id=now.event, told={}, jobs={}, anew=frozenset(Topic))
 
 
 def _amounts(view: TreeView) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def settle(
             break
         steps.append(step)
         after = _after(after, step, now=now, limits=limits)
-        if after.is_over or step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT, Move.UNKNOWN):
+        if after.is_over or step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT):
             break  # what comes next depends on how this one is received
     return _sum_up(live, after, tuple(steps), now=now) if steps else None
 
@@ -102,7 +102,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
         case Move.VANISHED:
             ended = live.state.to(State.FAILED) if live.charged else live.state
             return replace(live, state=ended, deleted=True, left=live.left or now)
-        case Move.REQUEUE | Move.UNKNOWN:
+        case Move.REQUEUE:
             return requeued(live)
         case Move.RELEASE:
             return replace(live, placement=None)

@@ -50,7 +50,6 @@ class Move(StrEnum):
     SHRUNK = "shrunk"  # it misses pods that it had, or others than before
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
-    UNKNOWN = "unknown"  # it runs by an admission that the database lost: it is charged anew, as it runs
     LEFT = "left"  # somebody else suspended it: wait for its pods
     FINISHED = "finished"  # the job ended; pods may be left
     VANISHED = "vanished"  # the job was deleted
@@ -209,12 +208,7 @@ def _waiting(job: JobView | None) -> Step | None:
 
 def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
     placement = live.placement
-    if placement is None:
-        return None
-    if job.admission != placement.id:
-        if _lost(live, placement, job):
-            note = f"it runs by admission {job.admission}, which the database lost: it is charged as it runs"
-            return Step(move=Move.UNKNOWN, cause=Cause.WITHDRAWN, note=note)
+    if placement is None or job.admission != placement.id:
         return None  # the object is older than our PATCH, or the PATCH is still to come
     if job.suspended:
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
@@ -235,14 +229,6 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
         return Step(move=Move.RUNNING, hosts=seen.hosts)
     return None
-
-
-def _lost(live: Live, placement: Placement, job: JobView) -> bool:
-    """Whether a backup was restored from before the admission by which it runs. The database says that it carried
-    ours, and no PATCH of ours was seen since: an object from before ours would be suspended.
-    """
-    carried = live.state is not State.ADMITTED and placement.patched is None
-    return carried and job.admission is not None and not job.suspended
 
 
 def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> Step | None:

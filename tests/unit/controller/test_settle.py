@@ -204,24 +204,6 @@ def test_a_refusal_that_stands_ends_the_try_at_once() -> None:
     assert Move.LANDED in whole.moves, "what was refused once has come"
 
 
-@pytest.mark.parametrize("state", [State.PLACING, State.RUNNING])
-def test_a_job_that_runs_by_an_admission_that_a_restored_backup_lacks_is_charged_anew(state: State) -> None:
-    """Guards its charge and its being followed: back in its queue it is adopted as it runs."""
-    restored = replace(RUNNING, state=state, placement=PLACEMENT)
-    later = replace(JOB, admission="later")
-    outcome = settle(restored, later, tally([POD]), now=105.0, limits=LIMITS)
-    assert outcome is not None
-    assert outcome.moves == {Move.UNKNOWN}
-    assert (outcome.after.state, outcome.after.placement, outcome.confirm) == (State.QUEUED, None, False)
-    for live, job in (
-        (ADMITTED, later), (replace(restored, placement=PLACING.placement), later),
-        (restored, replace(later, suspended=True)), (restored, replace(JOB, admission=None)),
-    ):  # fmt: skip
-        assert settle(live, job, tally([POD]), now=105.0, limits=LIMITS) is None, (
-            "it may be older than our PATCH"
-        )
-
-
 def test_a_gang_that_landed_begins_anew() -> None:
     landed = settle(replace(PLACING, failures=7), JOB, tally([POD]), now=105.0, limits=LIMITS)
     assert landed is not None

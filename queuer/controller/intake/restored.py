@@ -1,0 +1,117 @@
+"""Work that went on while the database fell back: a backup was restored, or a replica that lagged took over.
+
+The controller looks for it once, when a term begins. All that runs is charged as it runs before anything is decided,
+so nothing is promised twice. The API server is asked for each job that the database tells otherwise: a watch may be
+behind, too. No job is started or suspended here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from queuer.controller.intake.adoption import Adopter
+from queuer.controller.intake.read import take_in
+from queuer.controller.landing.settle import requeued
+from queuer.controller.ledger.round import Round
+from queuer.controller.logs import logger
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.term import Term
+from queuer.domain.backoff import BackOff
+from queuer.domain.errors import Unavailable
+from queuer.domain.workload import Cause, State
+from queuer.kube.client import ApiError
+
+log = logger("restored")
+
+AT_ONCE = 20
+"""Jobs that are read from the API server at a time."""
+SLICE = 250
+"""Jobs that are charged in one transaction."""
+_BACK_OFF = BackOff(first=0.25, longest=5.0)
+_STARTED = (State.PLACING, State.RUNNING)
+
+
+async def recognise(term: Term, adopter: Adopter, *, progress: Callable[[], None]) -> None:
+    """Bring what is stored in line with what runs. `progress` is called while that goes on.
+
+    Waits for an API server that is away. Raises as `Term.commit_each` does.
+    """
+    state = term.state
+    differing = [live.uid for live in state.lives() if differs(live, state.jobs.get(live.uid))]
+    fresh = await _read(term, differing, progress=progress)
+    changes = Round(state.live, now=term.clock())
+    for uid, job in fresh.items():
+        live = state.live[uid]
+        if (after := corrected(live, job, now=changes.now)) is not None:
+            log.warning(
+                "the database lost what became of it", workload=uid, job=job.admission, stored=live.state
+            )
+            changes.put(uid, after=after, cause=Cause.WITHDRAWN)
+    await term.commit_each(changes)
+    beside = [uid for uid, job in state.jobs.items() if _runs(job) and _waits(state.live.get(uid))]
+    for first in range(0, len(beside), SLICE):
+        progress()
+        part = beside[first : first + SLICE]
+        changes = Round(state.live, now=term.clock())
+        take_in(changes, part, state=state, jobs=term.jobs)
+        await term.commit_each(changes)
+        await adopter.look(part)
+
+
+def differs(live: Live, job: JobView | None) -> bool:
+    """Whether a job seems to have gone on without its row: it carries another admission than the stored one."""
+    placement = live.placement
+    if placement is None or live.state.ended or job is None or job.deleting or job.outcome is not None:
+        return False
+    if job.admission == placement.id:
+        return False
+    # An admission whose PATCH is still to come, or an eviction, is what a job without one looks like.
+    return live.state in _STARTED or (job.admission is not None and not job.suspended)
+
+
+def corrected(live: Live, job: JobView, *, now: float) -> Live | None:
+    """The workload as its job, read just now, says; None where the row is right.
+
+    A job that runs goes back to its queue in the rows alone, where it is charged anew at once. One that is suspended
+    was evicted: what it held is free once no pod is left.
+    """
+    if not differs(live, job):
+        return None
+    if not job.suspended:
+        return requeued(live)
+    return replace(live, state=live.state.to(State.EVICTING), left=now, displaced_by=frozenset())
+
+
+def _runs(job: JobView) -> bool:
+    return not job.suspended and not job.deleting and job.outcome is None
+
+
+def _waits(live: Live | None) -> bool:
+    return live is None or live.state.waiting
+
+
+async def _read(term: Term, uids: Sequence[str], *, progress: Callable[[], None]) -> Mapping[str, JobView]:
+    """These jobs as the API server has them now, without those that are gone."""
+    slots, found = asyncio.Semaphore(AT_ONCE), dict[str, JobView]()
+
+    async def read(uid: str) -> None:
+        async with slots:
+            pauses = iter(_BACK_OFF)
+            while True:
+                progress()
+                try:
+                    job = await term.jobs.read(uid)
+                except (ApiError, Unavailable) as error:
+                    log.warning("not compared with its job, tried again", workload=uid, said=str(error))
+                    await asyncio.sleep(next(pauses))
+                    continue
+                if job is not None:
+                    found[uid] = job
+                return
+
+    async with asyncio.TaskGroup() as group:
+        for uid in uids:
+            group.create_task(read(uid), name="recognise")
+    return found
