@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from tests.docs.conftest import ROOT, Place
 from tests.docs.shell import LOOKING, Shell
 from tests.docs.snippets import Command, File, same, steps
-from tools.reference.metrics import api, controller
 
 PORT = "http://127.0.0.1:8787"
 PAGES = [
@@ -82,14 +80,6 @@ def test_steps_are_read_from_a_page() -> None:
     assert isinstance(false, Command)
     assert (file.name, cat.text, cat.output, cat.user) == ("a.yaml", "cat \\\n    a.yaml", "x: 1", "alice")
     assert (false.text, false.output) == ("false", "")
-
-
-def test_alerts_name_metrics_that_there_are() -> None:
-    known = {family.name for family in (*controller(), *api())}
-    files = ("alerts.yaml", "dashboards/queuer.json")
-    places = ("docs/howto/alerts.md", *(f"deploy/helm/queuer/files/{name}" for name in files))
-    named = {name for place in places for name in re.findall(r"queuer_\w+", (ROOT / place).read_text())}
-    assert {name.removesuffix("_bucket") for name in named} <= known
 
 
 def test_how_to_pages_are_short_and_typed() -> None:

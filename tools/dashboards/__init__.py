@@ -1,0 +1,1 @@
+"""Makes the Grafana dashboards of the chart: `python -m tools.dashboards`."""
