@@ -24,7 +24,7 @@ from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
 from queuer.domain.document import parse
 from queuer.domain.errors import InvalidInput, QueuerError
-from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, POLICIES, ROLES
+from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, ROLES
 from queuer.local import cluster_checks as cluster
 from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
 
@@ -144,8 +144,8 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("database", "", database),
     ("kubernetes", "", cluster.kubernetes),
     ("definitions", "cluster", cluster.installed(CRDS)),
-    ("policies", "cluster", cluster.installed(POLICIES)),
-    ("roles", "cluster", cluster.installed(NAMESPACE, ROLES)),
+    ("policies", "cluster", cluster.policies),
+    ("roles", "cluster", cluster.installed(NAMESPACE, by_form=ROLES)),
     ("rights", "cluster", cluster.rights),
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),

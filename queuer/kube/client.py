@@ -22,6 +22,7 @@ import msgspec
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.kube.config import Access
 from queuer.kube.decoding import decoder_of
+from queuer.kube.versions import Form, form_of
 
 FIELD_MANAGER = "queuer"
 CONNECTIONS = 64
@@ -29,8 +30,6 @@ CONNECTIONS = 64
 PAGE = 500
 """Objects of a page of a list, at most."""
 _SMALLEST_PAGE = 8
-OLDEST = (1, 36, 2)
-"""Mutating admission policies are v1 since 1.36; since 1.36.2 one PATCH starts a suspended job elsewhere."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _LONGEST_LINE = 8 << 20
 """An object is at most 3 MiB as a request and about as much in etcd; a watch event holds one."""
@@ -105,24 +104,6 @@ def api_error(status: int, body: bytes, *, retry_after: str | None = None) -> Ap
     return kind(
         status=status, reason=said.reason, message=said.message or f"HTTP {status}", retry_after=pause
     )
-
-
-class KubernetesTooOld(Unavailable):
-    """The cluster lacks what Queuer is built on."""
-
-    code = "kubernetes_too_old"
-
-
-def require_version(said: str) -> None:
-    """Raise KubernetesTooOld unless a server that calls itself this, e.g. `v1.37.0-rc.1+k3s1`, is new enough."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
-    if len(numbers) < 3:
-        raise Unavailable(f"the API server calls its version {said!r}, which is not a version")
-    if numbers < OLDEST:
-        raise KubernetesTooOld(
-            f"this cluster runs Kubernetes {said}; Queuer needs {'.'.join(map(str, OLDEST))} or newer",
-            hint="mutating admission policies and re-admission in one PATCH came with it; upgrade the cluster",
-        )
 
 
 class _VersionInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -256,9 +237,9 @@ class Client:
         )
         return _object_of(answer).metadata.resource_version
 
-    async def check_version(self) -> None:
-        """Raise KubernetesTooOld unless the server is new enough."""
-        require_version(msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version)
+    async def form(self) -> Form:
+        """The form that Queuer has here, by the server's version. Raises KubernetesTooOld."""
+        return form_of(msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version)
 
     async def server_time(self) -> float | None:
         """The API server's clock, epoch seconds without their fraction; None where it does not say."""

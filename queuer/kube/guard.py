@@ -15,6 +15,7 @@ import msgspec
 from queuer.kube.client import Client, RightsError
 from queuer.kube.objects import Resource
 from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
+from queuer.kube.versions import Form
 
 Document = Mapping[str, Any]
 _GROUP, _VERSION = "admissionregistration.k8s.io", "v1"
@@ -40,12 +41,15 @@ _SELECTORS = ("namespaceSelector", "objectSelector")
 """Compared in full: each label that is added narrows."""
 
 
-def shipped_guard(namespace: str = SYSTEM_NAMESPACE) -> dict[tuple[str, str], Document]:
-    """The policies `queuer-guard` and `queuer-guard-*` with their bindings, by (kind, name).
+def shipped_guard(
+    namespace: str = SYSTEM_NAMESPACE, *, form: Form = Form.FULL
+) -> dict[tuple[str, str], Document]:
+    """The policies `queuer-guard` and `queuer-guard-*` of a form with their bindings, by (kind, name).
 
     They trust the controller of `namespace`.
     """
-    named = {(d["kind"], d["metadata"]["name"]): d for _, d in objects(POLICIES, namespace=namespace)}
+    found = objects(*POLICIES[form], namespace=namespace)
+    named = {(d["kind"], d["metadata"]["name"]): d for _, d in found}
     return {key: d for key, d in named.items() if key[0] in RESOURCES and key[1].startswith(_OURS)}
 
 
@@ -56,7 +60,9 @@ async def faults_of_guard(client: Client, wanted: Mapping[tuple[str, str], Docum
         try:
             found = msgspec.json.decode(await client.get(resource.collection))
         except RightsError:
-            return (f"the controller may not list {resource.plural}: apply {ROLES}, or upgrade the chart",)
+            return (
+                f"the controller may not list {resource.plural}: apply {ROLES[Form.FULL][0]}, or upgrade the chart",
+            )
         for item in found.get("items") or ():
             live[kind, item["metadata"]["name"]] = {
                 "apiVersion": f"{_GROUP}/{_VERSION}",

@@ -65,12 +65,12 @@ class JobKind:
     """One row. The functions take the decoded object.
 
     `quiet`: the job's controller confirms that it is suspended without an active pod. One PATCH may then change its
-    template and start it. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their number
-    falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started again:
-    a Job without completions is Complete instead, once a pod has succeeded. `lingers`: whether its controller leaves
-    running pods alone after its end, as its owner wrote; `clean`: the field and the value that change that. `pods`:
-    label selector by which its controller knows the pods of a job, from uid and name. `pod_label`: label of the job's
-    pods that tells the pod set, None = one set.
+    template and start it. `fixed`: below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`:
+    Succeeded, Failed or None. `left`: pods that it still owes, where their number falls as they succeed. `restarts`:
+    whether it runs on from where it was once it is suspended and started again: a Job without completions is Complete
+    instead, once a pod has succeeded. `lingers`: whether its controller leaves running pods alone after its end, as its
+    owner wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows
+    the pods of a job, from uid and name. `pod_label`: label of the job's pods that tells the pod set, None = one set.
     """
 
     name: str
@@ -80,6 +80,7 @@ class JobKind:
     suspend_path: tuple[str, ...]
     suspended: Callable[[Any], bool]
     quiet: Callable[[Any], bool]
+    fixed: Callable[[Any], bool]
     outcome: Callable[[Any], State | None]
     left: Callable[[Any], int | None]
     restarts: Callable[[Any], bool]
@@ -119,7 +120,8 @@ def _indexes(text: str) -> int:
 
 
 def _job_quiet(job: Job) -> bool:
-    # The condition under which kube-apiserver lets the template of a suspended job change (1.36.2 and later).
+    # The condition under which kube-apiserver lets the template of a suspended job change (1.36.2 and later; before,
+    # `loosen_patch` precedes).
     told = holds(job.status.conditions, "Suspended") and job.status.active == 0
     return job.spec.suspend and (job.status.start_time is None or told)
 
@@ -179,6 +181,7 @@ JOB = JobKind(
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,
     quiet=_job_quiet,
+    fixed=lambda job: job.status.start_time is not None,
     outcome=_job_outcome,
     left=_job_left,
     restarts=lambda job: job.spec.completions is not None or not job.status.succeeded,
@@ -196,6 +199,7 @@ PYTORCHJOB = JobKind(
     suspend_path=("spec", "runPolicy", "suspend"),
     suspended=lambda job: job.spec.run_policy.suspend,
     quiet=_pytorch_quiet,
+    fixed=lambda job: False,
     outcome=_pytorch_outcome,
     left=lambda job: None,
     restarts=lambda job: True,

@@ -96,6 +96,20 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
     return {"metadata": _metadata(job, annotations), **patch}
 
 
+def loosen_patch(kind: JobKind, job: JobObject, start: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The write to the job's status that must precede the PATCH `start` below Kubernetes 1.36.2.
+
+    It is under the same compare-and-set. None where nothing keeps the template, or `start` starts nothing.
+    """
+    inner: Any = start
+    for key in kind.suspend_path:
+        inner = inner.get(key, {})
+    if inner is not False or not kind.fixed(job):
+        return None
+    held = {key: start["metadata"][key] for key in ("uid", "resourceVersion")}
+    return {"metadata": held, "status": {"startTime": None}}
+
+
 def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, Any]:
     """Suspend the job, or have its controller end the pods of one that has ended. Its template stays as it is: the API
     server lets it change again only once it is quiet.

@@ -12,6 +12,7 @@ from typing import Any
 
 from queuer.domain.errors import NotFound
 from queuer.domain.variables import Variable
+from queuer.kube.versions import Form
 
 SYSTEM_NAMESPACE = "queuer-system"
 """Where the shipped files say that Queuer runs."""
@@ -19,10 +20,11 @@ INSTALLED_IN = Variable(
     name="QUEUER_NAMESPACE", default=SYSTEM_NAMESPACE, form="namespace",
     meaning="Where Queuer is installed: the policies trust the service account `queuer-controller` of this namespace.",
 )  # fmt: skip
-CRDS = "deploy/helm/queuer/files/crds"
+_FILES = "deploy/helm/queuer/files"
+CRDS = f"{_FILES}/crds"
 NAMESPACE = "deploy/namespace.yaml"
-POLICIES = "deploy/helm/queuer/files/policies"
-ROLES = "deploy/helm/queuer/files/rbac.yaml"
+POLICIES = {form: (f"{_FILES}/policies", f"{_FILES}/{form}/policies") for form in Form}
+ROLES = {form: (f"{_FILES}/rbac.yaml", f"{_FILES}/{form}/rbac.yaml") for form in Form}
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -54,9 +56,10 @@ def manifests(path: str) -> list[Path]:
     return sorted(found.glob("*.yaml"))
 
 
-def objects(path: str, *, namespace: str = SYSTEM_NAMESPACE) -> list[tuple[Path, Mapping[str, Any]]]:
-    """The objects of a shipped file or directory for Queuer in `namespace`, each with its file."""
+def objects(*paths: str, namespace: str = SYSTEM_NAMESPACE) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The objects of shipped files and directories for Queuer in `namespace`, each with its file."""
     import yaml
 
-    texts = [(file, file.read_text().replace(SYSTEM_NAMESPACE, namespace)) for file in manifests(path)]
+    files = [file for path in paths for file in manifests(path)]
+    texts = [(file, file.read_text().replace(SYSTEM_NAMESPACE, namespace)) for file in files]
     return [(file, found) for file, text in texts for found in yaml.safe_load_all(text) if found]

@@ -45,7 +45,7 @@ _OWNERS = annotation_names(Where.OWNER)
 _OTHERS = annotation_names(Where.QUEUER, Where.ADMINISTRATOR)
 DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
 DEFAULT_CLASS = "queuer-default"
-"""The class that policy writes into templates without one (policies/queue.yaml): never their owner's word."""
+"""The class that policy writes into templates without one (full/policies/queue.yaml): never their owner's word."""
 LONGEST_TEXT = 512
 """Characters of a text of a job. Names and label keys of Kubernetes end at 317; PostgreSQL cannot index 2,704 bytes."""
 MOST_POD_SETS = 16

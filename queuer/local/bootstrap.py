@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from queuer.domain.errors import Unavailable
-from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, objects, shipped
+from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, shipped
+from queuer.kube.versions import Form, form_of
 from queuer.local.identities import TENANT_NAMESPACES
-from queuer.local.kubectl import Kubectl, KubectlError
+from queuer.local.kubectl import Kubectl, KubectlError, asked_of
 
 MANAGED_LABEL = "queuer.dev/managed"
 QUEUE_LABEL = "queuer.dev/queue"
@@ -26,8 +27,13 @@ _PROBE_NAME = "queuer-probe"
 
 
 def install(kubectl: Kubectl) -> None:
-    """Apply Queuer's CRDs, namespace, rights and policies; it knows nothing of local tenants."""
-    kubectl.apply(files=[file for part in (CRDS, NAMESPACE, ROLES, POLICIES) for file in manifests(part)])
+    """Apply Queuer's CRDs, namespace, rights and policies; it knows nothing of local tenants.
+
+    Raises KubernetesTooOld.
+    """
+    form = _form(kubectl)
+    parts = (CRDS, NAMESPACE, *ROLES[form], *POLICIES[form])
+    kubectl.apply(files=[file for part in parts for file in manifests(part)])
 
 
 def install_local(kubectl: Kubectl, *, crds: tuple[Path, ...]) -> None:
@@ -73,28 +79,21 @@ def wait_served(kubectl: Kubectl, path: str) -> None:
 
 
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:
-    """Wait until a new job of each kind that our policies suspend comes back suspended, in a dry run."""
-    suspended = _suspended_kinds()
-    for resource, job in (("jobs", _probe_job(where)), ("pytorchjobs", _probe_pytorchjob(where))):
-        if resource in suspended:
-            _wait(partial(_is_suspended, kubectl, job), f"the policy that suspends {resource} has no effect")
+    """Wait until a new job of each kind comes back suspended in a dry run, or is asked in full for what it lacks."""
+    form = _form(kubectl)
+    for job in (_probe_job(where), _probe_pytorchjob(where)):
+        _wait(partial(_is_kept, kubectl, job, form), f"the policies have no effect on a {job['kind']}")
 
 
-def _suspended_kinds() -> set[str]:
-    return {
-        resource
-        for _, document in objects(POLICIES)
-        if document["kind"] == "MutatingAdmissionPolicy"
-        for rule in document["spec"]["matchConstraints"]["resourceRules"]
-        for resource in rule["resources"]
-    }
+def _form(kubectl: Kubectl) -> Form:
+    return form_of(str(kubectl.get("/version")["gitVersion"]))
 
 
-def _is_suspended(kubectl: Kubectl, job: dict[str, Any]) -> bool:
+def _is_kept(kubectl: Kubectl, job: dict[str, Any], form: Form) -> bool:
     try:
         answer = kubectl.run("create", "--dry-run=server", "-f", "-", "-o", "json", input=json.dumps(job))
-    except KubectlError:
-        return False  # the API server does not know the schema yet, and its policies fail closed
+    except KubectlError as error:  # or the API server does not know the schema yet: its policies fail closed
+        return form is Form.REDUCED and asked_of(str(error)) is not None
     spec = json.loads(answer)["spec"]
     return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
 

@@ -17,8 +17,21 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
 from queuer.kube.guard import differs
-from queuer.kube.resources import ROLES, SYSTEM_NAMESPACE, objects
-from queuer.local.site import Finding, Labels, Site, Unseen, odd, ok, status_of, unknown, unreadable, wrong
+from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
+from queuer.kube.versions import Form
+from queuer.local.site import (
+    Finding,
+    Health,
+    Labels,
+    Site,
+    Unseen,
+    odd,
+    ok,
+    status_of,
+    unknown,
+    unreadable,
+    wrong,
+)
 
 MANAGED = "queuer.dev/managed"
 _VALUES = ("true", "required", "false")
@@ -26,6 +39,7 @@ _OURS = (MANAGED, "queuer.dev/default-queue")
 _NEAR = 0.85
 """How like ours a key must be to count as misspelled; `queuer.io/managed` is, `example.com/managed` is not."""
 _NAMED = 3
+_REDUCED = " for the reduced form: manifests say more (docs/install.md)"
 _FREE = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 """Kinds that need only be there: administrators add to them."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -38,7 +52,7 @@ def kubernetes(site: Site) -> Iterator[Finding]:
     """Whether the API server answers, and is new enough. Opens the site's cluster."""
     try:
         site.open_cluster()
-        site.ask_version()
+        form = site.ask_version()
     except QueuerError as error:
         if status_of(error) is not None:
             raise Unseen(
@@ -46,7 +60,7 @@ def kubernetes(site: Site) -> Iterator[Finding]:
             ) from error
         yield wrong(error.message, error.hint or "is it the right KUBECONFIG, and the server well?")
     else:
-        yield ok("it answers, and is new enough")
+        yield ok("it answers, and is new enough" + ("" if form is Form.FULL else _REDUCED))
 
 
 # Objects as they are shipped
@@ -93,20 +107,38 @@ class Shipped(NamedTuple):
 
 def shipped(*paths: str, home: str = SYSTEM_NAMESPACE) -> list[Shipped]:
     """The objects in these files and directories, for Queuer in the namespace `home`."""
-    return [Shipped(*found, home) for path in paths for found in objects(path, namespace=home)]
+    return [Shipped(*found, home) for found in objects(*paths, namespace=home)]
 
 
-def installed(*paths: str) -> Check:
-    """The check that the objects of these files are there as shipped: one finding for each that is not."""
+def installed(*paths: str, by_form: Mapping[Form, Sequence[str]] | None = None) -> Check:
+    """The check that the objects of these files are there as shipped: one finding for each that is not.
+
+    `by_form`: further files, by the form that Queuer has on the cluster.
+    """
 
     def check(site: Site) -> Iterator[Finding]:
-        wanted, cluster = shipped(*paths, home=site.home), site.cluster
-        assert cluster is not None
-        live = site.ask(cluster.get(each.path) for each in wanted)
-        faults = list(filter(None, map(_fault, wanted, live)))
-        yield from faults or [ok(f"{len(wanted)} objects are there as shipped")]
+        yield from _installed(site, *paths, *(by_form or {}).get(site.form, ()))
 
     return check
+
+
+def policies(site: Site) -> Iterator[Finding]:
+    """Whether the policies are there as shipped. Those of the reduced form guard a newer cluster too."""
+    found = list(_installed(site, *POLICIES[site.form]))
+    if site.form is Form.FULL and any(finding.health is not Health.OK for finding in found):
+        older = list(_installed(site, *POLICIES[Form.REDUCED]))
+        if all(finding.health is Health.OK for finding in older):
+            text = "the policies are those for Kubernetes below 1.36: manifests still have to say what Queuer needs"
+            found = [odd(text, "helm upgrade")]
+    yield from found
+
+
+def _installed(site: Site, *paths: str) -> Iterator[Finding]:
+    wanted, cluster = shipped(*paths, home=site.home), site.cluster
+    assert cluster is not None
+    live = site.ask(cluster.get(each.path) for each in wanted)
+    faults = list(filter(None, map(_fault, wanted, live)))
+    yield from faults or [ok(f"{len(wanted)} objects are there as shipped")]
 
 
 def _fault(wanted: Shipped, live: Any) -> Finding | None:
@@ -163,7 +195,7 @@ def needed(roles: Sequence[Shipped]) -> Iterator[Right]:
 
 def rights(site: Site) -> Iterator[Finding]:
     """Whether the service accounts may do what their roles say: one finding for each account that lacks rights."""
-    roles, cluster = shipped(ROLES, home=site.home), site.cluster
+    roles, cluster = shipped(*ROLES[site.form], home=site.home), site.cluster
     assert cluster is not None
     wanted = list(needed(roles))
     answers = site.ask(cluster.create(_REVIEWS, right.review) for right in wanted)

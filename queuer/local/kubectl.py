@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,18 @@ class KubectlError(QueuerError):
     """kubectl ended with an error; the message is what it or the API server said."""
 
     code = "kubectl_failed"
+
+
+_ASKED = re.compile(r"merge into it: (\{.*\})")
+
+
+def asked_of(said: str) -> Any:
+    """The lines that a refusal asks to be merged into the manifest (reduced/policies/guard-entry.yaml), decoded.
+
+    None where it asks for none.
+    """
+    found = _ASKED.search(said)
+    return None if found is None else json.loads(found.group(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +47,28 @@ class Kubectl:
                 f"kubectl {' '.join(arguments[:3])}: {result.stderr.strip() or result.stdout.strip()}"
             )
         return result.stdout
+
+    def create(self, document: Mapping[str, Any], *options: str) -> str:
+        """Create an object, with what the cluster asks to be merged into its manifest, if anything.
+
+        The second attempt is what docs/install.md tells users to type. Raises `KubectlError`.
+        """
+        text = json.dumps(document)
+        command = ("create", "--filename=-", *options)
+        try:
+            return self.run(*command, input=text)
+        except KubectlError as refusal:
+            if (asked := asked_of(str(refusal))) is None:
+                raise
+        merge = (
+            "patch",
+            "--local",
+            "--type=merge",
+            "--filename=-",
+            f"--patch={json.dumps(asked)}",
+            "-o=json",
+        )
+        return self.run(*command, input=self.run(*merge, input=text))
 
     def apply(self, *, files: list[Path], documents: list[dict[str, Any]] | None = None) -> None:
         """Server-side apply: large CRDs fit, and applying again changes nothing."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
 from queuer.kube.resources import SYSTEM_NAMESPACE
+from queuer.kube.versions import Form
 
 if TYPE_CHECKING:
     from queuer.kube.client import Client
@@ -85,6 +86,7 @@ class Site:
     home: str = SYSTEM_NAMESPACE
     tree: TreeDocument | None = None
     cluster: Client | None = None
+    form: Form = Form.FULL
     offsets: dict[str, float] = field(default_factory=dict)
     """Seconds by which other clocks are ahead of this machine's."""
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
@@ -120,10 +122,11 @@ class Site:
         self.compare_clock("the cluster", lambda: run(client.server_time()))
         self.cluster = client
 
-    def ask_version(self) -> None:
-        """Raise KubernetesTooOld, a QueuerError, unless the cluster is new enough."""
+    def ask_version(self) -> Form:
+        """Note the form that Queuer has in the cluster. Raises KubernetesTooOld, a QueuerError."""
         assert self.cluster is not None
-        self._runner.run(self.cluster.check_version())
+        self.form = self._runner.run(self.cluster.form())
+        return self.form
 
     def ask(self, questions: Iterable[Coroutine[Any, Any, bytes]]) -> list[Any]:
         """The decoded answers to all questions at once; a QueuerError stands in the place of an answer that failed."""

@@ -24,7 +24,6 @@ import httpx2
 
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.domain.variables import Variable
-from queuer.kube.client import require_version
 from queuer.local import bootstrap
 from queuer.local.binaries import Binaries, default_cache, ensure_binaries
 from queuer.local.cluster import (
@@ -283,7 +282,6 @@ class _Start:
         if API_SERVER in self.chosen:
             kubectl = self.cluster.kubectl(ADMIN)
             with self.clock.step("crds, rights, policies"):
-                require_version(kubectl.get("/version")["gitVersion"])
                 bootstrap.install_local(kubectl, crds=crds)
                 bootstrap.install(kubectl)
                 bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
@@ -298,7 +296,6 @@ class _Start:
         """Install Queuer in a cluster that is not ours; the kubeconfig needs the rights for that."""
         kubectl = self.cluster.kubectl(ADMIN)
         with self.clock.step("crds, rights, policies"):
-            require_version(kubectl.get("/version")["gitVersion"])
             bootstrap.install(kubectl)
             borrow_identities(kubectl, self.cluster.layout.kubeconfigs)
 

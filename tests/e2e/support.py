@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from queuer.local.cluster import Cluster
+from queuer.local.kubectl import KubectlError
 
 T = TypeVar("T")
 
@@ -54,9 +55,10 @@ def read(cluster: Cluster, path: str, *, identity: str = "admin", **params: str)
 
 def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "alice") -> Any:
     """Create one object and return it as the API server stored it."""
-    return json.loads(
-        kubectl(cluster, identity, "create", "-f", "-", "-o", "json", input=json.dumps(manifest))
-    )
+    try:
+        return json.loads(cluster.kubectl(identity).create(manifest, "--output=json"))
+    except KubectlError as error:
+        raise Refused(str(error)) from error
 
 
 def wait_until(

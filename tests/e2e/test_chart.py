@@ -17,7 +17,8 @@ import yaml
 
 import queuer
 from queuer.kube.guard import differs, shipped_guard
-from queuer.kube.resources import CRDS, NAMESPACE, objects, root
+from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, objects, root
+from queuer.kube.versions import Form, KubernetesTooOld, form_of
 from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
 from queuer.local.progress import Reporter
@@ -70,9 +71,12 @@ def run(
     )  # fmt: skip
 
 
-def rendered(helm: Path, values: Mapping[str, Any] | None = None) -> list[Document]:
+def rendered(
+    helm: Path, values: Mapping[str, Any] | None = None, *, kubernetes: str = "1.36.2"
+) -> list[Document]:
     """All objects for a release in HOME, hooks included."""
-    ran = run(helm, "template", "queuer", str(CHART), "--namespace", HOME, values=values)
+    options = ("--namespace", HOME, "--kube-version", kubernetes)
+    ran = run(helm, "template", "queuer", str(CHART), *options, values=values)
     assert ran.returncode == 0, ran.stderr
     return [found for found in yaml.safe_load_all(ran.stdout) if found]
 
@@ -146,6 +150,28 @@ def test_the_api_server_accepts_all_that_is_rendered(
     )  # fmt: skip
     assert said.count("\n") == len(items)
     assert {d["metadata"].get("namespace", home) for d in items} == {home}
+
+
+@pytest.mark.parametrize("kubernetes", ["1.34.2", "1.35.4", "1.36.2", "1.37.0"])
+def test_the_version_of_the_cluster_chooses_policies_and_rights(helm: Path, kubernetes: str) -> None:
+    """As the program chooses: another choice would be told as a guard that is missing."""
+    found = rendered(helm, kubernetes=kubernetes)
+    live = {(d["kind"], d["metadata"]["name"]): d for d in found}
+    form = form_of(kubernetes)
+    wanted = objects(*POLICIES[form], *ROLES[form], namespace=HOME)
+    assert [
+        d["metadata"]["name"] for _, d in wanted if differs(d, live[d["kind"], d["metadata"]["name"]])
+    ] == []
+    assert ("MutatingAdmissionPolicy" in {d["kind"] for d in found}) is (form is Form.FULL)
+    assert (("ClusterRole", "queuer-controller-readmission") in live) is (form is Form.REDUCED)
+
+
+@pytest.mark.parametrize("kubernetes", ["1.33.9", "1.34.1", "1.36.1"])
+def test_a_cluster_that_the_program_refuses_is_refused_by_the_chart(helm: Path, kubernetes: str) -> None:
+    with pytest.raises(KubernetesTooOld):
+        form_of(kubernetes)
+    ran = run(helm, "template", "queuer", str(CHART), "--kube-version", kubernetes)
+    assert "chart requires kubeVersion: >=1.34.2" in ran.stderr
 
 
 def test_the_guard_that_is_rendered_is_the_one_that_the_controller_asks_for(helm: Path) -> None:

@@ -11,7 +11,8 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from queuer.kube.resources import CRDS, POLICIES, ROLES, objects, root, shipped
+from queuer.kube.resources import CRDS, POLICIES, ROLES, manifests, objects, root
+from queuer.kube.versions import Form
 from queuer.local import bootstrap
 from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
@@ -29,7 +30,11 @@ RELEASE = "queuer"
 @pytest.fixture
 def empty(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
-    files = [f"--filename={shipped(part)}" for part in (POLICIES, ROLES, CRDS)]
+    files = [
+        f"--filename={file}"
+        for part in (*POLICIES[Form.FULL], *ROLES[Form.FULL], CRDS)
+        for file in manifests(part)
+    ]
     kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
     fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
     kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
@@ -175,7 +180,7 @@ def _may(cluster: Cluster, pods: Pods, account: str) -> set[tuple[str, str]]:
 
 def _rules(role: str) -> set[tuple[str, str]]:
     """(verb, resource) of a shipped role."""
-    rules = next(d["rules"] for _, d in objects(ROLES) if d["metadata"]["name"] == role)
+    rules = next(d["rules"] for _, d in objects(*ROLES[Form.FULL]) if d["metadata"]["name"] == role)
     found = set()
     for rule in rules:
         for group in rule["apiGroups"]:

@@ -155,7 +155,7 @@ class TestCreate:
         admin.delete(binding)
         try:
             wait_until(lambda: not managed.accepts(job(kind)), timeout=20, describe="the policy is gone")
-            with refused("queuer-guard", "must be created suspended"):
+            with refused("queuer-guard-entry", "must be created suspended"):
                 managed.try_create(job(kind))
         finally:
             del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]

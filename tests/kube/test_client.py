@@ -19,6 +19,7 @@ from queuer.kube.client import (
     ThrottledError,
 )
 from queuer.kube.config import Access
+from queuer.kube.versions import Form
 from tests.kube.stub import Stub, serving
 
 
@@ -136,25 +137,31 @@ async def test_no_server_is_unavailable_not_a_library_s_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "fine"),
+    ("version", "form"),
     [
-        ("v1.36.2", True),
-        ("v1.37.0-alpha.1", True),
-        ("v1.36.2+k3s1", True),
-        ("v1.36.1", False),
-        ("v1.35.9", False),
+        ("v1.36.2", Form.FULL),
+        ("v1.37.0-alpha.1", Form.FULL),
+        ("v1.36.2+k3s1", Form.FULL),
+        ("v1.36.2-gke.1041000", Form.FULL),
+        ("v1.36.1", None),
+        ("v1.36.0-rc.1", None),
+        ("v1.35.4-eks-a1b2c3d", Form.REDUCED),
+        ("v1.34.2", Form.REDUCED),
+        ("v1.34.1", None),
     ],
 )
-async def test_an_old_server_is_refused_with_a_sentence(version: str, *, fine: bool) -> None:
-    """Before 1.36.2 an evicted job could not be re-admitted in one PATCH."""
+async def test_the_version_says_the_form_and_an_old_server_is_refused_with_a_sentence(
+    version: str, form: Form | None
+) -> None:
+    """Before 1.36 there are no mutating policies, before 1.36.2 no re-admission in one PATCH; older ones are broken."""
     stub = Stub()
     async with serving(stub) as client:
         stub.failures = [web.json_response({"gitVersion": version})]
-        if fine:
-            await client.check_version()
+        if form is not None:
+            assert await client.form() is form
         else:
-            with pytest.raises(Unavailable, match=r"Queuer needs 1\.36\.2 or newer"):
-                await client.check_version()
+            with pytest.raises(Unavailable, match=r"Queuer needs 1\.34\.2 or newer, and not 1\.36\.0"):
+                await client.form()
 
 
 async def test_a_patch_is_counted_and_carries_its_preconditions() -> None:

@@ -15,17 +15,28 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.queue import QueueTree
 from queuer.kube.client import RightsError
 from queuer.kube.guard import shipped_guard
+from queuer.kube.versions import Form, form_of
 
 WARN = {"validationActions": ["Warn"]}
+
+
+OLD = "v1.35.4"
 
 
 class Cluster:
     """What it has of the guard; `error` instead, if there is one."""
 
-    def __init__(self) -> None:
-        self.objects = {key: deepcopy(dict(document)) for key, document in shipped_guard().items()}
+    def __init__(self, version: str = "v1.36.4", *, installed: Form = Form.FULL) -> None:
+        self.version = version
+        guard = shipped_guard(form=installed)
+        self.objects = {key: deepcopy(dict(document)) for key, document in guard.items()}
         self.error: Exception | None = None
         self.changes = 0
+
+    async def form(self) -> Form:
+        if self.error is not None and not isinstance(self.error, RightsError):  # /version is open to all
+            raise self.error
+        return form_of(self.version)
 
     async def get(self, path: str) -> bytes:
         if self.error is not None:
@@ -98,3 +109,22 @@ async def test_a_policy_or_binding_that_is_missing_or_changed_is_named(act: str)
     cluster.error, cluster.objects[binding] = None, before
     await guard.look()
     assert [health.unguarded, cluster.changes] == [None, 3]
+
+
+async def test_the_version_of_the_cluster_says_which_guard_must_be_there() -> None:
+    """A cluster that is upgraded goes on to admit under the policies that it has; the full ones guard no older one."""
+    cluster = Cluster(OLD, installed=Form.REDUCED)
+    guard, health, _ = watching(cluster)
+    for version in (OLD, "v1.36.4"):
+        cluster.version = version
+        await guard.look()
+        assert (health.unguarded, cluster.changes) == (None, 1)
+    del cluster.objects["ValidatingAdmissionPolicyBinding", "queuer-guard-entry"]
+    await guard.look()
+    assert "queuer-guard-entry" in (health.unguarded or "")
+    cluster = Cluster(OLD)
+    guard, health, _ = watching(cluster)
+    await guard.look()
+    said = health.unguarded
+    assert said is not None
+    assert "ValidatingAdmissionPolicy queuer-guard-entry is not the one of this version" in said

@@ -23,6 +23,7 @@ from queuer.kube.patches import (
     admit_patch,
     evict_patch,
     firm_patch,
+    loosen_patch,
     own_roles,
     withdraw_patch,
 )
@@ -280,3 +281,21 @@ def test_an_annotation_that_is_not_ours_reads_as_nothing(text: str, pin: Pin) ->
     view = decoded(JOB, fresh)
     own_roles(JOB, view)
     assert admission_of(decoded(JOB, admitted(JOB, fresh, [pin]))) == "a1"
+
+
+def test_below_1_36_a_job_that_has_run_is_loosened_before_it_is_started() -> None:
+    """The API server keeps the template of a Job while its status has a startTime; of nothing else."""
+    fresh, ran = job(), job()
+    ran["status"] = {"startTime": "2026-11-28T10:00:00Z"}
+    pins = [Pin(pod_set="main", count=1, selector={"rack": "r1"})]
+    mark = AdmissionMark(id="a1", epoch=3, cycle=9)
+    starts = admit_patch(JOB, decoded(JOB, ran), pins=pins, mark=mark)
+    held = {key: ran["metadata"][key] for key in ("uid", "resourceVersion")}
+    assert loosen_patch(JOB, decoded(JOB, ran), starts) == {"metadata": held, "status": {"startTime": None}}
+    assert loosen_patch(JOB, decoded(JOB, fresh), starts) is None
+    assert loosen_patch(JOB, decoded(JOB, ran), evict_patch(JOB, decoded(JOB, ran), admission="a1")) is None
+    trains = decoded(PYTORCHJOB, pytorchjob())
+    pins = [
+        Pin(pod_set=own.role.name, count=own.role.count, selector={}) for own in own_roles(PYTORCHJOB, trains)
+    ]
+    assert loosen_patch(PYTORCHJOB, trains, admit_patch(PYTORCHJOB, trains, pins=pins, mark=mark)) is None

@@ -18,6 +18,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
 from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
+from queuer.kube.versions import Form
 from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
@@ -104,7 +105,7 @@ def test_clocks_are_compared_with_each_other(offsets: dict[str, float], health: 
 
 
 def _guard(name: str = "queuer-guard", *, kind: str = "ValidatingAdmissionPolicy") -> Any:
-    objects = shipped(POLICIES)
+    objects = shipped(*POLICIES[Form.FULL])
     return copy.deepcopy(next(o.document for o in objects if o.name == f"{kind} {name}"))
 
 
@@ -166,7 +167,7 @@ def test_a_binding_that_binds_less_is_not_as_shipped(act: str) -> None:
 
 
 def test_rights_are_those_of_the_shipped_roles() -> None:
-    found = list(needed(shipped(ROLES)))
+    found = list(needed(shipped(*ROLES[Form.FULL])))
     names = {(each.account, each.name) for each in found}
     assert ("queuer-controller", "patch jobs.batch") in names
     assert ("queuer-controller", "patch queues.queuer.dev/status") in names
@@ -175,10 +176,10 @@ def test_rights_are_those_of_the_shipped_roles() -> None:
 
 
 def test_objects_and_their_fix_follow_the_namespace_of_the_installation() -> None:
-    policy = next(each for each in shipped(POLICIES, home="batch") if "guard-jobs" in each.name)
+    policy = next(each for each in shipped(*POLICIES[Form.FULL], home="batch") if "guard-jobs" in each.name)
     assert "system:serviceaccount:batch:queuer-controller" in str(policy.document)
     assert policy.replace == f"sed s/queuer-system/batch/ {policy.file} | kubectl replace -f -"
-    assert {each.namespace for each in needed(shipped(ROLES, home="batch"))} == {"batch"}
+    assert {each.namespace for each in needed(shipped(*ROLES[Form.FULL], home="batch"))} == {"batch"}
 
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from queuer.kube import resources
-
-POLICIES = resources.shipped(resources.POLICIES)
+from queuer.kube.versions import Form
 
 
 def copies(pattern: str) -> list[str]:
     """All passages that match, white space aside."""
-    texts = (path.read_text() for path in sorted(POLICIES.glob("*.yaml")))
+    folders = {folder for form in Form for folder in resources.POLICIES[form]}
+    texts = [path.read_text() for folder in sorted(folders) for path in resources.manifests(folder)]
     return [" ".join(found.split()) for text in texts for found in re.findall(pattern, text, re.DOTALL)]
 
 

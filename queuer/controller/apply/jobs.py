@@ -28,11 +28,13 @@ from queuer.kube.patches import (
     PatchBody,
     admit_patch,
     evict_patch,
+    loosen_patch,
     mark_patch,
     status_patch,
     withdraw_patch,
 )
 from queuer.kube.template import Pin
+from queuer.kube.versions import Form
 from queuer.kube.workloads import NamespaceFacts, bare_workload, read_workload
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
@@ -41,10 +43,13 @@ _pod_of = decoder_of(Pod)
 
 
 class ClusterJobs:
-    """Reads and writes jobs. Patches are made from the newest object that was watched."""
+    """Reads and writes jobs. Patches are made from the newest object that was watched.
 
-    def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
-        self._client, self._state, self._facts = client, state, facts
+    `form`: in the reduced one a job that has run is started by two writes.
+    """
+
+    def __init__(self, client: Client, state: ClusterState, facts: Facts, *, form: Form = Form.FULL) -> None:
+        self._client, self._state, self._facts, self._form = client, state, facts, form
         self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
@@ -179,9 +184,27 @@ class ClusterJobs:
         if where is None:
             raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
         kind, path = where
-        if isinstance(body, Mapping):
-            return await self._client.merge_patch(path, body, resource=kind.resource.plural)
-        return await self._client.json_patch(path, body, resource=kind.resource.plural)
+        if not isinstance(body, Mapping):
+            return await self._client.json_patch(path, body, resource=kind.resource.plural)
+        job = self._state.jobs.get(uid)
+        if self._form is Form.REDUCED and job is not None:
+            body = await self._loosened(kind, path, job, body)
+        return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+
+    async def _loosened(
+        self, kind: JobKind, path: str, job: JobView, body: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The PATCH for the version of the job after its template was set free; as it came where it is free.
+
+        A crash in between leaves a suspended job: the PATCH meets a conflict, and is sent for the new version.
+        """
+        first = loosen_patch(kind, job.object, body)
+        if first is None:
+            return body
+        version = await self._client.merge_patch(
+            f"{path}/status", first, resource=f"{kind.resource.plural}/status"
+        )
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
 
     async def report(self, event: JobEvent) -> None:
         """Create the Event, if the job is still known. Raises ApiError or Unavailable."""

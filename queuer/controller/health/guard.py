@@ -1,5 +1,8 @@
 """Looks at the guard's policies every few seconds, and says what is wrong with them to whoever admits or tells.
 
+The version of the API server says which policies must be there. After an upgrade of the cluster those of the reduced
+form go on to guard, until the chart is upgraded too.
+
 A look that gets no answer changes nothing: nothing can be admitted without the API server either.
 """
 
@@ -15,6 +18,7 @@ from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client
 from queuer.kube.guard import faults_of_guard, shipped_guard
 from queuer.kube.resources import SYSTEM_NAMESPACE
+from queuer.kube.versions import Form
 
 log = logger("guard")
 EVERY = 10.0
@@ -39,7 +43,8 @@ class GuardWatch:
         namespace: str = SYSTEM_NAMESPACE,
     ) -> None:
         self._client, self._health, self._metrics, self._changed = client, health, metrics, changed
-        self._wanted = shipped_guard(namespace)
+        self._wanted = {form: shipped_guard(namespace, form=form) for form in Form}
+        self._older = False
         health.unguarded = _UNSEEN
 
     async def run(self) -> None:
@@ -51,7 +56,7 @@ class GuardWatch:
     async def look(self) -> None:
         """Compare what is installed with what is shipped."""
         try:
-            found = await faults_of_guard(self._client, self._wanted)
+            found = await self._faults()
         except QueuerError as error:
             log.warning("the guard was not seen", said=str(error))
             return
@@ -64,3 +69,19 @@ class GuardWatch:
             log.log(30 if found else 20, "the guard changed", faults=list(found))
             self._health.unguarded = said
             self._changed()
+
+    async def _faults(self) -> tuple[str, ...]:
+        """The faults of the guard; the policies of the reduced form serve in place of the full one's."""
+        form = await self._client.form()
+        found = await faults_of_guard(self._client, self._wanted[form])
+        before, self._older = self._older, False
+        if (
+            form is Form.REDUCED
+            or not found
+            or await faults_of_guard(self._client, self._wanted[Form.REDUCED])
+        ):
+            return found
+        self._older = True
+        if not before:
+            log.warning("the policies are those for Kubernetes below 1.36: run `helm upgrade`")
+        return ()

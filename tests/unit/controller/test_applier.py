@@ -26,7 +26,8 @@ from queuer.kube.client import (
     RightsError,
     ThrottledError,
 )
-from queuer.kube.objects import Job, JobSpec, Meta, PodTemplate
+from queuer.kube.objects import Job, JobSpec, JobStatus, Meta, PodTemplate
+from queuer.kube.versions import Form
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
@@ -163,6 +164,36 @@ def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admissio
     assert jobs.wanted(ENTRY) is wanted
     memory.put(Live(workload=gang(), state=State.QUEUED))
     assert not jobs.wanted(ENTRY), "it waits again"
+
+
+class Writes:
+    """A client that notes its PATCHes; each moves the resourceVersion."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+
+    async def merge_patch(self, path: str, body: Mapping[str, Any], *, resource: str) -> str:
+        self.sent.append((path.rpartition("/")[2], body))
+        return f"{body['metadata']['resourceVersion']}+"
+
+
+@pytest.mark.parametrize(("form", "writes"), [(Form.FULL, ["u"]), (Form.REDUCED, ["status", "u"])])
+async def test_a_job_that_has_run_is_started_by_two_writes_below_1_36(form: Form, writes: list[str]) -> None:
+    """Both are compare-and-sets on what the decision saw. A replay after the first finds the template free."""
+    ran = Job(
+        metadata=Meta(uid="u", name="u", namespace="ns"), spec=NO_SPEC,
+        status=JobStatus(start_time="2026-11-28T10:00:00Z"),
+    )  # fmt: skip
+    memory, client = ClusterState(), Writes()
+    memory.jobs["u"] = job_view(object=ran)
+    jobs = ClusterJobs(cast(Any, client), memory, Facts(), form=form)
+    version = await jobs.patch("u", ENTRY.patch)
+    assert [name for name, _ in client.sent] == writes
+    assert version == "5" + "+" * len(writes)
+    assert client.sent[0][1]["metadata"] == ENTRY.patch["metadata"]
+    memory.jobs["u"] = job_view(object=Job(metadata=ran.metadata, spec=NO_SPEC))
+    await jobs.patch("u", ENTRY.patch)
+    assert client.sent[-1] == ("u", ENTRY.patch)
 
 
 async def test_who_does_not_lead_any_more_sends_nothing_after_a_conflict() -> None:

@@ -1,0 +1,153 @@
+"""Below Kubernetes 1.36 a manifest says what a mutating policy would write: the refusal of one that does not is what to
+merge into it.
+
+The policy of the reduced form is tried here on any version, in namespaces that no mutating policy looks at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from queuer.kube.resources import POLICIES, objects
+from queuer.kube.versions import Form
+from queuer.local.cluster import Cluster
+from queuer.local.kubectl import KubectlError, asked_of
+from tests.e2e.support import kubectl, wait_until
+from tests.e2e.tenancy import (
+    CONTROLLER_MANAGER,
+    QUEUE,
+    Manifest,
+    Place,
+    annotation,
+    is_suspended,
+    job,
+    label,
+    merged,
+    opened,
+    owner,
+    pod_spec,
+    refused,
+    suspend,
+    templates,
+)
+
+POLICY = "reduced-entry"
+HERE = {"test": POLICY}
+USER, GROUPS = "queuer.dev/user", "queuer.dev/groups"
+
+
+@pytest.fixture(scope="module")
+def policy(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with the policy of the reduced form for the namespaces labelled `HERE`."""
+    found = [
+        d for _, d in objects(POLICIES[Form.REDUCED][1]) if d["metadata"]["name"] == "queuer-guard-entry"
+    ]
+    items = json.loads(json.dumps(found).replace("queuer-guard-entry", POLICY))
+    items[1]["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": HERE}}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl(cluster, "admin", "apply", "-f", "-", input=text)
+    yield cluster
+    kubectl(cluster, "admin", "delete", "-f", "-", input=text)
+
+
+@pytest.fixture(scope="module")
+def asking(policy: Cluster) -> Iterator[Place]:
+    """A namespace in which the policy asks; it is in force."""
+    with place(policy) as found:
+        wait_until(lambda: not found.accepts(job("job")), timeout=30, describe="the policy is in force")
+        yield found
+
+
+def place(cluster: Cluster, **labels: str) -> AbstractContextManager[Place]:
+    return opened(cluster, labels={**HERE, **labels})
+
+
+def asked(place: Place, manifest: Manifest) -> Manifest:
+    """The lines that the refusal of a manifest asks to be merged into it."""
+    with refused(POLICY, "merge into it: {") as said:
+        place.try_create(manifest)
+    return dict(asked_of(str(said.value)))
+
+
+def test_what_a_refusal_asks_for_is_all_that_a_mutating_policy_would_write(asking: Place, kind: str) -> None:
+    plain = job(kind)
+    created = asking.try_create(merged(plain, asked(asking, plain)))
+    assert is_suspended(created)
+    assert created["metadata"]["annotations"] == {USER: "alice", GROUPS: "system:authenticated"}
+    assert {t["spec"]["priorityClassName"] for t in templates(created)} == {"queuer-default"}
+    if kind == "pytorchjob":
+        assert created["spec"]["runPolicy"]["cleanPodPolicy"] == "Running"
+
+
+def test_what_its_owner_wrote_is_kept(asking: Place) -> None:
+    urgent = job("job", template={"spec": {**pod_spec("main"), "priorityClassName": "queuer-urgent"}})
+    assert asked(asking, urgent)["spec"] == {"suspend": True}
+    lingers = job("pytorchjob", runPolicy={"cleanPodPolicy": "None"})
+    assert asked(asking, lingers)["spec"]["runPolicy"] == {"suspend": True}
+
+
+def test_nobody_queues_a_job_in_anothers_name(asking: Place, kind: str) -> None:
+    mine = merged(job(kind), asked(asking, job(kind)))
+    for forged in (annotation(USER, "bob"), annotation(GROUPS, "system:authenticated\nbosses")):
+        assert asked(asking, merged(mine, forged))["metadata"]["annotations"][USER] == "alice"
+    assert asked(asking.entered_by("bob"), mine)["metadata"]["annotations"][USER] == "bob"
+
+
+def test_the_default_queue_of_the_namespace_is_asked_for(policy: Cluster, asking: Place, kind: str) -> None:
+    asking.try_create(job(kind, queue=None))
+    with place(policy, **{"queuer.dev/default-queue": "root.default"}) as given:
+        plain = job(kind, queue=None)
+        wanted = asked(given, plain)
+        assert wanted["metadata"]["labels"] == {QUEUE: "root.default"}
+        given.try_create(merged(plain, wanted))
+
+
+def test_a_suspended_job_that_is_queued_later_is_asked_for_who_queues_it(asking: Place, kind: str) -> None:
+    plain = asking.create(merged(job(kind, queue=None), suspend(kind, True)))
+    with refused(POLICY, "merge into it: {") as said:
+        asking.patch(plain, label("root.test"))
+    wanted = asked_of(str(said.value))
+    assert set(wanted) == {"metadata"}
+    queued = asking.patch(plain, wanted)
+    assert (queued["metadata"]["labels"][QUEUE], queued["metadata"]["annotations"][USER]) == (
+        "root.test",
+        "alice",
+    )
+
+
+def test_a_cron_jobs_template_names_its_controller(asking: Place) -> None:
+    """Its lines are in the Event of the refusal; who may edit the template can queue in no other name."""
+    template = {"metadata": {"labels": {QUEUE: "root.test"}}, "spec": job("job")["spec"]}
+    spec = {"schedule": "0 0 1 1 *", "jobTemplate": template}
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"}, "spec": spec}
+    child = job("job")
+    child["metadata"]["ownerReferences"] = owner(asking.create(cron))
+    controller = asking.entered_by(CONTROLLER_MANAGER)
+    wanted = asked(controller, child)
+    assert wanted["metadata"]["annotations"][USER] == "system:kube-controller-manager"
+    assert is_suspended(controller.try_create(merged(child, wanted)))
+
+
+def test_any_name_is_told_so_that_it_can_be_pasted(asking: Place) -> None:
+    """As JSON it has no line break, which no message may have; more groups than fit are told how to be found."""
+    admin, plain = asking.entered_by("admin"), job("job")
+
+    def create(manifest: Manifest, *groups: str) -> Any:
+        named = ("system:masters", *groups)
+        options = ['--as=o"d\\d é', *(f"--as-group={name}" for name in named), "--dry-run=server"]
+        return admin.create(manifest, *options)
+
+    with refused(POLICY, "merge into it: {") as said:
+        create(plain, 'one "two"')
+    wanted = asked_of(str(said.value))
+    assert wanted["metadata"]["annotations"][USER] == 'o"d\\d é'
+    assert 'one "two"' in wanted["metadata"]["annotations"][GROUPS].split("\n")
+    create(merged(plain, wanted), 'one "two"')
+    many = [f"group-{number:03}-{'x' * 50}" for number in range(120)]
+    with pytest.raises(KubectlError, match="as `kubectl auth whoami` lists them"):
+        create(plain, *many)
