@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.docs.conftest import ROOT, Place
-from tests.docs.shell import LOOKING, Shell
+from tests.docs.shell import Shell, type_page
 from tests.docs.snippets import Command, File, same, steps
 
 PORT = "http://127.0.0.1:8787"
+ELSEWHERE = {ROOT / "docs" / "first-steps.md"}
+"""Typed by tests/e2e/test_first_steps.py, on a cluster without Queuer."""
 PAGES = [
     page
-    for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    for page in sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - ELSEWHERE)
     if any(isinstance(step, Command) for step in steps(page.read_text()))
 ]
-LOOK_SECONDS = 20.0
 LONGEST = 60
 """Lines of a how-to page, manifests included."""
 
@@ -33,27 +33,10 @@ def test_a_page_does_what_it_says(page: Path, place: Place, tmp_path: Path) -> N
     (tmp_path / ".curlrc").write_text(f'header = "Authorization: Bearer {token}"\n')
     shell = Shell(work, place.environment(tmp_path))
     try:
-        found = list(steps(page.read_text().replace(PORT, place.cluster.queuer_url)))
-        for step, after in zip(found, [*found[1:], None], strict=True):
-            if isinstance(step, File):
-                (work / step.name).write_text(step.text)
-                continue
-            shell.run(f"{place.become(step.user)}; (exit $ended)")
-            asked = isinstance(after, Command) and after.text == "echo $?"
-            _type(shell, step, any_end=asked)
+        text = page.read_text().replace(PORT, place.cluster.queuer_url)
+        type_page(text, shell, work, become=place.become)
     finally:
         shell.close()
-
-
-def _type(shell: Shell, step: Command, *, any_end: bool) -> None:
-    """Type a command and compare; one that only looks is typed again until it shows what the page shows."""
-    deadline = time.monotonic() + (LOOK_SECONDS if LOOKING.match(step.text) else 0.0)
-    while True:
-        said, ended = shell.run(step.text)
-        if (any_end or not ended) and (not step.output or same(step.output, said)):
-            return
-        if time.monotonic() > deadline:
-            raise AssertionError(f"$ {step.text}\n{said}\nended with {ended}; the page shows:\n{step.output}")
 
 
 @pytest.mark.parametrize(

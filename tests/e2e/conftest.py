@@ -15,13 +15,16 @@ from uuid import uuid4
 
 import pytest
 
-from queuer.local import stack
+from queuer.kube.resources import CRDS, POLICIES, ROLES, manifests
+from queuer.kube.versions import Form
+from queuer.local import bootstrap, stack
 from queuer.local.bootstrap import namespace as namespace_manifest
 from queuer.local.bootstrap import tenant_binding
 from queuer.local.cluster import Cluster
 from queuer.local.controlplane import KUBERNETES_PARTS
 from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
+from tests.conftest import DatabaseServer
 from tests.e2e.scene import scene
 from tests.e2e.support import kubectl, wait_until
 from tests.e2e.tenancy import ADMISSION, KINDS, MANAGED, Place, annotation, job, merged, opened
@@ -73,3 +76,29 @@ def managed(cluster: Cluster) -> Iterator[Place]:
 def kind(request: pytest.FixtureRequest) -> str:
     """Each kind of job in turn."""
     return str(request.param)
+
+
+@pytest.fixture
+def empty(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
+    files = [
+        f"--filename={file}"
+        for part in (*POLICIES[Form.FULL], *ROLES[Form.FULL], CRDS)
+        for file in manifests(part)
+    ]
+    kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
+    fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
+    kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
+    yield cluster
+    admin = cluster.kubectl("admin")
+    bootstrap.install(admin)
+    bootstrap.wait_policies(admin, where="team-a")
+
+
+@pytest.fixture
+def database(database_server: DatabaseServer) -> Iterator[str]:
+    """A database without a schema."""
+    name = f"queuer_chart_{uuid4().hex[:8]}"
+    database_server.create(name, template="template0")
+    yield database_server.url_of(name)
+    database_server.drop(name)

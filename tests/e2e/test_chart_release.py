@@ -11,14 +11,13 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from queuer.kube.resources import CRDS, POLICIES, ROLES, manifests, objects, root
+from queuer.kube.resources import CRDS, ROLES, objects, root
 from queuer.kube.versions import Form
 from queuer.local import bootstrap
 from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
 from queuer.local.progress import Reporter
 from queuer.store import migrate
-from tests.conftest import DatabaseServer
 from tests.e2e.controller import Database, tree
 from tests.e2e.pods import NOWHERE, Pods, playing
 from tests.e2e.support import create, get, job_manifest, kubectl, wait_until
@@ -28,38 +27,12 @@ RELEASE = "queuer"
 
 
 @pytest.fixture
-def empty(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
-    files = [
-        f"--filename={file}"
-        for part in (*POLICIES[Form.FULL], *ROLES[Form.FULL], CRDS)
-        for file in manifests(part)
-    ]
-    kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
-    fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
-    kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
-    yield cluster
-    admin = cluster.kubectl("admin")
-    bootstrap.install(admin)
-    bootstrap.wait_policies(admin, where="team-a")
-
-
-@pytest.fixture
 def home(empty: Cluster) -> Iterator[str]:
     """A namespace for the release that is not the one that the files name."""
     name = f"release-{uuid4().hex[:6]}"
     kubectl(empty, "admin", "create", "namespace", name)
     yield name
     kubectl(empty, "admin", "delete", "namespace", name, "--wait=false")
-
-
-@pytest.fixture
-def database(database_server: DatabaseServer) -> Iterator[str]:
-    """A database without a schema."""
-    name = f"queuer_chart_{uuid4().hex[:8]}"
-    database_server.create(name, template="template0")
-    yield database_server.url_of(name)
-    database_server.drop(name)
 
 
 @pytest.mark.timeout(600)
