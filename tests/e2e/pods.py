@@ -15,11 +15,11 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 
@@ -27,9 +27,35 @@ from queuer.local.cluster import Cluster
 
 NOWHERE = {"queuer.test/runs": "as-a-process"}
 """A node selector that no node has."""
-_PYTHON = Path(__file__).parents[2]
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The program of every container: command and environment, to which the pod adds, account and working folder."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    user: int | None = None
+    folder: Path = Path("/")
+
+    def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, **streams: IO[bytes] | int
+    ) -> subprocess.Popen[bytes]:
+        """Start it. `env`: what the pod says beside the environment of the image."""
+        return subprocess.Popen(
+            [*self.command, *arguments], env={**self.environment, **(env or {})}, cwd=self.folder,
+            user=self.user, group=self.user, extra_groups=None if self.user is None else (),
+            stdin=streams.get("stdin"), stdout=streams["stdout"], stderr=streams["stderr"],
+        )  # fmt: skip
+
+
+def beside(folder: Path) -> Program:
+    """The Queuer of the checkout that these tests belong to, at home in `folder`."""
+    checkout = str(Path(__file__).parents[2])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": checkout, "HOME": str(folder)}
+    return Program(command=(sys.executable, "-m", "queuer"), environment=environment)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +67,7 @@ class Pods:
     folder: Path
     client: httpx2.Client
     probes: httpx2.Client
+    program: Program
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -82,16 +109,14 @@ class Pods:
             pod["metadata"]["name"],
             f"127.77.{os.getpid() % 250}.{next(self._numbers)}",
         )
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_PYTHON), "HOME": str(self.folder)}
+        environment: dict[str, str] = {}
         for each in container["env"]:
             environment[each["name"]] = self._value(each, pod, environment)
         if pod["spec"]["automountServiceAccountToken"]:
             environment["KUBECONFIG"] = str(self._kubeconfig(pod))
         arguments = [_expanded(text, environment) for text in container["args"]]
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.processes[uid] = subprocess.Popen(
-                [sys.executable, "-m", "queuer", *arguments], env=environment, stdout=log, stderr=log, cwd="/"
-            )
+            self.processes[uid] = self.program.start(*arguments, env=environment, stdout=log, stderr=log)
 
     def _value(self, entry: Document, pod: Document, known: dict[str, str]) -> str:
         source = entry.get("valueFrom", {})
@@ -113,7 +138,8 @@ class Pods:
             json={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}},
         )  # fmt: skip
         answer.raise_for_status()
-        server = {"server": self.cluster.api_url, "certificate-authority": str(self.cluster.ca_file)}
+        authority = base64.b64encode(self.cluster.ca_file.read_bytes()).decode()
+        server = {"server": self.cluster.api_url, "certificate-authority-data": authority}
         config = {
             "apiVersion": "v1", "kind": "Config", "current-context": "pod",
             "clusters": [{"name": "pod", "cluster": server}],
@@ -166,8 +192,10 @@ def _expanded(text: str, environment: dict[str, str]) -> str:
 
 
 @contextmanager
-def playing(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Pods]:
-    """Pods of the namespace run while the block does."""
+def playing(
+    cluster: Cluster, namespace: str, folder: Path, *, program: Program | None = None
+) -> Iterator[Pods]:
+    """Pods of the namespace run while the block does, all by `program`: the checkout's unless one is given."""
     headers = {"Authorization": f"Bearer {cluster.token('admin')}"}
     done = threading.Event()
     with (
@@ -176,7 +204,10 @@ def playing(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Pods]:
         ) as client,
         httpx2.Client(trust_env=False) as probes,
     ):
-        pods = Pods(cluster=cluster, namespace=namespace, folder=folder, client=client, probes=probes)
+        pods = Pods(
+            cluster=cluster, namespace=namespace, folder=folder, client=client, probes=probes,
+            program=program or beside(folder),
+        )  # fmt: skip
 
         def play() -> None:
             while not done.wait(0.3):

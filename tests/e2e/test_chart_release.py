@@ -1,11 +1,14 @@
-"""A release lives: installed, upgraded, rolled back and uninstalled by Helm, with the real processes of its pods."""
+"""A release lives: installed, upgraded, rolled back and uninstalled by Helm, with the real processes of its pods.
+
+The pods run what the Containerfile puts into the image, under its account, and write nothing into its tree.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import httpx2
@@ -18,7 +21,9 @@ from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
 from queuer.local.progress import Reporter
 from queuer.store import migrate
+from tests.e2e import image
 from tests.e2e.controller import Database, tree
+from tests.e2e.image import Image
 from tests.e2e.pods import NOWHERE, Pods, playing
 from tests.e2e.support import create, get, job_manifest, kubectl, wait_until
 
@@ -35,10 +40,31 @@ def home(empty: Cluster) -> Iterator[str]:
     kubectl(empty, "admin", "delete", "namespace", name, "--wait=false")
 
 
+@pytest.fixture(scope="module")
+def container() -> Iterator[Image]:
+    """The image of this checkout."""
+    with image.built() as made:
+        yield made
+
+
+def test_the_image_holds_the_wheel_whole_and_runs_without_a_server(container: Image) -> None:
+    assert image.held(container.wheel) == image.shipped()
+    before = container.written()
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team-a"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": 8}},
+    }
+    assert "root.team-a" in container.run("import", "resourcequota", "-", given=json.dumps(manifest))
+    assert container.written() == before
+
+
 @pytest.mark.timeout(600)
 def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
-    empty: Cluster, home: str, database: str, namespace: str, tmp_path: Path
+    empty: Cluster, home: str, database: str, namespace: str, container: Image
 ) -> None:
+    before = container.written()
     cluster = empty
     values = {
         "listen": "$(POD_IP)",
@@ -72,7 +98,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
         "queuer-database",
         f"--from-literal=url={database}",
     )
-    with playing(cluster, home, tmp_path) as pods:
+    with playing(cluster, home, container.program.folder, program=container.program) as pods:
         helm("install", RELEASE, CHART)
         assert migrate.current(database) == migrate.head()
         _wait_available(cluster, home, pods)
@@ -106,6 +132,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
         f"customresourcedefinition.apiextensions.k8s.io/{d['metadata']['name']}" for _, d in objects(CRDS)
     }
     assert set(left) == gone
+    assert container.written() == before
 
 
 def _wait_available(cluster: Cluster, home: str, pods: Pods) -> None:
@@ -124,7 +151,7 @@ def _wait_available(cluster: Cluster, home: str, pods: Pods) -> None:
 
 
 def _api_answers(pods: Pods) -> None:
-    """By the names of its Service and by its address; nobody gets in without a token."""
+    """By the names of its Service and by its address; nobody gets in without a token, and with one the page opens."""
     address = (
         next(line for line in pods.folder.glob("queuer-api-*.log"))
         .read_text()
@@ -135,6 +162,12 @@ def _api_answers(pods: Pods) -> None:
         answer = httpx2.get(f"{address}/api/v1/overview", headers={"Host": host}, trust_env=False)
         assert answer.status_code == 401, answer.text
     assert httpx2.get(f"{address}/metrics", trust_env=False).status_code == 200
+    issued = ("create", "token", "queuer-api", "-n", pods.namespace, "--audience=queuer")
+    known = {"Authorization": f"Bearer {kubectl(pods.cluster, 'admin', *issued).strip()}"}
+    page = httpx2.get(f"{address}/", headers=known, trust_env=False).text
+    scripts = re.findall(r'src="(/[^"]+\.js)"', page)
+    assert scripts, page
+    assert httpx2.get(f"{address}{scripts[0]}", trust_env=False).status_code == 200
 
 
 def _may(cluster: Cluster, pods: Pods, account: str) -> set[tuple[str, str]]:
