@@ -73,10 +73,12 @@ check: setup ## Check style, types and layers
 test: check control-plane web browser ## Check everything and run all tests (PROCESSES=N: in N processes, else 2)
 	@npm --prefix web run --silent check
 	@npm --prefix web test --silent
+	@$(PY) -m tests.programs
 	@$(PYTEST)
 
 .PHONY: e2e
 e2e: control-plane ## Run the end-to-end tests on a real control plane
+	@$(PY) -m tests.programs
 	@$(PYTEST) tests/e2e
 
 .PHONY: scenarios

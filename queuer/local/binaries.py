@@ -16,7 +16,7 @@ import sysconfig
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Tool:
 
     `version_of` is the required module whose version is stamped into the programs, in the packages `stamp`.
     `package` is what is built; None = all tools that the module names. `crds` is a file inside the module
-    `version_of` that is kept beside the programs.
+    `version_of` that is kept beside the programs. `tags`: build tags, which are in the command that names its folder.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Tool:
     stamp: tuple[str, ...] = ()
     package: str | None = None
     crds: str | None = None
+    tags: str = field(default="", repr=False)
 
 
 TOOLS = (
@@ -119,10 +120,10 @@ def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "queuer"
 
 
-def ensure_binaries(cache: Path, *, reporter: Reporter) -> Binaries:
-    """The programs of all tools, built into `cache` where they are not there yet. Raises `BuildFailed`."""
+def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] = TOOLS) -> Binaries:
+    """The programs of these tools, built into `cache` where they are not there yet. Raises `BuildFailed`."""
     home = cache / "control-plane"
-    missing = [tool for tool in TOOLS if not _place(home, tool).is_dir()]
+    missing = [tool for tool in tools if not _place(home, tool).is_dir()]
     if missing:
         go = _find_go()
         home.mkdir(parents=True, exist_ok=True)
@@ -131,8 +132,8 @@ def ensure_binaries(cache: Path, *, reporter: Reporter) -> Binaries:
             for tool in missing:
                 if not _place(home, tool).is_dir():  # another program may have built it while this one waited
                     _build(home, tool, reporter, go=go)
-    programs = {name: _place(home, tool) / "bin" / name for tool in TOOLS for name in tool.programs}
-    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in TOOLS if tool.crds]
+    programs = {name: _place(home, tool) / "bin" / name for tool in tools for name in tool.programs}
+    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in tools if tool.crds]
     return Binaries(programs=programs, crds=tuple(crds))
 
 
@@ -162,6 +163,7 @@ def _version(tool: Tool) -> str:
 
 def _build_command(tool: Tool, target: Path) -> list[str]:
     flags = ["-trimpath", "-buildvcs=false", "-ldflags", _link_flags(tool)]
+    flags += ["-tags", tool.tags] if tool.tags else []
     if tool.package is None:  # `install` takes its directory from GOBIN
         return ["go", "install", "-v", *flags, "tool"]
     # Not `install`: it would name etcd's program "v3", after its module.

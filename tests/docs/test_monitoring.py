@@ -90,3 +90,24 @@ def test_alerts_name_metrics_that_there_are() -> None:
     assert {rule["alert"]: [*faults(rule["expr"])] for rule in rules} == {rule["alert"]: [] for rule in rules}
     page = (ROOT / "docs/howto/alerts.md").read_text()
     assert [name for name in re.findall(r"queuer_\w+", page) if family_of(name) is None] == []
+
+
+def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
+    """Pages are short, and name commands, settings and metrics that there are."""
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
+    assert urls == {alert: f"docs/runbooks/{alert}.md" for alert in urls}
+    assert {rule["labels"]["severity"] for rule in rules} == {"critical", "warning"}
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs/runbooks").iterdir()}
+    assert set(pages) == set(urls)
+    verbs = set(re.findall(r"^### (queuer .+)$", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE))
+    settings = (ROOT / "docs/reference/settings.md").read_text()
+    for name, page in pages.items():
+        assert len(page.splitlines()) <= 30, name
+        heads = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+        assert heads == [name, "See it", "Causes, the likeliest first", "What to do"]
+        for typed in re.findall(r"`(queuer [^`]+)`", page):
+            words = re.findall(r"^queuer(?: [a-z]+)+", typed)[0].split()
+            assert any(" ".join(words[:n]) in verbs for n in (2, 3)), typed
+        assert all(f"`{setting}`" in settings for setting in re.findall(r"QUEUER_[A-Z_]+", page)), name
+        assert [metric for metric in re.findall(r"queuer_\w+", page) if family_of(metric) is None] == [], name

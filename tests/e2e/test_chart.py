@@ -232,6 +232,10 @@ def test_monitors_and_routes_name_what_is_there(helm: Path) -> None:
         ]
     alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
     assert of_kind(found, "PrometheusRule")["queuer"]["spec"] == alerts
+    served = {"monitoring": {"prometheusRule": {"enabled": True, "runbooks": "https://wiki.example/r"}}}
+    rules = of_kind(rendered(helm, served), "PrometheusRule")["queuer"]["spec"]["groups"][0]["rules"]
+    wanted = [f"https://wiki.example/r/{rule['alert']}.html" for rule in alerts["groups"][0]["rules"]]
+    assert [rule["annotations"]["runbook_url"] for rule in rules] == wanted
     (backend,) = of_kind(found, "HTTPRoute")["queuer-api"]["spec"]["rules"][0]["backendRefs"]
     assert services[backend["name"]]["spec"]["ports"][0]["port"] == backend["port"]
     boards = of_kind(found, "ConfigMap")["queuer-dashboards"]["data"]
