@@ -143,6 +143,10 @@ docs: setup ## Write docs/reference and the dashboards from the code, and build 
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "to read it with its search: $(PY) -m http.server --directory build/site --bind 127.0.0.1 8000"
 
+.PHONY: release
+release: check control-plane web ## Build wheel, chart and bill of materials into dist/, and tag them here (VERSION=0.1.0)
+	@$(PY) -m tools.release $(VERSION)
+
 .PHONY: bench-ui
 bench-ui: setup web browser ## Measure the dashboard in a browser on 2,000 nodes and 12,000 jobs, some minutes
 	@$(PY) -m bench.ui --json
