@@ -22,6 +22,11 @@ from queuer.store import events
 from queuer.store.codec import to_json
 
 _SCHEME = re.compile(r"^postgres(ql)?(\+\w+)?://")
+_SEVERAL = re.compile(
+    r"(?P<before>[^:]+://(?:[^@]*@)?)(?P<hosts>[^@/?]+,[^@/?]+)(?P<path>/[^?@]*)?(?:\?(?P<query>[^@]*))?"
+)
+_HOST = re.compile(r"(?P<name>[\w.-]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d+))?")
+"""One of several hosts: a name or an IPv6 address in brackets, and a port."""
 _SESSION = {
     "lock_timeout": "2s",
     "statement_timeout": "15s",
@@ -52,11 +57,12 @@ class PostgresTooOld(Unavailable):
 
 
 def normalise_url(text: str) -> str:
-    """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`.
+    """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`. Several hosts, which libpq
+    takes in their usual place, become parameters, as SQLAlchemy wants them.
 
     Raises InvalidInput, which does not repeat the text: it may hold a password.
     """
-    found = _SCHEME.sub("postgresql+psycopg://", text.strip(), count=1)
+    found = _several_hosts(_SCHEME.sub("postgresql+psycopg://", text.strip(), count=1))
     try:
         read = make_url(found) if _SCHEME.match(text.strip()) else None
     except (exc.ArgumentError, ValueError):
@@ -70,6 +76,17 @@ def normalise_url(text: str) -> str:
             )
         ) from None
     return found
+
+
+def _several_hosts(url: str) -> str:
+    several = _SEVERAL.fullmatch(url)
+    hosts = [_HOST.fullmatch(host) for host in several["hosts"].split(",")] if several else []
+    read = [(host["name"].strip("[]"), host["port"] or "5432") for host in hosts if host is not None]
+    if several is None or len(read) < len(hosts):
+        return url
+    names, ports = map(",".join, zip(*read, strict=True))
+    query = f"host={names}&port={ports}" + (f"&{several['query']}" if several["query"] else "")
+    return f"{several['before']}{several['path'] or '/'}?{query}"
 
 
 def conninfo(url: str) -> str:
@@ -131,6 +148,15 @@ async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 def sqlstate(error: BaseException) -> str | None:
     """The SQLSTATE that PostgreSQL gave for this error; None where it gave none."""
     return getattr(getattr(error, "orig", error), "sqlstate", None)
+
+
+def unreachable_hint(said: str) -> str:
+    """What to do about a connection that was not made, from libpq's words."""
+    if "does not match host name" in said:
+        return "write a name of the server's certificate into QUEUER_DATABASE_URL; sslmode=verify-full compares them"
+    if "certificate" in said:
+        return "give the authority that signed the server's certificate: sslrootcert, PGSSLROOTCERT or `database.ca`"
+    return "check QUEUER_DATABASE_URL and the server"
 
 
 def _nobody_is_served(error: exc.SQLAlchemyError) -> bool:

@@ -8,8 +8,8 @@ event loop or in a thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, exc, text
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import queuer
 from queuer.domain.errors import QueuerError, Unavailable
-from queuer.store.engine import check_version, normalise_url
+from queuer.store.engine import begin, check_version, normalise_url, unreachable_hint
 
 _UNRELEASED = frozenset(f"{number:04}" for number in range(2, 17))
 """Schemas of development versions. No migration leads from them to a release."""
@@ -36,6 +36,7 @@ PATIENCE = 60.0
 _PAUSE = 1.0
 _LOCKED = frozenset({"55P03", "40P01"})
 _AT = text("SELECT version_num FROM alembic_version")
+_KEEP = text("SELECT version_num FROM alembic_version FOR SHARE")
 
 
 class SchemaMismatchError(QueuerError):
@@ -103,13 +104,21 @@ def check(url: str) -> None:
     _judge(current(url))
 
 
-async def check_in(connection: AsyncConnection) -> None:
-    """The same in a transaction: one small read."""
+async def check_in(connection: AsyncConnection, *, keep: bool = False) -> None:
+    """The same in a transaction: one small read. `keep`: no migration ends before the transaction does."""
     try:
-        at = (await connection.execute(_AT)).scalar()
+        at = (await connection.execute(_KEEP if keep else _AT)).scalar()
     except exc.ProgrammingError:  # there is no such table
         at = None
     _judge(at)
+
+
+@asynccontextmanager
+async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """One transaction as `begin` makes it, for who writes without leading. Raises SchemaMismatchError, too."""
+    async with begin(engine) as connection:
+        await check_in(connection, keep=True)
+        yield connection
 
 
 def _judge(at: str | None) -> None:
@@ -172,7 +181,7 @@ def _connected(url: str) -> Iterator[Connection]:
                 hint="end the transaction that holds it: see pg_stat_activity and pg_locks; then try again",
             ) from error
         said = str(error.orig).strip().splitlines()[0]
-        raise Unavailable(f"PostgreSQL: {said}", hint="check QUEUER_DATABASE_URL and the server") from error
+        raise Unavailable(f"PostgreSQL: {said}", hint=unreachable_hint(said)) from error
     finally:
         engine.dispose()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from queuer.store.engine import PostgresTooOld, begin, check_version, conninfo, 
 from queuer.store.leader import LeadershipLost, check_epoch, lead
 from queuer.store.locks import MIGRATION
 from queuer.store.tables import metadata
+from tests import newer as newer_version
 from tests.conftest import DatabaseServer
 
 _CATALOGUE = {
@@ -177,6 +177,9 @@ async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
         ("postgresql://u@h:1/d?sslmode=require", "postgresql+psycopg://u@h:1/d?sslmode=require"),
         ("postgresql+asyncpg://h/d", "postgresql+psycopg://h/d"),
         (" postgresql+psycopg://h/d ", "postgresql+psycopg://h/d"),
+        ("postgres://u:p@a,b:2/d?x=1", "postgresql+psycopg://u:p@/d?host=a,b&port=5432,2&x=1"),
+        ("postgres://u:p,q@[::1]:2,[fd00::2]", "postgresql+psycopg://u:p,q@/?host=::1,fd00::2&port=2,5432"),
+        ("postgres://u:p,q@h/d", "postgresql+psycopg://u:p,q@h/d"),
     ],
 )
 def test_url_forms(given: str, wanted: str) -> None:
@@ -191,7 +194,15 @@ def test_what_is_no_url_of_postgresql() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:s3@cret@h/d", "postgresql://u:s3cret@h:no/d"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3@cret@h/d",
+        "postgresql://u:s3cret@h:no/d",
+        "postgresql://u:s3@c,cret@h/d",
+        "postgresql://u:s3cret@h:no,b/d",
+    ],
+)
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
     """The part behind an @ in a password would be taken for the host and told in the log."""
     with pytest.raises(InvalidInput, match="%40") as caught:
@@ -218,17 +229,9 @@ def test_old_servers_are_refused() -> None:
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """This program knows one more migration, which adds a column to the largest table; its revision."""
-    folder = tmp_path / "migrations"
-    shutil.copytree(migrate.scripts(), folder)
-    (folder / "versions" / "9000_column.py").write_text(
-        'revision = "9000"\n'
-        f'down_revision = "{migrate.head()}"\n'
-        "from alembic import op\n"
-        'def upgrade() -> None: op.execute("ALTER TABLE event ADD COLUMN more text")\n'
-        'def downgrade() -> None: op.execute("ALTER TABLE event DROP COLUMN more")\n'
-    )
+    folder = newer_version.write(tmp_path / "migrations")
     monkeypatch.setattr(migrate, "scripts", lambda: folder)
-    return "9000"
+    return newer_version.REVISION
 
 
 async def test_a_migration_ends_the_term(database_url: str, newer: str, engine: AsyncEngine) -> None:

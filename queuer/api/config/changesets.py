@@ -32,7 +32,7 @@ from queuer.store import drafts
 from queuer.store import queues as store
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.drafts import Draft
-from queuer.store.engine import begin
+from queuer.store.migrate import writing
 from queuer.store.tables import DraftState, Effect
 
 router = APIRouter(prefix=PREFIX, tags=["changesets"])
@@ -163,7 +163,7 @@ async def apply_changeset(
     seen = await readable(draft, desk.asker)
     reason = body.reason if body is not None else ""
     with once():
-        async with begin(desk.engine) as connection:
+        async with writing(desk.engine) as connection:
             draft = await drafts.read(connection, id, take=True)
             if draft.applied_by == key and draft.revision is not None:
                 return masked(planned(draft, made=await history.one(connection, draft.revision)), seen)
@@ -186,7 +186,7 @@ async def discard_changeset(desk: Writes, id: UUID, key: RequestKey) -> models.C
     if desk.asker.caller.name != draft.actor:
         await desk.asker.require_administers(draft.root)
     seen = await readable(draft, desk.asker)
-    async with begin(desk.engine) as connection:
+    async with writing(desk.engine) as connection:
         draft = await drafts.read(connection, id, take=True)
         if draft.state is DraftState.APPLIED:
             _require_planned(draft)

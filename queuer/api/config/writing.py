@@ -36,7 +36,7 @@ from queuer.store.commands import NewCommand
 from queuer.store.config import Name
 from queuer.store.cuts import Cuts, cuts
 from queuer.store.drafts import Draft
-from queuer.store.engine import begin
+from queuer.store.migrate import writing
 from queuer.store.tables import CommandVerb, DraftState, Effect
 
 TTL = 15 * 60.0
@@ -116,7 +116,7 @@ class Desk:
     async def keep(self, draft: Draft) -> None:
         """Keep a draft, for its 15 minutes."""
         with once():
-            async with begin(self.engine) as connection:
+            async with writing(self.engine) as connection:
                 await drafts.keep(connection, draft)
 
     async def before(self, key: str | None) -> Draft | None:
@@ -137,7 +137,7 @@ class Desk:
         if not draft.changeset.changes:
             return None
         with once():
-            async with begin(self.engine) as connection:
+            async with writing(self.engine) as connection:
                 await store.lock(connection)
                 changeset = await wish(connection, self.writer)
                 return await self._write(connection, draft, changeset, reason=reason)

@@ -24,7 +24,7 @@ from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, QueuerErr
 from queuer.domain.fields import parse_duration
 from queuer.store import commands
 from queuer.store.commands import Command, NewCommand, Target
-from queuer.store.engine import begin
+from queuer.store.migrate import writing
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
 
@@ -147,7 +147,7 @@ class _Desk:
         ]  # fmt: skip
         self.budget.spend(self.asker.caller.party, sum(each.administers is None for each in asked))
         with once():
-            async with begin(self.engine) as connection:
+            async with writing(self.engine) as connection:
                 put = await commands.add(
                     connection, asked, actor=self.asker.caller.name, source=source(self.request), reason=reason,
                     request=self.key,
