@@ -1,4 +1,4 @@
-"""A thousand jobs at once through real parts: all finish, with hardly more writes than there are jobs."""
+"""Hundreds of jobs at once through real parts: all finish, with hardly more writes than there are jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene
 from tests.e2e.support import job_manifest, wait_until
 
-JOBS = 1000
+JOBS = 300
 
 
-@pytest.mark.timeout(400)
-def test_a_thousand_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> None:
+def test_hundreds_of_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> None:
     scene.database.apply(tree(scene.namespace))
     scene.start()
     before = scene.writes("jobs")
@@ -26,7 +25,7 @@ def test_a_thousand_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> 
     created = time.monotonic() - began
     counting = "SELECT count(*) FILTER (WHERE state = 'Succeeded') AS done FROM workload"
     wait_until(
-        lambda: scene.database.rows(counting)[0]["done"] == JOBS, timeout=300, interval=0.5,
+        lambda: scene.database.rows(counting)[0]["done"] == JOBS, timeout=240, interval=0.5,
         describe=lambda: str(scene.database.rows("SELECT state, count(*) FROM workload GROUP BY state")),
     )  # fmt: skip
     took = time.monotonic() - began
