@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -53,6 +54,7 @@ class LatestCycle:
         """`within`: see WITHIN."""
         self._engine, self._clock, self._within = engine, clock, within
         self._turn, self._apart = asyncio.Lock(), asyncio.Lock()
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by party
         self._waiting: Counter[str] = Counter()
         self._child: Child | None = None
         self._cycle, self._at = 0, 0.0  # what the child has; 0 = none that is known
@@ -67,7 +69,7 @@ class LatestCycle:
             raise _busy("many questions about the newest cycle wait already")
         self._waiting[party] += 1
         try:
-            async with asyncio.timeout(self._within):
+            async with asyncio.timeout(self._within), self._line_of(party):
                 await self._turn.acquire()
                 answering = asyncio.create_task(self._ask(question))
                 answering.add_done_callback(self._end_turn)
@@ -76,6 +78,10 @@ class LatestCycle:
             raise _busy(f"no answer about the newest cycle within {self._within:g} s") from error
         finally:
             self._waiting -= Counter([party])
+
+    def _line_of(self, party: str) -> asyncio.Lock:
+        """One question of each party waits for the child: however many a caller has, others are asked in between."""
+        return self._lines.setdefault(party, asyncio.Lock())
 
     async def ask_apart(self, question: CycleQuestion[T], row: stored.StoredRow) -> T | None:
         """The answer about this stored cycle, by a child of its own: long work that nobody else waits for.

@@ -104,15 +104,9 @@ class Arrays:
             raise unsound(snapshot)
 
     def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
-        """The resources that records name which were not there before."""
-        gangs, runs = self.waiting.gangs, self.running
-        for pending in snapshot.pending:
-            gang = gangs.get(pending.workload.uid)
-            if gang is None or gang.pending is not pending:
-                for pod_set in pending.workload.pod_sets:
-                    yield from pod_set.requests
+        """The resources that running work names which was not there before."""
         for admitted in snapshot.admitted:
-            run = runs.get(admitted.workload.uid)
+            run = self.running.get(admitted.workload.uid)
             if run is None or run.admitted is not admitted:
                 for pod_set in admitted.workload.pod_sets:
                     yield from pod_set.requests

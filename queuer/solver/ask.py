@@ -156,7 +156,7 @@ class QueueHeadroom:
         tree, nodes = after.state.book.tree, after.state.nodes
         named = [row.resource for queue in tree.lineage(self.queue) for row in tree[queue].quota]
         names = dict.fromkeys(name for name in named or nodes.resources if name not in _NO_SIZE)
-        return [pod_of(name) for name in names if name in nodes.column][:RESOURCES]
+        return [pod_of(name) for name in names if nodes.knows([name])][:RESOURCES]
 
     def _rows(self, after: AfterCycle, pod: Resources) -> Iterator[Headroom]:
         state = after.state

@@ -35,7 +35,7 @@ class Footprints:
         self.starts: Numbers = np.cumsum([0, *map(len, rows)], dtype=np.intp)
         self.nodes: Numbers = np.array([node for row in rows for node in row], dtype=np.intp)
         listed = [np.zeros(0, dtype=np.int64), *(amounts for row in rows for amounts in row.values())]
-        self.amounts: Matrix = np.concatenate(listed).reshape(-1, len(state.nodes.resources))
+        self.amounts: Matrix = np.concatenate(listed).reshape(-1, state.nodes.width)
         admitted = [run.admitted for run in self.runs]
         self.priority = np.array([a.workload.priority for a in admitted], dtype=np.int64)
         self.since = np.array([a.since for a in admitted], dtype=np.float64)

@@ -65,7 +65,7 @@ class ClusterMap:
     def domains(self, level: str, resource: str) -> list[DomainRow]:
         """All domains of a level, those with most free first. No such level: ValueError."""
         nodes = self._state.nodes
-        at, column = self.levels.index(level), nodes.column[resource]
+        at, column = self.levels.index(level), nodes.column(resource)
         usable = ~(self._cordoned | self._unready)
         alloc, free = nodes.alloc[:, column], np.where(usable, self._room.free[:, column].clip(min=0), 0)
         whole = usable & (alloc > 0) & (free == alloc)

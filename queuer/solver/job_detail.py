@@ -195,7 +195,7 @@ class _Holders:
     def on_nodes(self, nodes: Collection[int], resource: str) -> list[dict[str, Any]]:
         """The largest holders of a resource on some nodes."""
         state, inside = self._state, frozenset(nodes)
-        column = state.nodes.column[resource]
+        column = state.nodes.column(resource)
 
         def used(rows: Rows) -> int:
             return sum(int(row[column]) for node, row in rows.items() if node in inside)

@@ -1,7 +1,8 @@
 """The nodes of a snapshot as arrays: what is free where, which nodes a pod set may use, and the domains they
 form.
 
-Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
+Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units. The last column stands for every
+resource that waiting jobs alone name: no node has it, however many there are.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Nodes:
         self.names = [s.node.name for s in snapshot.nodes]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.resources = sorted(_resources(snapshot))
-        self.column = {name: i for i, name in enumerate(self.resources)}
+        self._column = {name: i for i, name in enumerate(self.resources)}
+        self.width = len(self.resources) + 1
         self.alloc = self._matrix(s.node.allocatable for s in snapshot.nodes)
         self.total: Matrix = self.alloc.sum(axis=0)
         self.bound_free: Matrix = self.alloc - self._matrix(s.used for s in snapshot.nodes)
@@ -159,24 +161,28 @@ class Nodes:
         return self._masks is other._masks
 
     def knows(self, names: Iterable[str]) -> bool:
-        """Whether all these resources have a column."""
-        return all(name in self.column for name in names)
+        """Whether all these resources have a column of their own."""
+        return all(name in self._column for name in names)
+
+    def column(self, resource: str) -> int:
+        """Where its amounts stand."""
+        return self._column.get(resource, len(self.resources))
 
     def _matrix(self, rows: Iterable[Resources]) -> Matrix:
-        column = self.column
+        column = self._column
         listed = []
         for amounts in rows:
-            row = [0] * len(column)
+            row = [0] * self.width
             for name, amount in amounts.items():
                 if name in column:
                     row[column[name]] = amount
             listed.append(row)
-        return np.array(listed, dtype=np.int64).reshape(len(listed), len(column))
+        return np.array(listed, dtype=np.int64).reshape(len(listed), self.width)
 
     def capacity(self) -> dict[str, dict[str, int]]:
         """Allocatable amounts by flavor."""
         totals = {f: self.alloc[mask].sum(axis=0).tolist() for f, mask in self.in_flavor.items()}
-        return {f: dict(zip(self.resources, row, strict=True)) for f, row in totals.items()}
+        return {f: dict(zip(self.resources, row[:-1], strict=True)) for f, row in totals.items()}
 
     def row(self, amounts: Resources) -> Matrix:
         """An amount by resource as a vector (R), not to be changed."""
@@ -186,9 +192,9 @@ class Nodes:
         return known[1]
 
     def _new_row(self, amounts: Resources) -> Matrix:
-        found = np.zeros(len(self.resources), dtype=np.int64)
+        found = np.zeros(self.width, dtype=np.int64)
         for name, amount in amounts.items():
-            found[self.column[name]] = amount
+            found[self.column(name)] = amount
         return found
 
     def need(self, pod_set: PodSet) -> Need:
@@ -210,7 +216,7 @@ class Nodes:
     def _need(self, pod_set: PodSet) -> Need:
         key = (tuple(sorted(pod_set.requests.items())), pod_set.exclusive_host)
         if key not in self._needs:
-            asked = [(self.column[r], n) for r, n in key[0] if n]
+            asked = [(self.column(r), n) for r, n in key[0] if n]
             self._needs[key] = Need(
                 np.array([c for c, _ in asked], dtype=np.intp),
                 np.array([n for _, n in asked], dtype=np.int64),
@@ -279,11 +285,9 @@ def _resources(snapshot: Snapshot) -> set[str]:
     found: set[str] = set()
     for state in snapshot.nodes:
         found.update(state.node.allocatable)
-    workloads = [p.workload for p in snapshot.pending] + [a.workload for a in snapshot.admitted]
-    for workload in workloads:
-        for pod_set in workload.pod_sets:
-            found.update(pod_set.requests)
     for admitted in snapshot.admitted:
+        for pod_set in admitted.workload.pod_sets:
+            found.update(pod_set.requests)
         for amounts in admitted.bound.values():
             found.update(amounts)
     return found

@@ -369,7 +369,7 @@ class State:
         there = [(i, self.snapshot.nodes[i].node) for i in at]
         usable = [i for i, node in there if node.ready and not node.unschedulable]
         free = np.minimum(self.free_now[usable], self.free_later[usable]).clip(min=0).sum(axis=0)
-        return {resource: int(free[nodes.column[resource]]) for resource in resources}
+        return {resource: int(free[nodes.column(resource)]) for resource in resources}
 
 
 def _move(reserved: Reserved, rows: Rows, times: int) -> None:

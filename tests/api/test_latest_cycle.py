@@ -138,6 +138,22 @@ async def test_one_caller_does_not_fill_the_line(child: Fake) -> None:
     assert await latest.ask(QueueRanks(), party="greedy")
 
 
+async def test_who_asks_once_is_not_behind_all_that_another_asks(child: Fake) -> None:
+    latest, answered = LatestCycle(NO_ENGINE), []
+
+    async def ask(party: str) -> None:
+        await latest.ask(QueueRanks(), party=party)
+        answered.append(party)
+
+    child.free.clear()
+    async with asyncio.TaskGroup() as asking:
+        for party in ["greedy"] * 5 + ["other"]:
+            asking.create_task(ask(party))
+            await asyncio.sleep(0)
+        child.free.set()
+    assert answered.index("other") <= 1
+
+
 async def test_a_question_that_is_given_up_costs_the_child_nothing(child: Fake) -> None:
     """It goes on reading, and the next question finds the cycle read."""
     latest = LatestCycle(NO_ENGINE)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
-import pytest
 
 from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene

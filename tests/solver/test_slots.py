@@ -8,10 +8,11 @@ from random import Random
 
 import numpy as np
 
+from queuer.domain.workload import PodSet
 from queuer.solver.nodes import Nodes
 from queuer.solver.records import NodeState
 from queuer.solver.slots import Room, SlotTable
-from tests.solver.make import GPU, TOPOLOGY, node, pod_set, queue, snapshot
+from tests.solver.make import GPU, TOPOLOGY, decided, gang, node, pod_set, queue, snapshot
 
 
 def test_a_table_that_followed_equals_one_counted_anew() -> None:
@@ -23,7 +24,7 @@ def test_a_table_that_followed_equals_one_counted_anew() -> None:
     room = Room(nodes, nodes.alloc.copy())
     pods = [pod_set(1, 1), pod_set(1, 3), pod_set(1, 8, exclusive_host=True)]
     asked = [(nodes.need(p), nodes.open_to(p, "default")) for p in pods]
-    column = nodes.column[GPU]
+    column = nodes.column(GPU)
     for _ in range(200):
         touched = rng.sample(range(len(names)), 3)
         room.free[touched, column] = [rng.randrange(-2, 9) for _ in touched]
@@ -60,3 +61,20 @@ def test_tables_that_follow_let_the_nodes_go_that_they_were_counted_on() -> None
     room = room.on(later)
     held = (id(thing) for table, _, _ in room._tables.values() for thing in gc.get_referents(table))
     assert id(nodes) not in held
+
+
+def test_resources_that_no_node_has_cost_no_column() -> None:
+    """However many names waiting jobs invent, no array grows; each job still hears the name that it wrote."""
+    made_up = {
+        f"a{i}.example/none": PodSet(name="main", count=1, requests={f"a{i}.example/none": 1})
+        for i in range(50)
+    }
+    waiting = [gang(name, pods) for name, pods in made_up.items()]
+    there = snapshot([node("n")], [queue("root"), queue("root.a")], pending=waiting)
+    nodes = Nodes(there)
+    assert nodes.resources == [GPU, "pods"]
+    assert nodes.alloc.shape == (1, 3)
+    assert not any(nodes.need(pods).slots(nodes.alloc).any() for pods in made_up.values())
+    plan = decided(there)
+    for name in made_up:
+        assert name in plan.explanations[name].primary.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from queuer.domain.assignments import EvictionRule, Reservation
@@ -17,7 +16,7 @@ from queuer.solver.records import Admitted, Pending
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
 from queuer.solver.victims import Search, Victims
-from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 
 QUEUES = [queue("root"), queue("root.a")]
@@ -227,7 +226,7 @@ def test_a_reservation_that_comes_first_stays_whole() -> None:
     state = cluster(PAIR, work, g(), gang("owner", pod_set(1, 8)))
     owner = state.arrays.waiting.gangs["owner"]
     variant, charge = owner.shape.least[0]
-    takes = {0: np.array([8, 1])}
+    takes = {0: state.nodes.row({GPU: 8, "pods": 1})}
     settled = Settled(gang=owner, variant=variant, charge=charge, spreads={"main": {0: 1}})
     reservation = Reservation(uid="owner", assignments=(), start=50.0, expires=90.0)
     state.reserve(
@@ -236,7 +235,7 @@ def test_a_reservation_that_comes_first_stays_whole() -> None:
             settled=settled,
             rank=(True, 99),
             takes=takes,
-            spare={0: np.array([0, 9])},
+            spare={0: state.nodes.row({"pods": 9})},
         )
     )
     assert gone(state) == ["far"]

@@ -272,7 +272,8 @@ class Places:
         if not len(need.columns) or not len(at):
             return None
         free = self._state.room().free[at][:, need.columns].clip(min=0)
-        return self._nodes.resources[int(need.columns[int((free // need.amounts).sum(axis=0).argmin())])]
+        asked = sorted(name for name, amount in found.pod_set.requests.items() if amount)  # as in `need`
+        return asked[int((free // need.amounts).sum(axis=0).argmin())]
 
     def nodes(self, found: Closest) -> Numbers:
         """The nodes of the domain that the pod set may use."""
