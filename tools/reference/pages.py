@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.reference import cli, labels, metrics, reasons, rest, settings, values
+from tools.reference import cli, crds, kinds, labels, metrics, reasons, rest, settings, values
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": cli.made,
+    "crds.md": crds.made,
+    "kinds.md": kinds.made,
     "labels.md": labels.made,
     "metrics.md": metrics.made,
     "openapi.json": rest.schema,

@@ -1,0 +1,55 @@
+"""Kinds of job, from the rows of `queuer.kube.kinds`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from queuer.kube.kinds import KINDS, JobKind
+from tools.reference.markdown import code, page, table
+
+_PODS: Mapping[str, Any] = {"template": {"spec": {"containers": []}}}
+EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType({
+    "Job": _PODS,
+    "PyTorchJob": {"pytorchReplicaSpecs": {"Master": _PODS, "Worker": _PODS}},
+})  # fmt: skip
+"""The `spec` of a job of each kind: its pod sets are on the page."""
+
+
+def made() -> str:
+    """The page."""
+    said = (
+        "A job of these kinds is queued if it has the label `queuer.dev/queue`, or its namespace a default queue. "
+        "[labels.md](../labels.md) says what else a job may ask, [admission.md](../admission.md) what happens to it "
+        "on create."
+    )
+    return page("Kinds of job", said, *map(_section, KINDS))
+
+
+def _section(kind: JobKind) -> str:
+    meta = {"name": "example", "namespace": "example", "uid": "example"}
+    job = msgspec.convert({"metadata": meta, "spec": EXAMPLES[kind.name]}, kind.type)
+    sets = table(
+        ("pod set", "how many pods", "pod template"),
+        [
+            (code(role.name), code(_path(role.count_path)), code(_path(role.template_path)))
+            for role in kind.roles(job)
+        ],
+    )
+    facts = [
+        ("API version", code(kind.api_version)),
+        ("suspended by", code(_path(kind.suspend_path))),
+        ("time limit, read as `max-runtime`", code(_path(kind.deadline_path))),
+        ("label that tells its pods apart", code(kind.pod_label or "")),
+    ]
+    if kind.clean is not None:
+        path, value = kind.clean
+        facts.append(("written when it is evicted after its end", code(f"{_path(path)}: {value}")))
+    return "\n\n".join([f"## {kind.name}", table(("", ""), [row for row in facts if row[1]]), sets])
+
+
+def _path(path: tuple[str, ...]) -> str:
+    return ".".join(path)
