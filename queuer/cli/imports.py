@@ -18,7 +18,7 @@ from queuer.cli.failures import Misused
 from queuer.cli.output import clean, say
 from queuer.domain.document import export
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.imports import kueue, resourcequota, volcano
+from queuer.imports import kueue, resourcequota, volcano, yunikorn
 from queuer.imports.records import Fate, Finding, Imported, Manifest
 from queuer.sim.files import MOST_YAML, StrictLoader, read_bytes
 
@@ -29,6 +29,7 @@ MOST_OBJECTS = 20_000
 READERS: dict[str, Callable[[Iterable[Manifest]], Imported]] = {
     "kueue": kueue.read,
     "volcano": volcano.read,
+    "yunikorn": lambda manifests: yunikorn.read(unpacked(manifests)),
     "resourcequota": resourcequota.read,
 }
 app = typer.Typer(
@@ -66,6 +67,17 @@ def volcano_verb(files: Files, namespace: Namespaces = None, output: Output = No
       kubectl get queues.scheduling.volcano.sh,hypernodes -o json | queuer import volcano - --namespace team-a
     """
     _print(volcano.read(manifests_of(files), namespaces=namespace or ()), output)
+
+
+@app.command("yunikorn")
+def yunikorn_verb(files: Files, namespace: Namespaces = None, output: Output = None) -> None:
+    """The queues.yaml of YuniKorn: as a file, or in its ConfigMap.
+
+    Examples:
+
+      kubectl get configmap -n yunikorn -o yaml | queuer import yunikorn - --namespace team-a
+    """
+    _print(yunikorn.read(unpacked(manifests_of(files)), namespaces=namespace or ()), output)
 
 
 @app.command("resourcequota")
@@ -131,6 +143,19 @@ def manifests_of(files: Iterable[Path]) -> list[Manifest]:
             if len(found) > MOST_OBJECTS:
                 raise _wrong(name, f"more than {MOST_OBJECTS} objects", "import a part of them at a time")
     return found
+
+
+def unpacked(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    """The manifests, with the content of each queues.yaml in place of the ConfigMap, or values, that hold it."""
+    for manifest in manifests:
+        data = manifest.body.get("data") if manifest.kind == "ConfigMap" else manifest.body
+        text = data.get("queues.yaml") if isinstance(data, dict) else None
+        if not isinstance(text, str):
+            yield manifest
+            continue
+        name = f"{manifest.place} queues.yaml"
+        for body in _objects(load(text.encode(), name), name):
+            yield Manifest(file=name, document=1, body=body)
 
 
 def load(data: bytes, name: str) -> list[Any]:
