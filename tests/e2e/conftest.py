@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from queuer.kube.resources import CRDS, POLICIES, ROLES, manifests
-from queuer.kube.versions import Form
+from queuer.kube.versions import form_of
 from queuer.local import bootstrap, stack
 from queuer.local.bootstrap import namespace as namespace_manifest
 from queuer.local.bootstrap import tenant_binding
@@ -81,16 +81,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def empty(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
+    admin = cluster.kubectl("admin")
+    form = form_of(admin.get("/version")["gitVersion"])
     files = [
-        f"--filename={file}"
-        for part in (*POLICIES[Form.FULL], *ROLES[Form.FULL], CRDS)
-        for file in manifests(part)
+        f"--filename={file}" for part in (*POLICIES[form], *ROLES[form], CRDS) for file in manifests(part)
     ]
     kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
     fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
     kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
     yield cluster
-    admin = cluster.kubectl("admin")
     bootstrap.install(admin)
     bootstrap.wait_policies(admin, where="team-a")
 
