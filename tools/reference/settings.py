@@ -11,7 +11,7 @@ from queuer.cli.token import TOKEN
 from queuer.controller.logs import LOG_LEVEL
 from queuer.controller.settings import VARIABLES as CONTROLLER
 from queuer.domain.variables import DATABASE_URL, Variable
-from queuer.local.binaries import CACHE_DIR
+from queuer.local.binaries import CACHE_DIR, KUBERNETES
 from queuer.local.postgres_programs import PG_BIN
 from queuer.local.stack import LOCAL_DIR
 from tools.reference.markdown import code, page, table
@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[Variable, ...]] = {
     "API server: a provider where browsers log in": tuple(OIDC.values()),
     "Command line": (API, TOKEN),
     "Schema: `queuer db`": (DATABASE_URL,),
-    "Local cluster: `queuer local`": (LOCAL_DIR, CACHE_DIR, PG_BIN, DATABASE_URL),
+    "Local cluster: `queuer local`": (LOCAL_DIR, CACHE_DIR, KUBERNETES, PG_BIN, DATABASE_URL),
 }
 
 
