@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,10 +17,11 @@ from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
+from queuer.kube.client import NotFoundError
 from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
-from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, shipped
+from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, policies, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
 RACK = "topology.kubernetes.io/rack"
@@ -180,6 +182,37 @@ def test_objects_and_their_fix_follow_the_namespace_of_the_installation() -> Non
     assert "system:serviceaccount:batch:queuer-controller" in str(policy.document)
     assert policy.replace == f"sed s/queuer-system/batch/ {policy.file} | kubectl replace -f -"
     assert {each.namespace for each in needed(shipped(*ROLES[Form.FULL], home="batch"))} == {"batch"}
+
+
+class InstalledPolicies:
+    """A cluster that has the policies of a form."""
+
+    def __init__(self, form: Form) -> None:
+        self.objects = {each.path: each.document for each in shipped(*POLICIES[form])}
+
+    async def get(self, path: str) -> bytes:
+        if path not in self.objects:
+            raise NotFoundError(status=404, reason="NotFound", message="no such object")
+        return json.dumps(self.objects[path]).encode()
+
+
+@pytest.mark.parametrize(
+    ("there", "needed", "health"),
+    [
+        (Form.FULL, Form.FULL, WELL),
+        (Form.REDUCED, Form.REDUCED, WELL),
+        (Form.REDUCED, Form.FULL, ODD),
+        (Form.FULL, Form.REDUCED, WRONG),
+    ],
+)
+def test_a_cluster_that_was_upgraded_is_told_to_upgrade_the_chart(
+    there: Form, needed: Form, health: Health
+) -> None:
+    """The policies that it has go on to guard: nothing is wrong, and one finding says all."""
+    with site(cluster=InstalledPolicies(there), form=needed) as cluster:
+        found = list(policies(cluster))
+    assert set(healths(found)) == {health}
+    assert ("helm upgrade" in [finding.fix for finding in found]) is (health is ODD)
 
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])
