@@ -1,0 +1,140 @@
+"""Kueue's ResourceFlavors and Topologies: which flavors here stand for them, and the rows that their amounts become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.imports.kueue_owners import Amounts, Owner
+from queuer.imports.records import Account, Fate, Findings, Manifest, segment, text_of
+
+_FLAVOR = ("nodeLabels", "nodeTaints", "tolerations", "topologyName")
+
+
+class Flavors:
+    """ResourceFlavors with the nodes that they name. Those that name the same nodes are one flavor here."""
+
+    def __init__(self, flavors: Iterable[Manifest], topologies: Iterable[Manifest], found: Findings) -> None:
+        self._found, self._used = found, dict[str, None]()
+        self._first: dict[frozenset[tuple[str, str]], str] = {}
+        self.flavors = {m.name: self._flavor(m) for m in flavors}
+        self._topologies = {m.name: self._levels(m) for m in topologies}
+        self._of: dict[str, str] = {}
+
+    def _flavor(self, manifest: Manifest) -> tuple[Flavor, str | None]:
+        spec, about = self._found.spec(manifest, known=_FLAVOR), f"ResourceFlavor {manifest.name}"
+        keys = ("key", "operator", "value", "effect")
+        rows = [
+            self._found.open(item, at=f"{spec.path('tolerations')}[{n}]", about=about, known=keys)
+            for n, item in enumerate(spec.items("tolerations"))
+        ]
+        tolerations = tuple(
+            Toleration(
+                key=row.text("key") or "", operator=row.text("operator") or "Equal",
+                value=row.text("value") or "", effect=row.text("effect") or "",
+            )
+            for row in rows
+        )  # fmt: skip
+        flavor = Flavor(
+            name=segment(manifest.name), node_labels=spec.labels("nodeLabels"), tolerations=tolerations
+        )
+        if spec.items("nodeTaints"):
+            text = f"{len(spec.items('nodeTaints'))} nodeTaints need no entry: taints of the nodes themselves count"
+            self._found.tell(Fate.MAPPED, about, text)
+        return flavor, spec.text("topologyName")
+
+    def _levels(self, manifest: Manifest) -> tuple[str, ...]:
+        spec = self._found.spec(manifest, known=("levels",))
+        about = f"Topology {manifest.name}"
+        rows = [
+            self._found.open(item, at=f"{spec.path('levels')}[{n}]", about=about, known=("nodeLabel",))
+            for n, item in enumerate(spec.items("levels"))
+        ]
+        keys = tuple((row.text("nodeLabel") if row.need("nodeLabel") else None) or "" for row in rows)
+        return tuple(key for key in keys if key != HOSTNAME)
+
+    def _ours(self, name: str, about: str) -> str:
+        """The flavor here that stands for one of Kueue's."""
+        flavor, _ = self.flavors.get(name, (None, None))
+        if flavor is None:
+            text = f"ResourceFlavor {name} is not in the input: taken to name all nodes"
+            self._found.tell(Fate.APPROXIMATED, about, text, "add the ResourceFlavor to the input")
+        labels = flavor.node_labels if flavor else {}
+        return self._first.setdefault(frozenset(labels.items()), segment(name))
+
+    def count(self, owners: Iterable[Owner]) -> None:
+        """Write the rows of every owner."""
+        owners = list(owners)
+        labelled = [name for name, (flavor, _) in self.flavors.items() if flavor.node_labels]
+        together = {
+            resource
+            for owner in owners
+            for n, group in enumerate(owner.groups)
+            for _, amounts in group
+            for resource in amounts
+            if n != owner.main(labelled)
+        }
+        for owner in owners:
+            parts: dict[Account, dict[str, Amounts]] = {}
+            for group in owner.groups:
+                for name, amounts in group:
+                    ours = self._ours(name, owner.about)
+                    self._used[ours] = None
+                    for resource, row in amounts.items():
+                        flavor = None if resource in together else ours
+                        parts.setdefault((flavor, resource), {})[name] = row
+            owner.rows = {account: self._sum(owner, account, rows) for account, rows in parts.items()}
+
+    def _sum(self, owner: Owner, account: Account, rows: Mapping[str, Amounts]) -> Amounts:
+        resource = account[1]
+        nominal = sum(row.nominal for row in rows.values())
+        if len(rows) > 1:
+            terms = " + ".join(f"{text_of(row.nominal, resource)} on {name}" for name, row in rows.items())
+            text = f"{text_of(nominal, resource)} together: {terms}"
+            hint = "flavors of one group, with different nodeLabels, are counted each for itself"
+            self._found.tell(Fate.APPROXIMATED, owner.about, text, hint)
+        borrowing = [row.borrowing for row in rows.values() if row.borrowing is not None]
+        lends = any(row.lending is not None for row in rows.values())
+        lending = sum(row.nominal if row.lending is None else row.lending for row in rows.values())
+        return Amounts(
+            nominal=nominal,
+            borrowing=sum(borrowing) if len(borrowing) == len(rows) else None,
+            lending=lending if lends else None,
+        )
+
+    def offered(self, *, everything: bool) -> tuple[Flavor, ...]:
+        """The flavors that queues name, those with most labels first: a node belongs to the first that matches."""
+        flavors = {flavor.name: flavor for flavor, _ in self.flavors.values()}
+        names = list(flavors) if everything else list(self._used)
+        for name, (flavor, _) in self.flavors.items():
+            about, ours = f"ResourceFlavor {name}", self._first.get(frozenset(flavor.node_labels.items()))
+            if flavor.name in names:
+                self._found.tell(Fate.MAPPED, about, f"flavor {flavor.name}")
+            elif ours in names:
+                self._found.tell(
+                    Fate.APPROXIMATED, about, f"names the same nodes as flavor {ours}: counted there"
+                )
+            else:
+                self._found.tell(Fate.APPROXIMATED, about, "left out: no queue names it")
+        offered = sorted((flavors.get(n) or Flavor(name=n) for n in names), key=lambda f: -len(f.node_labels))
+        rest = [flavor.name for flavor in offered if not flavor.node_labels]
+        if len(offered) > len(rest) > 0:
+            text = "takes the nodes that no other flavor names; in Kueue it names all nodes"
+            self._found.tell(Fate.APPROXIMATED, f"ResourceFlavor {rest[0]}", text, "give it nodeLabels")
+        return tuple(offered)
+
+    def topology(self) -> Topology | None:
+        """The one topology: that of most flavors. Others are told."""
+        if not self._topologies:
+            return None
+        asked = [name for _, name in self.flavors.values() if name in self._topologies]
+        chosen = max(self._topologies, key=asked.count)
+        for name, levels in self._topologies.items():
+            same = levels == self._topologies[chosen]
+            text = f"levels {', '.join((*levels, 'host'))}"
+            if same:
+                self._found.tell(Fate.MAPPED, f"Topology {name}", text)
+            else:
+                hint = f"there is one topology for all nodes: {chosen}; add the levels that all nodes share"
+                self._found.tell(Fate.NO_EQUAL, f"Topology {name}", text, hint)
+        return Topology(keys=(*self._topologies[chosen], HOSTNAME))
