@@ -1,11 +1,20 @@
-"""Jobs of both kinds as the API server gives them."""
+"""Jobs of both kinds as the API server gives them, and as they are read."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from typing import Any
 
+import msgspec
+
+from queuer.domain.workload import Workload
+from queuer.kube.kinds import JOB, JobKind
+from queuer.kube.workloads import NamespaceFacts, workload_of
+
 Manifest = dict[str, Any]
+
+CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5, **CRITICAL}, default_priority=7)
 
 
 def job(
@@ -33,3 +42,11 @@ def pytorchjob(spec: Manifest | None = None, *, workers: int | None = 3) -> Mani
         "pytorchReplicaSpecs": {"Worker": replica(workers), "Master": replica(1)},
     }
     return found
+
+
+def read(manifest: Manifest, *, kind: JobKind = JOB, label: str = "root.a", **labels: str) -> Workload:
+    """The workload of a job in queue `label`; `labels`: further ones of ours."""
+    labels = {f"queuer.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
+    manifest["metadata"]["labels"] = {"queuer.dev/queue": label, **labels}
+    manifest["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    return workload_of(kind, msgspec.convert(manifest, kind.type), facts=FACTS)

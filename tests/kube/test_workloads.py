@@ -11,22 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
-from queuer.kube.objects import REQUIRED, Job, LimitRange
-from queuer.kube.workloads import DEFAULT_CLASS, NamespaceFacts, read_workload, workload_of
-from tests.kube.manifests import job, pytorchjob
+from queuer.kube.objects import REQUIRED, Job
+from queuer.kube.workloads import DEFAULT_CLASS, read_workload
+from tests.kube.manifests import FACTS, job, pytorchjob, read
 
-CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5, **CRITICAL}, default_priority=7)
 KEYS = ("topology-required", "topology-preferred", "max-runtime", "preemptible", "hold", "min-count.main")
-
-
-def read(manifest: dict[str, Any], *, kind: JobKind = JOB, label: str = "root.a", **labels: str) -> Workload:
-    labels = {f"queuer.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
-    manifest["metadata"]["labels"] = {"queuer.dev/queue": label, **labels}
-    manifest["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    return workload_of(kind, msgspec.convert(manifest, kind.type), facts=FACTS)
 
 
 def noted(**notes: str) -> dict[str, Any]:
@@ -288,131 +278,3 @@ def test_the_waiting_init_container_of_workers_counts() -> None:
     """training-operator gives workers of a job with a master an init container of 50m CPU and 10Mi."""
     found = {p.name: p.requests for p in read(pytorchjob(), kind=PYTORCHJOB).pod_sets}
     assert found == {"master": {"pods": 1}, "worker": {"cpu": 50, "memory": 10 << 20, "pods": 1}}
-
-
-def replicas(**changes: Any) -> dict[str, Any]:
-    """A PyTorchJob whose CRD bounds none of this."""
-    found = pytorchjob()
-    specs = found["spec"]["pytorchReplicaSpecs"]
-    for role, change in changes.items():
-        specs[role] = {**specs["Worker"], **change}
-    return found
-
-
-def asking(**requests: str) -> dict[str, Any]:
-    return {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}}
-
-
-SPECS = "spec.pytorchReplicaSpecs"
-
-
-@pytest.mark.parametrize(
-    ("manifest", "field", "said"),
-    [
-        (replicas(Worker={"replicas": -1}), f"{SPECS}.Worker.replicas", "-1 is less than 0 (write the number"),
-        (replicas(worker={}), f"{SPECS}.worker", f"the same pod set as {SPECS}.Worker (keep one"),
-        (replicas(Worker={"template": {}}), f"{SPECS}.Worker.template.spec.containers", "is empty"),
-        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "nodeName": "n1"}}}),
-         f"{SPECS}.Worker.template.spec.nodeName", "(write nodeSelector kubernetes.io/hostname instead)"),
-        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "schedulerName": "nobody"}}}),
-         f"{SPECS}.Worker.template.spec.schedulerName", "'nobody' is no scheduler that Queuer was told of"),
-        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": "g"}]}}}),
-         f"{SPECS}.Worker.template.spec.schedulingGates", "take the gates out"),
-        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "resourceClaims": [
-            {"name": "gpu", "resourceClaimTemplateName": "eight"}]}}}),
-         f"{SPECS}.Worker.template.spec.resourceClaims", "through 1 claims, which no quota counts (ask in resources"),
-        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}],
-                                                "terminationGracePeriodSeconds": 315360000}}}),
-         f"{SPECS}.Worker.template.spec.terminationGracePeriodSeconds", "write 3600 at most"),
-        (replicas(Worker={"replicas": 0}, Master={"replicas": 0}), "spec", "asks for no pod"),
-        (replicas(Master=asking(memory="-1")), f"{SPECS}.Master.template.spec.containers[c].resources.requests.memory",
-         "is negative"),
-        (replicas(Worker={"replicas": 2**31 - 1, **asking(memory="1Gi")}), f"{SPECS}.Worker.template.spec",
-         "2147483647 pods ask for more than 2^60 memory"),
-        (replicas(**{role: {"replicas": 1, **asking(memory="1Ei")} for role in "abcdefgh"}), "spec",
-         "12 pods ask for more than 2^60 memory"),
-    ],
-)  # fmt: skip
-def test_counts_and_roles_that_the_api_server_accepts(
-    manifest: dict[str, Any], field: str, said: str
-) -> None:
-    """A job on which no decision could be made is told to its owner instead."""
-    with pytest.raises(InvalidInput) as caught:
-        read(manifest, kind=PYTORCHJOB)
-    (problem,) = caught.value.problems
-    assert problem.field == field
-    assert said in str(problem)
-    assert problem.hint or "negative" in said
-
-
-@pytest.mark.parametrize(
-    ("requests", "limits", "resource", "said"),
-    [
-        ({}, {"nvidia.com/gpu": "0.5"}, "limits.nvidia.com/gpu", "is no whole number"),
-        ({"cpu": "4"}, {"cpu": "2"}, "requests.cpu", "4 is above the limit, 2 (write 2 at most"),
-        ({"memory": "600Mi"}, {}, "requests.memory", "that a LimitRange of the namespace gives, 512Mi"),
-        ({"nvidia.com/gpu": 8}, {}, "requests.nvidia.com/gpu", "8 has no limit (write 8 in limits, too)"),
-        ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}, "requests.nvidia.com/gpu", "1 is not the limit, 2"),
-        ({"hugepages-2Mi": "4Mi"}, {}, "requests.hugepages-2Mi", "4Mi has no limit"),
-        ({}, {"gpu": 1}, "limits.gpu", "is no resource of Kubernetes (write its full name, e.g. nvidia.com/gpu)"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB])
-def test_amounts_that_the_api_server_would_refuse_in_a_pod(
-    kind: JobKind, requests: dict[str, Any], limits: dict[str, Any], resource: str, said: str
-) -> None:
-    """Guards what a PyTorchJob would hold in vain: its templates are checked by nobody else."""
-    limit = {"limits": [{"type": "Container", "default": {"memory": "512Mi"}}]}
-    limited = msgspec.convert({"metadata": {"name": "l"}, "spec": limit}, LimitRange)
-    spec = {"containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}]}
-    manifest = job(spec) if kind is JOB else pytorchjob(spec)
-    facts = NamespaceFacts(limit_ranges=(limited,))
-    _, problems = read_workload(kind, msgspec.convert(manifest, kind.type), facts=facts)
-    assert any(p.field.endswith(f".spec.containers[c].resources.{resource}") for p in problems)
-    assert said in str(problems[0])
-
-
-def test_amounts_of_which_pods_are_made_are_no_fault() -> None:
-    """A device whose limit is its request, or has a limit alone; a limit above the request; burst without a limit."""
-    amounts = {
-        "requests": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"},
-        "limits": {"cpu": 2, "nvidia.com/gpu": 2, "example.com/nic": 1},
-    }
-    read(pytorchjob({"containers": [{"name": "c", "resources": amounts}]}), kind=PYTORCHJOB)
-
-
-def test_a_size_range_of_no_pods_is_refused_with_a_fix() -> None:
-    """There is no number to write."""
-    found = replicas(Worker={"replicas": 0})
-    found["metadata"]["annotations"] = {"queuer.dev/min-count.worker": "1"}
-    with pytest.raises(InvalidInput, match="remove it"):
-        read(found, kind=PYTORCHJOB)
-
-
-@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB])
-@pytest.mark.parametrize(("seconds", "lasts"), [(None, None), (60, 60.0), (2**63 - 1, 10 * 365 * 86400.0)])
-def test_the_deadline_of_a_job_bounds_its_run(
-    kind: JobKind, seconds: int | None, lasts: float | None
-) -> None:
-    """No end is expected at a time that is none."""
-    assert read(timed(kind, seconds), kind=kind).max_runtime == lasts
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"),
-    [(JOB, "spec.activeDeadlineSeconds"), (PYTORCHJOB, "spec.runPolicy.activeDeadlineSeconds")],
-)
-@pytest.mark.parametrize("seconds", [0, -1])
-def test_a_deadline_that_no_run_can_keep_is_refused(kind: JobKind, field: str, seconds: int) -> None:
-    """Even where an annotation says how long it lasts."""
-    found = timed(kind, seconds)
-    found["metadata"]["annotations"] = {"queuer.dev/max-runtime": "1h"}
-    with pytest.raises(InvalidInput, match="ends the job as soon as it starts") as caught:
-        read(found, kind=kind)
-    assert [p.field for p in caught.value.problems] == [field]
-
-
-def timed(kind: JobKind, seconds: int | None) -> dict[str, Any]:
-    found = job() if kind is JOB else pytorchjob()
-    (found["spec"] if kind is JOB else found["spec"]["runPolicy"])["activeDeadlineSeconds"] = seconds
-    return found
