@@ -19,7 +19,7 @@ def made() -> str:
     root = typer.main.get_command(build([]))
     verbs = list(_verbs(root, "queuer"))
     said = (
-        "Every verb of `queuer`, also `kubectl queuer`. Output, safety and how it logs in are in "
+        "Every verb of `queuer`, also `kubectl queuer`. Output and safety are in "
         "[cli.md](../cli.md). Every error names one next command."
     )
     index = table(("verb", ""), [(f"[`{name}`](#{anchor(name)})", _first(verb)) for name, verb in verbs])
