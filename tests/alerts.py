@@ -16,7 +16,7 @@ from tests.programs import promtool
 RULES = Path(__file__).resolve().parents[1] / "deploy/helm/queuer/files/alerts.yaml"
 STEP = 30
 """Seconds between two scrapes, as the chart sets it, and between two looks at the rules."""
-_FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
+_FIRING = 'max by (alertname) (ALERTS{alertstate="firing"})'
 
 Series = Mapping[str, str]
 """Values by series, in promtool's notation: `1x4` is 1 five times, `0+30x4` grows by 30, `_` is missing."""
@@ -24,7 +24,7 @@ Series = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is scraped, and exactly which alerts fire after so many seconds."""
+    """Scraped series, and exactly those alerts that fire after so many seconds."""
 
     name: str
     series: Series

@@ -27,7 +27,7 @@ def family_of(name: str) -> Family | None:
 
 
 def faults(expr: str) -> Iterator[str]:
-    """What an expression names that no process shows."""
+    """Names in an expression that no process shows."""
     labels = {"le", *SCRAPED}
     for name, matchers in re.findall(r"(queuer_\w+)(\{[^}]*\})?", expr):
         family = family_of(name)

@@ -145,8 +145,12 @@ class Controller:
 
     def metric(self, name: str) -> float:
         """Sum of a metric over its labels."""
-        rows = [row for row in self._get("/metrics").splitlines() if row.split("{")[0].split(" ")[0] == name]
+        rows = [row for row in self.scraped().splitlines() if row.split("{")[0].split(" ")[0] == name]
         return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
+
+    def scraped(self) -> str:
+        """`/metrics` as Prometheus would read it; "" = it does not answer."""
+        return self._get("/metrics")
 
     def _get(self, path: str) -> str:
         try:

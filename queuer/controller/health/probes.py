@@ -116,7 +116,7 @@ class Figures:
         """As it is now, or was a few seconds ago."""
         if self._clock() >= self._made + FRESH:
             self._made = self._clock()
-            # What an earlier leader remembers is counted by the present one.
+            # The present leader counts what an earlier one still remembers.
             state = self._state if self._health.phase is Phase.LEADING else ClusterState()
             self._metrics.in_quarantine.set(len(state.quarantine))
             self._text = self._metrics.text(

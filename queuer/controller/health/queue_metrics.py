@@ -1,4 +1,4 @@
-"""What queues use, are guaranteed and wait for, as gauges by queue and resource.
+"""Gauges of each queue by resource: used, guaranteed, borrowed, lent, waited for.
 
 The leader reads the sums of the ledger and of waiting work every few seconds, as the API does for its pages. A process
 that does not lead shows none: an old figure would look like a calm one. The API server shows none either, as whoever
@@ -62,8 +62,8 @@ class QueueMetrics(Collector):
 
 
 def _rows(view: TreeView) -> Iterator[tuple[tuple[str, str, str], Mapping[str, float]]]:
-    """Labels and amounts of each account that a row of the queue names, and of all flavors together of each resource
-    that any row or node has. Whatever else jobs ask for must not make new series.
+    """Labels and amounts of each account that a row of the queue names, and of all flavors together where any row or
+    node has the resource. Other resources that jobs ask for must not make new series.
     """
     known = {row.resource for queue in view.config.tree for row in queue.quota}
     known |= {resource for _, resource in view.capacity}
