@@ -17,9 +17,11 @@ def controller() -> None:
     from queuer.controller.logs import configure
     from queuer.controller.main import run
     from queuer.controller.settings import Settings
+    from queuer.controller.tracing import exporting
 
     configure()
-    asyncio.run(run(Settings.from_env()))
+    with exporting("controller"):
+        asyncio.run(run(Settings.from_env()))
 
 
 @app.command()
@@ -44,7 +46,9 @@ def api(
     from queuer.api.server import serve
     from queuer.api.settings import ApiSettings
     from queuer.controller.logs import configure
+    from queuer.controller.tracing import exporting
 
     settings = ApiSettings.from_env(os.environ, host=host, open_network=open_network)
     configure()
-    asyncio.run(serve(settings))
+    with exporting("api"):
+        asyncio.run(serve(settings))

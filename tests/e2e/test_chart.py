@@ -31,6 +31,7 @@ ABSENT = ("ServiceMonitor", "PrometheusRule", "HTTPRoute")
 EVERYTHING = {
     "imagePullSecrets": [{"name": "login"}],
     "database": {"ca": {"secretName": "authority"}},
+    "logFormat": "text",
     "commonLabels": {"team": "platform"},
     "commonAnnotations": {"example.com/owner": "platform"},
     **{
@@ -207,6 +208,7 @@ def test_pods_hold_the_restricted_standard_and_no_token_too_many(helm: Path, val
         assert pod["automountServiceAccountToken"] is ("serviceAccountName" in pod)
         env = {each["name"]: each.get("value") for each in container["env"]}
         assert env["PGSSLMODE"] == "verify-full"
+        assert env["QUEUER_LOG_FORMAT"] == values.get("logFormat", "json")
 
 
 def test_who_is_named_reaches_the_pods_and_nobody_else(helm: Path) -> None:

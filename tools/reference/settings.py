@@ -8,8 +8,9 @@ from queuer.api.settings import OIDC
 from queuer.api.settings import VARIABLES as API_SERVER
 from queuer.cli.client import API
 from queuer.cli.token import TOKEN
-from queuer.controller.logs import LOG_LEVEL
+from queuer.controller.logs import LOG_FORMAT, LOG_LEVEL
 from queuer.controller.settings import VARIABLES as CONTROLLER
+from queuer.controller.tracing import ENDPOINT
 from queuer.domain.variables import DATABASE_URL, Variable
 from queuer.local.binaries import CACHE_DIR, KUBERNETES
 from queuer.local.postgres_programs import PG_BIN
@@ -17,8 +18,8 @@ from queuer.local.stack import LOCAL_DIR
 from tools.reference.markdown import code, page, table
 
 PARTS: dict[str, tuple[Variable, ...]] = {
-    "Controller: `queuer serve controller`": (*CONTROLLER.values(), LOG_LEVEL),
-    "API server: `queuer serve api`": (*API_SERVER.values(), LOG_LEVEL),
+    "Controller: `queuer serve controller`": (*CONTROLLER.values(), LOG_LEVEL, LOG_FORMAT, ENDPOINT),
+    "API server: `queuer serve api`": (*API_SERVER.values(), LOG_LEVEL, LOG_FORMAT, ENDPOINT),
     "API server: a provider where browsers log in": tuple(OIDC.values()),
     "Command line": (API, TOKEN),
     "Schema: `queuer db`": (DATABASE_URL,),

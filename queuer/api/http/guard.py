@@ -15,6 +15,9 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import urlsplit
 
 import structlog
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,10 +33,12 @@ BODY_SECONDS = 20.0
 MAX_FORM = 16 * 1024
 """Bytes of a body outside the API: the form of the login page, which is read before anybody is known."""
 _API = "/api/"
+_TRACER, _CALLERS = trace.get_tracer("queuer"), TraceContextTextMapPropagator()
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"
 log = structlog.get_logger(part="api")
 
 PROBES = frozenset({"/livez", "/readyz", "/healthz/controller"})
+_UNTRACED = PROBES | {"/metrics"}
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -70,6 +75,15 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"] in _UNTRACED:
+            await self._answer(scope, receive, send)
+            return
+        cause = _CALLERS.extract(Headers(scope=scope))
+        with _TRACER.start_as_current_span(scope["method"], cause, kind=SpanKind.SERVER) as span:
+            _describe(span, scope, await self._answer(scope, receive, send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """Answer a request, whatever happens; the status that was sent."""
         request_id = scope["request_id"] = uuid.uuid4().hex
         began, status = time.perf_counter(), 0
         body = _Body(scope, receive, most=self._most(scope))
@@ -101,6 +115,7 @@ class Guard:
                 await _problem(scope, "internal", _UNEXPECTED)(scope, receive, answer)
         finally:
             self._observe(scope, status or 500, time.perf_counter() - began)
+        return status or 500
 
     def _refusal(self, scope: Scope) -> tuple[str, str] | None:
         headers = Headers(scope=scope)
@@ -174,6 +189,18 @@ class _Body:
         if self._reads:  # nobody wants its body, and its answer may have begun
             return {"type": "http.disconnect"}
         raise HTTPException(status, detail)
+
+
+def _describe(span: Span, scope: Scope, status: int) -> None:
+    """Route and status of a finished request; nothing that the client wrote but its method."""
+    if not span.is_recording():
+        return
+    if route := getattr(scope.get("route"), "path", None):
+        span.update_name(f"{scope['method']} {route}")
+        span.set_attribute("http.route", route)
+    span.set_attributes({"http.request.method": scope["method"], "http.response.status_code": status})
+    if status >= 500:
+        span.set_status(StatusCode.ERROR)
 
 
 def _too_large(most: int) -> str:

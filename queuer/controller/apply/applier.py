@@ -15,10 +15,14 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from opentelemetry import context
+from opentelemetry.context import Context
+
 from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
+from queuer.controller.tracing import TRACER
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
@@ -105,19 +109,23 @@ class Applier:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
         self._pause = Pause()
-        self._queue: asyncio.Queue[Entry] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Entry, Context]] = asyncio.Queue()
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def send(self, entry: Entry) -> None:
-        """Have an entry applied as soon as there is a slot, and after those of the same job."""
-        self._queue.put_nowait(entry)
+        """Have an entry applied as soon as there is a slot, and after those of the same job. Its span belongs to what
+        decided it.
+        """
+        self._queue.put_nowait((entry, context.get_current()))
 
     async def run(self) -> None:
         """Apply entries until cancelled. LeadershipLost ends it."""
         async with asyncio.TaskGroup() as group:
             while True:
-                entry = await self._queue.get()
-                task = group.create_task(self._one(entry, after=self._last.get(entry.uid)), name="apply")
+                entry, cause = await self._queue.get()
+                task = group.create_task(
+                    self._one(entry, cause, after=self._last.get(entry.uid)), name="apply"
+                )
                 self._last[entry.uid] = task
                 task.add_done_callback(partial(self._forget, entry.uid))
 
@@ -125,10 +133,14 @@ class Applier:
         if self._last.get(uid) is done:
             del self._last[uid]
 
-    async def _one(self, entry: Entry, *, after: asyncio.Task[None] | None) -> None:
+    async def _one(self, entry: Entry, cause: Context, *, after: asyncio.Task[None] | None) -> None:
         if after is not None:
             await asyncio.wait([after])
-        self._finish(entry, await self.apply(entry))
+        told = {"queuer.kind": entry.kind.value, "queuer.workload": entry.uid}
+        with TRACER.start_as_current_span("queuer.patch", cause, attributes=told) as span:
+            result = await self.apply(entry)
+            span.set_attribute("queuer.outcome", result.outcome.value)
+            self._finish(entry, result)
 
     def _finish(self, entry: Entry, result: Result) -> None:
         if result.outcome not in (EntryOutcome.APPLIED, EntryOutcome.WITHDRAWN):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from opentelemetry import trace
+
 from queuer.controller.cycle.build import Builder
 from queuer.controller.cycle.forecast import Forecaster, compare
 from queuer.controller.cycle.judge import DecisionRequest, judge
@@ -19,6 +21,7 @@ from queuer.controller.ledger.record import out_of_use, undecided
 from queuer.controller.ledger.round import Isolated, Round
 from queuer.controller.logs import logger
 from queuer.controller.term import Term
+from queuer.controller.tracing import TRACER
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.cycles import CycleRecord
@@ -60,6 +63,7 @@ class Decisions:
         self.effort = 0.0
         self._request: DecisionRequest | None = None
         self._made: asyncio.Task[Plan | None] | None = None
+        self._span: trace.Span = trace.INVALID_SPAN
         self._nodes: tuple[object, object] = {}, out_of_use(term.state)
         """Capacity and nodes out of use as last written; no capacity at first."""
         self._looked = float("-inf")
@@ -88,7 +92,8 @@ class Decisions:
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Commit the decision that is made, then begin the next if it is due."""
         if self._made is not None and self._made.done():
-            await self._conclude(self._made.result())
+            with trace.use_span(self._span, end_on_exit=True):
+                await self._conclude(self._made.result())
         if self._made is None:
             self._begin(group)
         if self._made is None:
@@ -102,13 +107,16 @@ class Decisions:
             self._timers.decided = now
             return
         trigger = "change" if state.take_stale() else "time"
-        request = self._ask(trigger, now=now)
-        if request is None:
-            self._timers.decided = now
-            self._term.metrics.last_cycle.set(now)
-            return
-        self._request = request
-        self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
+        span = TRACER.start_span("queuer.cycle", attributes={"queuer.trigger": trigger})
+        with trace.use_span(span):
+            request = self._ask(trigger, now=now)
+            if request is None:  # the span is never ended, so nobody sees it
+                self._timers.decided = now
+                self._term.metrics.last_cycle.set(now)
+                return
+            span.set_attribute("queuer.cycle", request.cycle)
+            self._request, self._span = request, span
+            self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
 
     def _ask(self, trigger: str, *, now: float) -> DecisionRequest | None:
         """The next request; None where nobody waits for a decision. A workload that fails is quarantined."""

@@ -12,7 +12,6 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from opentelemetry import trace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -21,6 +20,7 @@ from queuer import __version__
 from queuer.controller.health.queue_metrics import QueueMetrics
 from queuer.controller.memory.live import Live, gone_by
 from queuer.controller.memory.pods import PodView
+from queuer.controller.tracing import TRACER
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State, Workload
 from queuer.solver.process.parent import SolverProcess
@@ -28,7 +28,6 @@ from queuer.solver.records import CycleStats
 
 M = TypeVar("M")
 
-_TRACER = trace.get_tracer("queuer.controller")
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
 
@@ -163,10 +162,10 @@ class Metrics:
 
     @contextmanager
     def phase(self, name: str, *, cycle: int) -> Iterator[None]:
-        """Time a phase of a decision, and make a span of it where an SDK of OpenTelemetry listens."""
+        """Time a phase of a decision, and make a span of it."""
         began = perf_counter()
         try:
-            with _TRACER.start_as_current_span(f"queuer.{name}", attributes={"queuer.cycle": cycle}):
+            with TRACER.start_as_current_span(f"queuer.{name}", attributes={"queuer.cycle": cycle}):
                 yield
         finally:
             self.cycle_seconds.labels(name).observe(perf_counter() - began)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -26,3 +28,58 @@ def test_a_fault_is_logged_without_the_values_of_variables() -> None:
     assert '"workload": "u"' in said
     assert "no answer" in said
     assert "s3cret" not in said
+
+
+def said_by(program: str, **environment: str) -> str:
+    """Standard error of a program."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return ran.stderr
+
+
+def test_lines_are_json_those_of_libraries_too_unless_text_is_asked_for() -> None:
+    program = f"{PROGRAM}\nimport logging\nlogging.getLogger('some.library').warning('odd %s', 1)\n"
+    lines = [json.loads(line) for line in said_by(program).splitlines()]
+    assert [(line["part"], line["event"], line["level"]) for line in lines] == [
+        ("main", "failed", "error"),
+        ("some.library", "odd 1", "warning"),
+    ]
+    text = said_by(program, QUEUER_LOG_FORMAT="text")
+    assert "OSError: no answer" in text
+    assert "odd 1" in text
+    assert "{" not in text
+
+
+def test_a_form_that_there_is_not_is_refused() -> None:
+    program = """
+from queuer.controller.logs import configure
+from queuer.domain.errors import InvalidInput
+try:
+    configure()
+except InvalidInput as error:
+    print(error.problems[0].field, error.problems[0].hint)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "QUEUER_LOG_FORMAT": "xml"},
+    )  # fmt: skip
+    assert ran.stdout == "QUEUER_LOG_FORMAT json or text\n"
+
+
+def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:
+    program = """
+import sys
+from queuer.controller.tracing import TRACER, exporting
+with exporting("controller", {}):
+    with TRACER.start_as_current_span("queuer.cycle") as span:
+        assert not span.is_recording()
+heavy = ("opentelemetry.sdk", "opentelemetry.exporter", "requests")
+print(sorted(name for name in sys.modules if name.startswith(heavy)))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

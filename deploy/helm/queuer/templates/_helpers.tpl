@@ -37,6 +37,7 @@ annotations:
 - {name: PGSSLROOTCERT, value: system}
 {{- end }}
 - {name: QUEUER_LOG_LEVEL, value: {{ .Values.logLevel }}}
+- {name: QUEUER_LOG_FORMAT, value: {{ .Values.logFormat }}}
 {{- end }}
 
 {{- define "queuer.mounts" -}}
