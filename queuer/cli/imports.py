@@ -1,4 +1,4 @@
-"""`queuer import`: the tree of another queueing system as a QueueTree document, from manifests. It changes nothing.
+"""`queuer import`: the tree of another queueing system, or of the nodes, as a QueueTree document. It changes nothing.
 
 The document goes to stdout or to a file, for `queuer plan` and `queuer apply`; the fate of every object goes to stderr.
 """
@@ -18,7 +18,7 @@ from queuer.cli.failures import Misused
 from queuer.cli.output import clean, say
 from queuer.domain.document import export
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.imports import kueue, resourcequota, volcano, yunikorn
+from queuer.imports import kueue, nodes, resourcequota, volcano, yunikorn
 from queuer.imports.records import Fate, Finding, Imported, Manifest
 from queuer.sim.files import MOST_YAML, StrictLoader, read_bytes
 
@@ -31,9 +31,10 @@ READERS: dict[str, Callable[[Iterable[Manifest]], Imported]] = {
     "volcano": volcano.read,
     "yunikorn": lambda manifests: yunikorn.read(unpacked(manifests)),
     "resourcequota": resourcequota.read,
+    "nodes": nodes.read,
 }
 app = typer.Typer(
-    help="Turn the tree of another queueing system into a QueueTree document; nothing is changed.",
+    help="Turn the tree of another queueing system, or the nodes, into a QueueTree document; nothing is changed.",
     no_args_is_help=True,
 )
 Files = Annotated[list[Path], typer.Argument(help="Manifests, YAML or JSON; - reads stdin.")]
@@ -89,6 +90,22 @@ def resourcequota_verb(files: Files, output: Output = None) -> None:
       kubectl get resourcequota -A -o json | queuer import resourcequota - -o tree.yaml
     """
     _print(resourcequota.read(manifests_of(files)), output)
+
+
+@app.command("nodes")
+def nodes_verb(
+    files: Files,
+    namespace: Namespaces = None,
+    label: Annotated[str, typer.Option("--label", help="A node label that names a device product.")] = "",
+    output: Output = None,
+) -> None:
+    """Nodes: a first tree to edit, with flavors and levels by their labels and a queue for each namespace.
+
+    Examples:
+
+      kubectl get nodes,namespaces -o json | queuer import nodes - -o tree.yaml
+    """
+    _print(nodes.read(manifests_of(files), namespaces=namespace or (), label=label), output)
 
 
 def _print(imported: Imported, output: Path | None) -> None:
