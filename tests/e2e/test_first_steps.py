@@ -23,7 +23,7 @@ PORT = "http://127.0.0.1:8787"
 SERVER = "postgresql://postgres:trial@postgres.queuer-trial-db:5432/postgres"
 HERE = {
     "listen": "$(POD_IP)",
-    "controller": {"nodeSelector": NOWHERE},
+    "controller": {"nodeSelector": NOWHERE, "replicas": 1},
     "api": {"nodeSelector": NOWHERE, "replicas": 1},
 }
 """Beside the page's values: the pods of the release are processes of this machine."""
