@@ -94,6 +94,7 @@ def main() -> int:
     for path in PATHS:
         row = "".join(f"{results[version][path]!s:<20}" for version in versions)
         sys.stdout.write(f"{path:28}{row}".rstrip() + "\n")
+    sys.stdout.write("\nOn 1.36 alone:\n" + "".join(f"  {name}: {why}\n" for name, why in FULL_ONLY.items()))
     failures = [
         f"{version}: {path}: {name}\n"
         for version in versions
