@@ -70,6 +70,10 @@ def test_a_lost_pod_is_replaced_inside_the_pin_while_the_healthy_stay(scene: Sce
     assert healthy in after
     assert scene.database.workload("gang", scene.namespace)["attempt"] == 1
     assert scene.state("gang") == "Running"
+    wait_until(
+        lambda: scene.reason("rival") or scene.state("rival") == "Running", timeout=30,
+        describe="the rival was read, perhaps after the gang was whole again",
+    )  # fmt: skip
     assert scene.state("rival") == "Queued", json.dumps(scene.reason("rival"))
 
 
