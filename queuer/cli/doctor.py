@@ -176,13 +176,23 @@ def doctor(
 
     Exit 1 when something is wrong; else 4 when there was something that you may not look at.
     """
-    usual = Path("~/.kube/config").expanduser()
-    file = Path(kubeconfig) if kubeconfig else usual if usual.exists() else None
+    file = kubeconfig_of(kubeconfig)
     with (
         Client.from_env(quiet=True) as client,
         Installation(client=client, database_url=database_url or "", kubeconfig=file, home=namespace) as site,
     ):
         found = list(examine(site))
+    show(found, out)
+
+
+def kubeconfig_of(named: str | None) -> Path | None:
+    """The file that was named, else the usual one, else None."""
+    usual = Path("~/.kube/config").expanduser()
+    return Path(named) if named else usual if usual.exists() else None
+
+
+def show(found: Sequence[tuple[str, Finding]], out: Printer) -> None:
+    """Print the findings; exit 1 where something is wrong, else 4 where a right was missing to look."""
     if out.for_people:
         _print(found, out)
     else:

@@ -51,6 +51,7 @@ VERBS = {
     "status": "queuer.cli.status:status",
     "top": "queuer.cli.top:top",
     "topo": "queuer.cli.topo:topo",
+    "uninstall-check": "queuer.cli.uninstall:uninstall_check",
     "wait": "queuer.cli.jobs:wait",
     "whoami": "queuer.cli.login:whoami",
     "why": "queuer.cli.why:why",

@@ -171,6 +171,21 @@ def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
     return {"metadata": _metadata(job, {ADMISSION: _compact({"withdrawn": admission, **_rest(job)})})}
 
 
+def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
+    """Start a job without us, as its user wrote it: for whoever removes Queuer. It holds for any version of the job.
+
+    The annotations of ours that say how it waits or was started go.
+    """
+    patch: dict[str, Any] = {}
+    for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
+        if own.role.declared != current.declared:
+            _put(patch, current.count_path, own.role.declared)
+        if change := merge_diff(scheduling_of(current.template.spec), own.scheduling):
+            _put(patch, (*current.template_path, "spec"), change)
+    _put(patch, kind.suspend_path, value=False)
+    return {"metadata": {"annotations": {ADMISSION: None, STATUS: None}}, **patch}
+
+
 def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
     """Write a reason on the job as `Token: sentence`; None where it is there already. Refused once the job moved on."""
     text = f"{reason.token}: {reason.text}"[:_LONGEST_STATUS]

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from queuer.kube.client import Client
 
 ANSWER_SECONDS = 10.0
-RIGHTS = "let an administrator run it, or name their kubeconfig: queuer doctor --kubeconfig FILE"
+RIGHTS = "let an administrator run it, or name their kubeconfig: --kubeconfig FILE"
 """The fix of a check for which the caller lacks a right."""
 
 Labels = Mapping[str, Mapping[str, str]]
@@ -142,17 +143,31 @@ class Site:
 
         return self._runner.run(ask_all())
 
-    def labels(self, plural: str) -> Labels:
-        """Labels of all `nodes` or `namespaces`. Raises Unseen."""
+    def get(self, path: str) -> Any:
+        """An object; None where there is none. Raises QueuerError."""
+        assert self.cluster is not None
+        (answer,) = self.ask([self.cluster.get(path)])
+        if isinstance(answer, QueuerError):
+            if status_of(answer) == HTTPStatus.NOT_FOUND:
+                return None
+            raise answer
+        return answer
+
+    def objects(self, path: str, *, selector: str = "") -> list[bytes]:
+        """All objects below a path, as they are sent. Raises QueuerError."""
         cluster = self.cluster
         assert cluster is not None
 
-        async def read() -> Labels:
-            pages = [page async for page in cluster.pages(f"/api/v1/{plural}")]
-            metas = [json.loads(bytes(item))["metadata"] for page in pages for item in page.items or ()]
-            return {meta["name"]: meta.get("labels", {}) for meta in metas}
+        async def read() -> list[bytes]:
+            pages = [page async for page in cluster.pages(path, selector=selector)]
+            return [bytes(item) for page in pages for item in page.items or ()]
 
+        return self._runner.run(read())
+
+    def labels(self, plural: str) -> Labels:
+        """Labels of all `nodes` or `namespaces`. Raises Unseen."""
         try:
-            return self._runner.run(read())
+            metas = [json.loads(item)["metadata"] for item in self.objects(f"/api/v1/{plural}")]
+            return {meta["name"]: meta.get("labels", {}) for meta in metas}
         except QueuerError as error:
             raise unreadable(f"{plural} cannot be listed", error) from error

@@ -61,7 +61,7 @@ def test_the_image_holds_the_wheel_whole_and_runs_without_a_server(container: Im
 
 
 @pytest.mark.timeout(600)
-def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
+def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds_and_class(
     empty: Cluster, home: str, database: str, namespace: str, container: Image
 ) -> None:
     before = container.written()
@@ -128,10 +128,16 @@ def test_a_release_is_installed_upgraded_rolled_back_and_leaves_its_crds(
     left = kubectl(
         cluster, "admin", "get", "-f", "-", "--ignore-not-found", "-o", "name", input=manifest
     ).split()
-    gone = {
+    kept = {
         f"customresourcedefinition.apiextensions.k8s.io/{d['metadata']['name']}" for _, d in objects(CRDS)
     }
-    assert set(left) == gone
+    assert set(left) == kept | {"priorityclass.scheduling.k8s.io/queuer-default"}
+    wanted = {"secret/queuer-database"}
+    beside = ("get", "jobs,secrets,pods", "-n", home, "-o", "name")
+    wait_until(
+        lambda: set(kubectl(cluster, "admin", *beside).split()) == wanted, timeout=30, interval=0.5,
+        describe=lambda: f"hooks and pods are gone: {kubectl(cluster, 'admin', *beside)}",
+    )  # fmt: skip
     assert container.written() == before
 
 

@@ -23,11 +23,12 @@ from queuer.kube.patches import (
     admit_patch,
     evict_patch,
     firm_patch,
+    free_patch,
     loosen_patch,
     own_roles,
     withdraw_patch,
 )
-from queuer.kube.template import Pin
+from queuer.kube.template import Pin, scheduling_of
 from tests.kube.manifests import Manifest, job, pytorchjob
 from tests.kube.merge_patch import merged
 
@@ -138,6 +139,23 @@ def test_the_last_admission_alone_shows(case: tuple[JobKind, Manifest, list[list
         assert after == before
     again, at_once = (admitted(kind, start, places[-1]) for start in (current, fresh))
     assert without_empty(again) == without_empty(at_once)
+
+
+@given(_job_case | _pytorch_case)
+def test_a_job_that_is_let_go_is_as_its_user_wrote_it(
+    case: tuple[JobKind, Manifest, list[list[Pin]]],
+) -> None:
+    """Guards those who remove Queuer: no pin of an earlier start keeps a job on nodes that are full or gone."""
+    kind, fresh, places = case
+    current = deepcopy(fresh)
+    for pins in places:
+        current = evicted(kind, admitted(kind, current, pins))
+    found = decoded(kind, merged(current, free_patch(kind, decoded(kind, current))))
+    assert not kind.suspended(found)
+    assert not {ADMISSION, STATUS} & found.metadata.annotations.keys()
+    for own, role in zip(own_roles(kind, decoded(kind, fresh)), kind.roles(found), strict=True):
+        assert role.declared == own.role.declared
+        assert without_empty(scheduling_of(role.template.spec)) == without_empty(own.scheduling)
 
 
 @given(_job_case | _pytorch_case)

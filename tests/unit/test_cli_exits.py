@@ -45,7 +45,18 @@ ON_JOBS = [["evict", JOB], ["hold", JOB], ["prioritise", JOB, "--priority", "5"]
 ON_QUEUES = [["queue", verb, QUEUE] for verb in ("drain", "hold", "resume")]
 BY_FILE = [["apply", "-f", FILE], ["diff", "-f", FILE], ["plan", "-f", FILE]]
 EVERY = [*READING, *ON_JOBS, *ON_QUEUES, *BY_FILE]
-ELSEWHERE = {"completion", "db", "doctor", "import", "local", "login", "logout", "serve", "sim"}
+ELSEWHERE = {
+    "completion",
+    "db",
+    "doctor",
+    "import",
+    "local",
+    "login",
+    "logout",
+    "serve",
+    "sim",
+    "uninstall-check",
+}
 """Verbs that work on this machine, or whose end is another matter than the server's answer."""
 
 

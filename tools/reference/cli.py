@@ -28,7 +28,8 @@ def made() -> str:
     ends = (
         f"With `--exit-status` the verbs `why`, `sim job` and `sim shape` exit {why}, and 0 when the job waits for "
         "nothing: it would start, evictions included. Without it they exit 0 whatever the answer. "
-        "`queuer doctor` exits 1 where something is wrong, else 4 where rights were missing to look. "
+        "`queuer doctor` exits 1 where something is wrong, else 4 where rights were missing to look; "
+        "so does `queuer uninstall-check` where something would be stuck. "
         "`queuer diff` exits 0 for no difference, 1 for some, and above 1 where it failed."
     )
     sections = (_section(name, verb) for name, verb in verbs)

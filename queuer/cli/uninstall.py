@@ -1,0 +1,68 @@
+"""`queuer uninstall-check`: what would stay, or be stuck, if Queuer were removed now. It asks the cluster alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from queuer.cli.doctor import kubeconfig_of, show
+from queuer.cli.failures import CommandFailed
+from queuer.cli.output import Printer, printed, say
+from queuer.domain.errors import QueuerError
+from queuer.local.leftovers import CHECKS, queued_jobs
+from queuer.local.site import Finding, Site, Unseen, unknown, unreadable
+
+
+@printed
+def uninstall_check(
+    *,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(envvar="KUBECONFIG", help="The cluster to look at. Default: ~/.kube/config."),
+    ] = None,
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release",
+            help="Print a command for each job that waits: it starts the job as its owner wrote it.",
+        ),
+    ] = False,
+    out: Printer,
+) -> None:
+    """Find what would stay, or be stuck, if Queuer were removed now. Changes nothing.
+
+    Works while API and database are down. Exit 1 while something would be stuck; else 4 when there was something that
+    you may not look at.
+    """
+    with Site(kubeconfig=kubeconfig_of(kubeconfig)) as site:
+        try:
+            site.open_cluster()
+            waiting = (
+                [job.release for job in queued_jobs(site) if job.waits and not job.held] if release else []
+            )
+            found = [] if release else list(_examine(site))
+        except Unseen as reason:
+            raise CommandFailed(reason.args[0], hint=reason.args[1]) from reason
+    if not release:
+        show(found, out)
+        return
+    for command in waiting:
+        out.line(command)
+    say(
+        f"{len(waiting)} commands; run them once the policies of Queuer are gone"
+        if waiting
+        else "no job waits"
+    )
+
+
+def _examine(site: Site) -> Iterator[tuple[str, Finding]]:
+    for name, check in CHECKS:
+        try:
+            for finding in check(site):
+                yield name, finding
+        except Unseen as reason:
+            yield name, unknown(*reason.args)
+        except QueuerError as error:
+            yield name, unknown(*unreadable(f"{name} cannot be read", error).args)

@@ -1,0 +1,197 @@
+"""The checks of `queuer uninstall-check`: what would stay in the cluster, and what would be stuck, without Queuer.
+
+Only the cluster is asked, as API and database may be gone already. `wrong` is what would be stuck; what stays without
+harm is a `warning`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from queuer.domain.errors import QueuerError
+from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE
+from queuer.kube.resources import CRDS, POLICIES
+from queuer.kube.versions import Form
+from queuer.local.cluster_checks import Shipped, shipped
+from queuer.local.site import Finding, Site, odd, ok, status_of, unreadable, wrong
+
+if TYPE_CHECKING:
+    from queuer.kube.kinds import JobKind, JobObject
+
+RELEASE = "queuer uninstall-check --release > release.sh; remove Queuer; sh release.sh"
+_NAMED = 3
+_CLASS = "PriorityClass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job with our label that has not ended. `waits`: it is suspended, `held`: by its own word."""
+
+    kind: JobKind
+    object: JobObject
+
+    @property
+    def name(self) -> str:
+        return f"{self.object.metadata.namespace}/{self.object.metadata.name}"
+
+    @property
+    def waits(self) -> bool:
+        return self.kind.suspended(self.object)
+
+    @property
+    def held(self) -> bool:
+        return self.object.metadata.annotations.get(HOLD) == "true"
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The PriorityClasses of its templates."""
+        return frozenset(
+            role.template.spec.priority_class_name or "" for role in self.kind.roles(self.object)
+        )
+
+    @property
+    def release(self) -> str:
+        """The command that starts it as its owner wrote it, once no policy of ours forbids that.
+
+        Where a template that was started changes, its status is written first: Kubernetes below 1.36.2 wants that.
+        """
+        from queuer.kube.patches import free_patch
+
+        body = free_patch(self.kind, self.object)
+        steps = [self._patch(body)]
+        if self.kind.fixed(self.object) and "template" in json.dumps(body):
+            steps.insert(0, self._patch({"status": {"startTime": None}}, "--subresource=status"))
+        return " && ".join(steps)
+
+    def _patch(self, body: Mapping[str, Any], *options: str) -> str:
+        meta, resource = self.object.metadata, self.kind.resource
+        what = f"{resource.plural}.{resource.group}/{meta.name} -n {meta.namespace}"
+        said = shlex.quote(json.dumps(body, separators=(",", ":")))
+        return " ".join(["kubectl patch", what, *options, "--type=merge", "-p", said])
+
+
+def queued_jobs(site: Site) -> list[QueuedJob]:
+    """All jobs with our label that have not ended, by name. Raises Unseen."""
+    from queuer.kube.decoding import decoder_of
+    from queuer.kube.kinds import KINDS
+
+    found = []
+    for kind in KINDS:
+        try:
+            items = site.objects(kind.resource.collection, selector=QUEUE)
+        except QueuerError as error:
+            if status_of(error) == HTTPStatus.NOT_FOUND:
+                continue  # this cluster has no such kind
+            raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
+        found += [QueuedJob(kind=kind, object=read) for read in map(decoder_of(kind.type), items)]
+    going = (job for job in found if job.kind.outcome(job.object) is None)
+    return sorted(
+        (job for job in going if not job.object.metadata.deletion_timestamp), key=lambda job: job.name
+    )
+
+
+def jobs(site: Site) -> Iterator[Finding]:
+    """Jobs that nobody would start any more, and those that run on."""
+    found = queued_jobs(site)
+    waiting = [job.name for job in found if job.waits and not job.held]
+    held = [job.name for job in found if job.waits and job.held]
+    running = [job.name for job in found if not job.waits]
+    if waiting:
+        yield wrong(_told(waiting, "job waits and would not start", "jobs wait and would not start"), RELEASE)
+    if held:
+        fix = "tell the owners: without Queuer the annotation queuer.dev/hold means nothing, and suspend is theirs"
+        yield odd(_told(held, "job is held by its owner", "jobs are held by their owners"), fix)
+    if running or not (waiting or held):
+        yield ok(_told(running, "job runs and would run on", "jobs run and would run on"))
+
+
+def policies(site: Site) -> Iterator[Finding]:
+    """Policies that would go on suspending new jobs."""
+    found = [(each, site.get(each.path)) for each in _policies() if each.document["kind"] != _CLASS]
+    there = [(each, live) for each, live in found if live is not None]
+    alone = [each for each, live in there if not _of_helm(live)]
+    if alone:
+        would = "would go on to suspend new jobs"
+        names = " ".join(each.name.lower().replace(" ", "/") for each in alone)
+        said = _told([each.name for each in alone], f"object {would}", f"objects {would}")
+        yield wrong(said, f"kubectl delete {names}")
+    elif there:
+        yield ok(f"{len(there)} policies and bindings go with `helm uninstall`")
+    else:
+        yield ok("no policy of Queuer is there")
+
+
+def classes(site: Site) -> Iterator[Finding]:
+    """The PriorityClass that policies write into templates: without it no pod of such a job can be made."""
+    own = next(each for each in _policies() if each.document["kind"] == _CLASS)
+    name = own.document["metadata"]["name"]
+    named = [job.name for job in queued_jobs(site) if name in job.classes]
+    if site.get(own.path) is not None:
+        said = _told(
+            named, f"job names the class {name}, which stays", f"jobs name the class {name}, which stays"
+        )
+        yield odd(said, f"kubectl delete priorityclass {name}  # once no job names it")
+    elif named:
+        said = f"the class {name} is gone, and no pod can be made of "
+        fix = f"kubectl create priorityclass {name} --value=0 --preemption-policy=Never"
+        yield wrong(said + _told(named, "job that names it", "jobs that name it"), fix)
+    else:
+        yield ok(f"the class {name} is gone, and no job names it")
+
+
+def _policies() -> Iterable[Shipped]:
+    """The policies of each form: which of them is installed is not known here."""
+    return {each.path: each for form in Form for each in shipped(*POLICIES[form])}.values()
+
+
+def definitions(site: Site) -> Iterator[Finding]:
+    """CRDs, which Helm keeps, and the objects that would go with them."""
+    kinds = [each.document for each in shipped(CRDS) if site.get(each.path) is not None]
+    if not kinds:
+        yield ok("no definition of Queuer is there")
+        return
+    counts = []
+    for kind in kinds:
+        spec, names = kind["spec"], kind["spec"]["names"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{names['plural']}"
+        counts.append(f"{len(site.objects(path))} {names['kind']}")
+    fix = (
+        f"kubectl delete crd {' '.join(kind['metadata']['name'] for kind in kinds)}  # with all their objects"
+    )
+    yield odd(f"{len(kinds)} definitions stay, with {', '.join(counts)}", fix)
+
+
+def namespaces(site: Site) -> Iterator[Finding]:
+    """Labels of namespaces, which mean nothing without Queuer."""
+    labels = site.labels("namespaces")
+    marked = sorted(name for name, own in labels.items() if {MANAGED, DEFAULT_QUEUE} & own.keys())
+    if not marked:
+        yield ok("no namespace carries a label of Queuer")
+        return
+    fix = f"kubectl label namespace {' '.join(marked)} {MANAGED}- {DEFAULT_QUEUE}-"
+    yield odd(_told(marked, "namespace keeps its label", "namespaces keep their labels"), fix)
+
+
+CHECKS: Sequence[tuple[str, Callable[[Site], Iterator[Finding]]]] = (
+    ("jobs", jobs),
+    ("policies", policies),
+    ("classes", classes),
+    ("definitions", definitions),
+    ("namespaces", namespaces),
+)
+"""All checks, by name."""
+
+
+def _of_helm(live: Any) -> bool:
+    return "meta.helm.sh/release-name" in live["metadata"].get("annotations", {})
+
+
+def _told(names: Sequence[str], one: str, many: str) -> str:
+    """e.g. `4 jobs wait: a/x, a/y, a/z, …`."""
+    shown = ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
+    return f"{len(names)} {one if len(names) == 1 else many}" + (f": {shown}" if shown else "")
