@@ -13,6 +13,10 @@ from tests.e2e.scene import TEAM_A, Scene
 from tests.e2e.support import job_manifest, wait_until
 
 JOBS = 300
+_BYTES = """
+    SELECT relname, pg_total_relation_size(oid) AS bytes FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY bytes DESC LIMIT 7
+"""
 
 
 def test_hundreds_of_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> None:
@@ -34,6 +38,8 @@ def test_hundreds_of_one_pod_jobs_at_once(scene: Scene, record_property: Any) ->
     accepted = sum(count for code, count in ours.items() if code.startswith("2"))
     figures = f"{JOBS} jobs created in {created:.1f} s, done in {took:.1f} s ({JOBS / took:.0f}/s); "
     figures += f"PATCHes by code {ours}, {sum(ours.values()) / JOBS:.3f} per job"
+    sizes = {row["relname"]: row["bytes"] / JOBS / 1024 for row in scene.database.rows(_BYTES)}
+    figures += "; kB per job with indexes: " + ", ".join(f"{name} {size:.1f}" for name, size in sizes.items())
     record_property("figures", figures)
     print(figures)  # noqa: T201 (shown with -s; the measurement is part of the test's point)
     # Jobs that wait long are told why, for a tenth of the writes, 100 at first and one a second.
