@@ -53,8 +53,11 @@ def kueue_verb(files: Files, output: Output = None) -> None:
 
     Examples:
 
-      kubectl get clusterqueues,cohorts,localqueues,resourceflavors,topologies,workloadpriorityclasses,namespaces -A \\
-        -o json | queuer import kueue - > tree.yaml
+      kubectl get clusterqueues,cohorts,resourceflavors,topologies.kueue.x-k8s.io -o json > kueue.json
+
+      kubectl get localqueues,workloadpriorityclasses,namespaces -A -o json > names.json
+
+      queuer import kueue kueue.json names.json -o tree.yaml
     """
     _print(kueue.read(manifests_of(files)), output)
 

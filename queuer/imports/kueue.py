@@ -31,7 +31,7 @@ from queuer.imports.records import (
 )
 
 GROUP = "kueue.x-k8s.io"
-KINDS = "clusterqueues,cohorts,localqueues,resourceflavors,topologies,workloadpriorityclasses,namespaces"
+KINDS = "clusterqueues,cohorts,localqueues,resourceflavors,topologies.kueue.x-k8s.io,workloadpriorityclasses,namespaces"
 
 
 def read(manifests: Iterable[Manifest]) -> Imported:

@@ -51,7 +51,8 @@ def _rules(space: str, homes: Mapping[str, str], found: Findings) -> Iterator[Ro
     for name, path in sorted(homes.items()):
         if path != first:
             yield RoutingRule(namespace=space, labels={QUEUE_NAME: name}, queue=path)
-    text = f"its jobs without the label {QUEUE_NAME} go to {first}; Kueue starts them unqueued"
+    before = "Kueue gives them its LocalQueue default" if "default" in homes else "Kueue starts them unqueued"
+    text = f"its jobs without the label {QUEUE_NAME} go to {first}; {before}"
     found.tell(
         Fate.APPROXIMATED,
         f"Namespace {space}",
