@@ -14,7 +14,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from queuer.domain.errors import QueuerError
-from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE
+from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE, STATUS, USER
+from queuer.domain.reasons import Token
 from queuer.kube.resources import CRDS, POLICIES
 from queuer.kube.versions import Form
 from queuer.local.cluster_checks import Shipped, shipped
@@ -30,7 +31,10 @@ _CLASS = "PriorityClass"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob:
-    """A job with our label that has not ended. `waits`: it is suspended, `held`: by its own word."""
+    """A job that Queuer queued and that has not ended.
+
+    `waits`: it is suspended. `held`: its annotation says so, or its last reason does, as a hold over REST is not on it.
+    """
 
     kind: JobKind
     object: JobObject
@@ -45,7 +49,8 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        return self.object.metadata.annotations.get(HOLD) == "true"
+        notes = self.object.metadata.annotations
+        return notes.get(HOLD) == "true" or notes.get(STATUS, "").startswith(f"{Token.ON_HOLD}:")
 
     @property
     def classes(self) -> frozenset[str]:
@@ -76,7 +81,10 @@ class QueuedJob:
 
 
 def queued_jobs(site: Site) -> list[QueuedJob]:
-    """All jobs with our label that have not ended, by name. Raises Unseen."""
+    """All queued jobs that have not ended, by name. Raises Unseen.
+
+    A label alone queues nothing: a job that entered a queue has the annotation `queuer.dev/user`.
+    """
     from queuer.kube.decoding import decoder_of
     from queuer.kube.kinds import KINDS
 
@@ -89,7 +97,8 @@ def queued_jobs(site: Site) -> list[QueuedJob]:
                 continue  # this cluster has no such kind
             raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
         found += [QueuedJob(kind=kind, object=read) for read in map(decoder_of(kind.type), items)]
-    going = (job for job in found if job.kind.outcome(job.object) is None)
+    entered = (job for job in found if USER in job.object.metadata.annotations)
+    going = (job for job in entered if job.kind.outcome(job.object) is None)
     return sorted(
         (job for job in going if not job.object.metadata.deletion_timestamp), key=lambda job: job.name
     )
@@ -105,7 +114,7 @@ def jobs(site: Site) -> Iterator[Finding]:
         yield wrong(_told(waiting, "job waits and would not start", "jobs wait and would not start"), RELEASE)
     if held:
         fix = "tell the owners: without Queuer the annotation queuer.dev/hold means nothing, and suspend is theirs"
-        yield odd(_told(held, "job is held by its owner", "jobs are held by their owners"), fix)
+        yield odd(_told(held, "job is held", "jobs are held"), fix)
     if running or not (waiting or held):
         yield ok(_told(running, "job runs and would run on", "jobs run and would run on"))
 

@@ -80,7 +80,7 @@ def test_nothing_stays_suspended_when_queuer_goes(scene: Scene) -> None:
     where = scene.namespace
     assert ended == 1
     assert found["jobs", "wrong"]["text"] == f"1 job waits and would not start: {where}/first"
-    assert found["jobs", "warning"]["text"] == f"1 job is held by its owner: {where}/held"
+    assert found["jobs", "warning"]["text"] == f"1 job is held: {where}/held"
     assert found["jobs", "ok"]["text"] == f"1 job runs and would run on: {where}/urgent"
     assert "would go on to suspend new jobs" in found["policies", "wrong"]["text"]
     assert "3 jobs name the class queuer-default, which stays" in found["classes", "warning"]["text"]
