@@ -11,7 +11,7 @@ from queuer.cli.doctor import kubeconfig_of, show
 from queuer.cli.failures import CommandFailed
 from queuer.cli.output import Printer, printed, say
 from queuer.domain.errors import QueuerError
-from queuer.local.leftovers import CHECKS, queued_jobs
+from queuer.local.leftovers import CHECKS, QueuedJobs, queued_jobs
 from queuer.local.site import Finding, Site, Unseen, unknown, unreadable
 
 
@@ -39,17 +39,23 @@ def uninstall_check(
     with Site(kubeconfig=kubeconfig_of(kubeconfig)) as site:
         try:
             site.open_cluster()
-            waiting = (
-                [job.release for job in queued_jobs(site) if job.waits and not job.held] if release else []
-            )
+            queued = queued_jobs(site) if release else None
             found = [] if release else list(_examine(site))
         except Unseen as reason:
             raise CommandFailed(reason.args[0], hint=reason.args[1]) from reason
-    if not release:
+    if queued is None:
         show(found, out)
-        return
+    else:
+        _release(queued, out)
+
+
+def _release(queued: QueuedJobs, out: Printer) -> None:
+    """Print the commands, and on stderr how many there are and which jobs have none."""
+    waiting = [job.release for job in queued.jobs if job.waits and not job.held]
     for command in waiting:
         out.line(command)
+    if queued.unreadable:
+        say(f"no command for jobs that cannot be read: {', '.join(queued.unreadable)}")
     say(
         f"{len(waiting)} commands; run them once the policies of Queuer are gone"
         if waiting

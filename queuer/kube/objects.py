@@ -45,6 +45,12 @@ class Meta(_Struct, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+class Named(_Struct, frozen=True):
+    """Any object, by its metadata alone."""
+
+    metadata: Meta
+
+
 class Condition(_Struct, frozen=True):
     type: str
     status: str = "Unknown"

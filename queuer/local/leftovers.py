@@ -19,12 +19,14 @@ from queuer.domain.reasons import Token
 from queuer.kube.resources import CRDS, POLICIES
 from queuer.kube.versions import Form
 from queuer.local.cluster_checks import Shipped, shipped
-from queuer.local.site import Finding, Site, odd, ok, status_of, unreadable, wrong
+from queuer.local.site import Finding, Site, odd, ok, status_of, unknown, unreadable, wrong
 
 if TYPE_CHECKING:
     from queuer.kube.kinds import JobKind, JobObject
+    from queuer.kube.objects import Meta
 
 RELEASE = "queuer uninstall-check --release > release.sh; remove Queuer; sh release.sh"
+BY_HAND = "start those that wait by hand: `--release` has no command for them"
 _NAMED = 3
 _CLASS = "PriorityClass"
 
@@ -80,15 +82,22 @@ class QueuedJob:
         return " ".join(["kubectl patch", what, *options, "--type=merge", "-p", said])
 
 
-def queued_jobs(site: Site) -> list[QueuedJob]:
-    """All queued jobs that have not ended, by name. Raises Unseen.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJobs:
+    """The queued jobs that have not ended, and the names of those that cannot be read; both sorted."""
+
+    jobs: list[QueuedJob]
+    unreadable: list[str]
+
+
+def queued_jobs(site: Site) -> QueuedJobs:
+    """All queued jobs. Raises Unseen.
 
     A label alone queues nothing: a job that entered a queue has the annotation `queuer.dev/user`.
     """
-    from queuer.kube.decoding import decoder_of
     from queuer.kube.kinds import KINDS
 
-    found = []
+    found, unread = list[QueuedJob](), list[str]()
     for kind in KINDS:
         try:
             items = site.objects(kind.resource.collection, selector=QUEUE)
@@ -96,17 +105,36 @@ def queued_jobs(site: Site) -> list[QueuedJob]:
             if status_of(error) == HTTPStatus.NOT_FOUND:
                 continue  # this cluster has no such kind
             raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
-        found += [QueuedJob(kind=kind, object=read) for read in map(decoder_of(kind.type), items)]
-    entered = (job for job in found if USER in job.object.metadata.annotations)
-    going = (job for job in entered if job.kind.outcome(job.object) is None)
-    return sorted(
-        (job for job in going if not job.object.metadata.deletion_timestamp), key=lambda job: job.name
-    )
+        for meta, read in _entered(kind, items):
+            if read is None:
+                unread.append(f"{meta.namespace}/{meta.name}")
+            elif kind.outcome(read) is None:
+                found.append(QueuedJob(kind=kind, object=read))
+    return QueuedJobs(jobs=sorted(found, key=lambda job: job.name), unreadable=sorted(unread))
+
+
+def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:
+    """The objects that entered a queue and stay; None in place of one that cannot be read."""
+    from msgspec import MsgspecError
+
+    from queuer.kube.decoding import decoder_of
+    from queuer.kube.objects import Named
+
+    named, decode = decoder_of(Named), decoder_of(kind.type)
+    for item in items:
+        meta = named(item).metadata
+        if USER not in meta.annotations or meta.deletion_timestamp:
+            continue
+        try:
+            yield meta, decode(item)
+        except MsgspecError:
+            yield meta, None
 
 
 def jobs(site: Site) -> Iterator[Finding]:
     """Jobs that nobody would start any more, and those that run on."""
-    found = queued_jobs(site)
+    queued = queued_jobs(site)
+    found = queued.jobs
     waiting = [job.name for job in found if job.waits and not job.held]
     held = [job.name for job in found if job.waits and job.held]
     running = [job.name for job in found if not job.waits]
@@ -115,7 +143,9 @@ def jobs(site: Site) -> Iterator[Finding]:
     if held:
         fix = "tell the owners: without Queuer the annotation queuer.dev/hold means nothing, and suspend is theirs"
         yield odd(_told(held, "job is held", "jobs are held"), fix)
-    if running or not (waiting or held):
+    if queued.unreadable:
+        yield unknown(_told(queued.unreadable, "job cannot be read", "jobs cannot be read"), BY_HAND)
+    if running or not (waiting or held or queued.unreadable):
         yield ok(_told(running, "job runs and would run on", "jobs run and would run on"))
 
 
@@ -139,7 +169,7 @@ def classes(site: Site) -> Iterator[Finding]:
     """The PriorityClass that policies write into templates: without it no pod of such a job can be made."""
     own = next(each for each in _policies() if each.document["kind"] == _CLASS)
     name = own.document["metadata"]["name"]
-    named = [job.name for job in queued_jobs(site) if name in job.classes]
+    named = [job.name for job in queued_jobs(site).jobs if name in job.classes]
     if site.get(own.path) is not None:
         said = _told(
             named, f"job names the class {name}, which stays", f"jobs name the class {name}, which stays"

@@ -41,7 +41,7 @@ def found(site: Any) -> dict[Health, str]:
 
 def test_a_labelled_job_that_never_entered_a_queue_is_none_of_ours() -> None:
     site: Any = Jobs(job("ours"), job("theirs", {}))
-    assert [each.name for each in queued_jobs(site)] == ["n/ours"]
+    assert [each.name for each in queued_jobs(site).jobs] == ["n/ours"]
     assert found(site) == {Health.WRONG: "1 job waits and would not start: n/ours"}
 
 
@@ -54,3 +54,14 @@ def test_a_hold_by_annotation_or_by_command_is_kept(hold: dict[str, str]) -> Non
 def test_another_reason_to_wait_is_no_hold() -> None:
     site: Any = Jobs(job("full", ENTERED | {"queuer.dev/status": "WaitingForQuota: all of it is used"}))
     assert found(site) == {Health.WRONG: "1 job waits and would not start: n/full"}
+
+
+def test_a_job_that_cannot_be_read_is_named_and_the_others_are_counted() -> None:
+    odd, theirs = job("odd"), job("theirs", {})
+    odd["spec"]["template"] = theirs["spec"]["template"] = "none"
+    site: Any = Jobs(odd, theirs, job("ours"))
+    assert queued_jobs(site).unreadable == ["n/odd"]
+    assert found(site) == {
+        Health.WRONG: "1 job waits and would not start: n/ours",
+        Health.UNKNOWN: "1 job cannot be read: n/odd",
+    }
