@@ -21,7 +21,7 @@ from queuer.domain.errors import Conflict, QueuerError, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.kube.reflector import Timing
-from queuer.kube.versions import Form, KubernetesTooOld
+from queuer.kube.versions import KubernetesTooOld
 from queuer.solver.process.parent import SolverProcess
 from queuer.store import migrate
 from queuer.store.engine import DatabaseUnavailable, PostgresTooOld, make_engine
@@ -47,12 +47,12 @@ async def run(settings: Settings) -> None:
     ):
         metrics.count_solver(solver)
         log.info("listening", port=port, identity=settings.identity, kubernetes=access.url)
-        form = await _wait_for_server(client)
+        await _wait_for_server(client)
         await _wait_for_database(settings.database_url)
         parts = Parts(
             settings=settings, access=access, client=client, solver=solver, metrics=metrics, health=health
         )
-        work = asyncio.create_task(_work(parts, state, wake, form=form), name="work")
+        work = asyncio.create_task(_work(parts, state, wake), name="work")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, work.cancel)
@@ -69,16 +69,18 @@ async def run(settings: Settings) -> None:
         log.info("stopped")
 
 
-async def _wait_for_server(client: Client) -> Form:
+async def _wait_for_server(client: Client) -> None:
     """Wait for the API server, then refuse one that is too old."""
     while True:
         try:
-            return await client.form()
+            await client.form()
         except KubernetesTooOld:
             raise
         except Unavailable as error:
             log.warning("waiting for the API server", said=str(error))
             await asyncio.sleep(_PAUSE)
+        else:
+            return
 
 
 async def _wait_for_database(url: str) -> None:
@@ -101,14 +103,14 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
-async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event, *, form: Form) -> None:
+async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     """Watch from now on; lead whenever this process has the lock."""
     settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
     metrics.count_writes(client.writes)
     facts = Facts(schedulers=settings.schedulers)
     timing = Timing(relist=settings.relist)
     watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
-    jobs = ClusterJobs(client, state, facts, form=form)
+    jobs = ClusterJobs(client, state, facts)
     guard = GuardWatch(client, health, metrics, changed=wake.set, namespace=settings.namespace)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:

@@ -135,13 +135,17 @@ _object_of = decoder_of(_Object)
 
 
 class Client:
-    """An async context manager over one connection pool. `writes` counts our writes by (verb, resource)."""
+    """An async context manager over one connection pool. `writes` counts our writes by (verb, resource).
+
+    `last_form`: the last answer of `form()`, which an upgrade of the cluster changes.
+    """
 
     def __init__(self, access: Access, *, timeout: float = 20.0) -> None:
         self._access = access
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self.writes: Counter[tuple[str, str]] = Counter()
+        self.last_form = Form.FULL
         self._limits: dict[str, int] = {}  # objects of a page by path, where fewer than PAGE
 
     async def __aenter__(self) -> Self:
@@ -239,7 +243,9 @@ class Client:
 
     async def form(self) -> Form:
         """The form that Queuer has here, by the server's version. Raises KubernetesTooOld."""
-        return form_of(msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version)
+        said = msgspec.json.decode(await self.get("/version"), type=_VersionInfo)
+        self.last_form = form_of(said.git_version)
+        return self.last_form
 
     async def server_time(self) -> float | None:
         """The API server's clock, epoch seconds without their fraction; None where it does not say."""

@@ -7,15 +7,22 @@ from copy import deepcopy
 from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
+from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.guard import GuardWatch
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.views import Facts
 from queuer.domain.errors import Unavailable
 from queuer.domain.queue import QueueTree
 from queuer.kube.client import RightsError
 from queuer.kube.guard import shipped_guard
+from queuer.kube.objects import Job, JobSpec, JobStatus, Meta, PodTemplate
 from queuer.kube.versions import Form, form_of
+from tests.kube.stub import Stub, serving
+from tests.unit.make import job_view
 
 WARN = {"validationActions": ["Warn"]}
 
@@ -128,3 +135,40 @@ async def test_the_version_of_the_cluster_says_which_guard_must_be_there() -> No
     said = health.unguarded
     assert said is not None
     assert "ValidatingAdmissionPolicy queuer-guard-entry is not the one of this version" in said
+
+
+class Upgraded(Stub):
+    """A cluster of version `git`, which notes what is patched."""
+
+    git = OLD
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patched: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/version":
+            return web.json_response({"gitVersion": self.git})
+        if request.method == "PATCH":
+            self.patched.append(request.path.rpartition("/")[2])
+            return web.json_response({"metadata": {"resourceVersion": "6"}})
+        return web.json_response({"items": []})
+
+
+async def test_a_look_after_an_upgrade_of_the_cluster_ends_the_second_write() -> None:
+    """Else the controller would go on to patch `jobs/status`, and the upgraded chart gives no right to it."""
+    status = JobStatus(start_time="2026-11-28T10:00:00Z")
+    ran = Job(
+        metadata=Meta(uid="u", name="j", namespace="n"), spec=JobSpec(template=PodTemplate()), status=status
+    )
+    start = {"metadata": {"uid": "u", "resourceVersion": "5"}, "spec": {"suspend": False}}
+    cluster, memory = Upgraded(), ClusterState()
+    memory.jobs["u"] = job_view(object=ran)
+    async with serving(cluster) as client:
+        guard = GuardWatch(client, Health(stalled=30.0), Metrics(), changed=lambda: None)
+        jobs = ClusterJobs(client, memory, Facts())
+        for version in (OLD, "v1.36.2"):
+            cluster.git = version
+            await guard.look()
+            await jobs.patch("u", start)
+    assert cluster.patched == ["status", "j", "j"]

@@ -45,11 +45,11 @@ _pod_of = decoder_of(Pod)
 class ClusterJobs:
     """Reads and writes jobs. Patches are made from the newest object that was watched.
 
-    `form`: in the reduced one a job that has run is started by two writes.
+    While the client's `last_form` is the reduced one, a job that has run is started by two writes.
     """
 
-    def __init__(self, client: Client, state: ClusterState, facts: Facts, *, form: Form = Form.FULL) -> None:
-        self._client, self._state, self._facts, self._form = client, state, facts, form
+    def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
+        self._client, self._state, self._facts = client, state, facts
         self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
@@ -187,7 +187,7 @@ class ClusterJobs:
         if not isinstance(body, Mapping):
             return await self._client.json_patch(path, body, resource=kind.resource.plural)
         job = self._state.jobs.get(uid)
-        if self._form is Form.REDUCED and job is not None:
+        if self._client.last_form is Form.REDUCED and job is not None:
             body = await self._loosened(kind, path, job, body)
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
 

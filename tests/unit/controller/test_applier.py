@@ -167,9 +167,10 @@ def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admissio
 
 
 class Writes:
-    """A client that notes its PATCHes; each moves the resourceVersion."""
+    """A client of a cluster of the given form that notes its PATCHes; each moves the resourceVersion."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
+        self.last_form = form
         self.sent: list[tuple[str, Any]] = []
 
     async def merge_patch(self, path: str, body: Mapping[str, Any], *, resource: str) -> str:
@@ -184,9 +185,9 @@ async def test_a_job_that_has_run_is_started_by_two_writes_below_1_36(form: Form
         metadata=Meta(uid="u", name="u", namespace="ns"), spec=NO_SPEC,
         status=JobStatus(start_time="2026-11-28T10:00:00Z"),
     )  # fmt: skip
-    memory, client = ClusterState(), Writes()
+    memory, client = ClusterState(), Writes(form)
     memory.jobs["u"] = job_view(object=ran)
-    jobs = ClusterJobs(cast(Any, client), memory, Facts(), form=form)
+    jobs = ClusterJobs(cast(Any, client), memory, Facts())
     version = await jobs.patch("u", ENTRY.patch)
     assert [name for name, _ in client.sent] == writes
     assert version == "5" + "+" * len(writes)
