@@ -6,12 +6,13 @@ all panels of one answer agree with each other.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.queue import ROOT, Queue, QueueState, QueueTree
@@ -131,13 +132,35 @@ async def marks(connection: AsyncConnection) -> Marks:
 async def tree_view(connection: AsyncConnection, config: Config | None = None) -> TreeView:
     """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ. `config`: the
     configuration, where it is known already.
+
+    The amounts are computed in a thread: with a thousand queues they take most of a second.
     """
     config = config or await load_config(connection)
-    tree = config.tree
-    waits = await groups(connection)
-    runs = (await connection.execute(_ADMITTED)).all()
-    capacity = charge_of((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
-    used = subtree_sums(tree, {path: charge_of(held) for path, held in (await usage(connection)).items()})
+    rows = _TreeRows(
+        waits=await groups(connection),
+        runs=(await connection.execute(_ADMITTED)).all(),
+        capacity=charge_of((await connection.execute(_CAPACITY)).scalar_one_or_none() or {}),
+        used={path: charge_of(held) for path, held in (await usage(connection)).items()},
+    )
+    return await asyncio.to_thread(_tree_of, config, rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TreeRows:
+    """What the database holds of a tree beside its configuration. `runs`: admitted workloads by queue; `used`: charges
+    by queue without the queues below.
+    """
+
+    waits: Sequence[Group]
+    runs: Sequence[Row[Any]]
+    capacity: Charge
+    used: ChargeByQueue
+
+
+def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
+    """The view that these rows make; no I/O."""
+    tree, waits, capacity = config.tree, rows.waits, rows.capacity
+    used = subtree_sums(tree, rows.used)
     pending = subtree_sums(tree, _demand(group for group in waits if group.demand))
     lacking = subtree_sums(tree, _demand(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
@@ -145,7 +168,7 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     book = QuotaBook(tree, {})
     lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
-    waiting, admitted = _inside(tree, waits), _inside(tree, runs)
+    waiting, admitted = _inside(tree, waits), _inside(tree, rows.runs)
     views = {}
     for queue in tree:
         below = waiting[queue.path]

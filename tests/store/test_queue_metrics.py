@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.controller.health import queue_metrics
 from queuer.controller.health.metrics import Metrics
 from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy, QueueTree
+from queuer.domain.usage import subtree_sums
 from queuer.domain.workload import PodSet
-from queuer.store import queues, workloads
+from queuer.store import queues, usage, workloads
+from queuer.store.config import Config, load_config, revision
 from queuer.store.engine import begin
 from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, waits, workload
 from tests.waiting import until
@@ -60,12 +67,15 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
     metrics = Metrics()
     assert not any(shown(metrics).values())
     leads = asyncio.create_task(metrics.queues.follow(engine))
-    await until(lambda: metrics.queues.view)
+    await until(lambda: shown(metrics)["used"])
     found = shown(metrics)
     gpus = {name: found[name].get((a, "", GPU)) for name in found}
     assert gpus == {
-        "used": 0, "guaranteed": 32, "limit": None, "borrowed": 0, "lent": 24, "pending": 12, "starved": 12,
+        "used": 0, "guaranteed": 32, "limit": None, "borrowed": None, "lent": 24, "pending": 12, "starved": 12,
     }  # fmt: skip
+    for name in ("borrowed", "lent", "pending", "starved"):
+        assert all(found[name].values()), f"{name} has a series where it is 0"
+        assert found[name].keys() <= found["used"].keys(), "a query can fall back to 0 of what is used"
     assert (found["borrowed"][b, "", GPU], found["used"][b, "h100", GPU]) == (24, 40)
     assert (found["used"][b, "", "cpu"], found["limit"][b, "", "cpu"], found["pending"][a, "", "cpu"]) == (
         20,
@@ -79,3 +89,47 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
     with suppress(asyncio.CancelledError):
         await leads
     assert not any(shown(metrics).values())
+
+
+async def test_a_reading_is_computed_beside_the_loop_and_knows_the_configuration(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration is read again where its revision has changed, and no scrape computes anything."""
+    threads, loads = dict[str, list[threading.Thread]](), list[int]()
+
+    def traced(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: object) -> Any:
+            threads.setdefault(name, []).append(threading.current_thread())
+            return call(*args)
+
+        return run
+
+    async def load(connection: AsyncConnection) -> Config:
+        loads.append(await revision(connection))
+        return await load_config(connection)
+
+    monkeypatch.setattr(queue_metrics, "EVERY", 0.0)
+    monkeypatch.setattr(queue_metrics, "load_config", load, raising=False)
+    monkeypatch.setattr(usage, "load_config", load)
+    monkeypatch.setattr(usage, "subtree_sums", traced("sums", subtree_sums))
+    monkeypatch.setattr(queue_metrics, "amounts_of", traced("amounts", usage.amounts_of))
+    metrics = Metrics()
+    async with asyncio.TaskGroup() as group:
+        leads = group.create_task(metrics.queues.follow(engine))
+        await apply_tree(engine, {"root.a": {"quota": [{"resource": GPU, "guaranteed": 8}]}})
+        await until(lambda: ("root.a", "", GPU) in shown(metrics)["used"])
+        readings = len(threads["sums"])
+        await until(lambda: len(threads["sums"]) > readings + 6)
+        read = len(threads["amounts"])
+        shown(metrics)
+        assert len(threads["amounts"]) == read
+        leads.cancel()
+    assert len(loads) == len(set(loads)) <= 2
+    assert threading.main_thread() not in {*threads["sums"], *threads["amounts"]}
+
+
+async def apply_tree(engine: AsyncEngine, wanted: dict[str, Any]) -> None:
+    document = parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": wanted})
+    async with begin(engine) as connection:
+        planned = await queues.plan(connection, document, writer=ManagedBy.API)
+        await queues.apply(connection, planned, actor="a", source="test", reason="r")

@@ -13,6 +13,12 @@ def _amount(name: str, legend: str = "{{queue}}") -> Query:
     return Query(expr=f"max by (queue) (queuer_queue_{name}{_ACCOUNT})", legend=legend)
 
 
+def _amount_or_zero(name: str) -> Query:
+    """An amount that has no series where it is 0."""
+    expr = f"max by (queue) (queuer_queue_{name}{_ACCOUNT} or 0 * queuer_queue_used{_ACCOUNT})"
+    return Query(expr=expr, legend="{{queue}}")
+
+
 def _wait(share: float, legend: str) -> Query:
     rate = f"rate(queuer_workload_wait_seconds_bucket{{{_BELOW}}}[1h])"
     return Query(expr=f"histogram_quantile({share}, sum by (le, queue) ({rate}))", legend=legend)
@@ -30,17 +36,17 @@ _QUOTA = (
     Panel(
         title="Starved", unit=Unit.AMOUNT, width=12,
         about="Guaranteed and unused, while jobs of the queue wait for room alone. It should not last.",
-        queries=(_amount("starved"),),
+        queries=(_amount_or_zero("starved"),),
     ),
     Panel(
         title="Borrowed", unit=Unit.AMOUNT,
         about="Use above the guarantee. The owners may take it back at any time.",
-        queries=(_amount("borrowed"),),
+        queries=(_amount_or_zero("borrowed"),),
     ),
     Panel(
         title="Lent", unit=Unit.AMOUNT,
         about="The part of the guarantee that others use now. The queue takes it back when its own jobs need it.",
-        queries=(_amount("lent"),),
+        queries=(_amount_or_zero("lent"),),
     ),
     Panel(
         title="Used by flavor", unit=Unit.AMOUNT,
@@ -58,7 +64,7 @@ _WAITING = (
     Panel(
         title="Pending amounts", unit=Unit.AMOUNT,
         about="What waiting jobs ask for. Jobs on hold, and jobs that can never start, are not counted.",
-        queries=(_amount("pending"),),
+        queries=(_amount_or_zero("pending"),),
     ),
     Panel(
         title="Waiting jobs by reason", unit=Unit.AMOUNT,

@@ -44,7 +44,8 @@ def made() -> str:
         "when its process does. No label names a job, a user or a node, nor a queue that does not exist. Only the "
         "leader shows figures of queues and workloads. `queuer_queue_*` are in cores, bytes or pieces. `flavor` is "
         "empty for all flavors together and set for rows of a quota that name one. Each queue has at most seven series "
-        "for each resource that a quota or a node names."
+        "for each resource that a quota or a node names. `_borrowed`, `_lent`, `_pending` and `_starved` have a series "
+        "only where they are above 0: `queuer_queue_pending or 0 * queuer_queue_used` fills the rest."
     )
     parts = ["## Controller", _table(controller()), "## API server", _table(api())]
     return page("Metrics", said, *parts)

@@ -154,7 +154,10 @@ class Metrics:
 
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
-        self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+        self._show(
+            "queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"),
+            lambda: tuple(writes.items()),
+        )  # fmt: skip
 
     def count_undecodable(self, counts: _Counts) -> None:
         """Show how many objects of each resource could not be read, as it is at each scrape."""
@@ -188,7 +191,7 @@ class Metrics:
         """Show what came of all that the solver process was asked, as it is at each scrape."""
         self._show(
             "queuer_solver_answers", "What came of a decision that was asked for.", ("outcome",),
-            lambda: (((outcome.value,), number) for outcome, number in solver.counts.items()),
+            lambda: (((outcome.value,), number) for outcome, number in tuple(solver.counts.items())),
         )  # fmt: skip
         self._show(
             "queuer_solver_restarts", "Solver processes started after the first.", (),
@@ -198,7 +201,7 @@ class Metrics:
     def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
         self.registry.register(_Counted(name, help_, labels, counts))
 
-    def _count(self, workloads: Iterable[Live], tree: QueueTree, *, pods: _Pods, now: float) -> None:
+    def count(self, workloads: Iterable[Live], tree: QueueTree, *, pods: _Pods, now: float) -> None:
         """Set the gauges of workloads from what is in memory."""
         effect = release = now
         states: Tally[tuple[str, str]] = Tally()
@@ -228,7 +231,11 @@ class Metrics:
         self, workloads: Iterable[Live], tree: QueueTree, *, pods: _Pods = lambda _: (), now: float = 0.0
     ) -> bytes:
         """The Prometheus exposition; the gauges of workloads are counted now."""
-        self._count(workloads, tree, pods=pods, now=now)
+        self.count(workloads, tree, pods=pods, now=now)
+        return self.exposition()
+
+    def exposition(self) -> bytes:
+        """The Prometheus exposition of what was counted last. Any thread may make it."""
         return generate_latest(self.registry)
 
 
@@ -238,7 +245,7 @@ _Counts = Callable[[], Iterable[tuple[tuple[str, ...], int]]]
 
 
 class _Counted(Collector):
-    """A counter that somebody else keeps."""
+    """A counter that the event loop keeps. `counts` copies it whole, as another thread makes the exposition."""
 
     def __init__(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
         self._family = (name, help_, None, labels)

@@ -98,7 +98,7 @@ class Health:
 
 class Figures:
     """The exposition of the metrics, made at most every `FRESH` seconds: whoever asks may ask without a pause, and it
-    is made beside the decisions of the same process.
+    is made beside the decisions of the same process. Its text, the most of the work, is made in a thread.
     """
 
     def __init__(
@@ -111,18 +111,23 @@ class Figures:
     ) -> None:
         self._metrics, self._state, self._health, self._clock = metrics, state, health, clock
         self._text, self._made = b"", -inf
+        self._making = asyncio.Lock()
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """As it is now, or was a few seconds ago."""
-        if self._clock() >= self._made + FRESH:
-            self._made = self._clock()
-            # The present leader counts what an earlier one still remembers.
-            state = self._state if self._health.phase is Phase.LEADING else ClusterState()
-            self._metrics.in_quarantine.set(len(state.quarantine))
-            self._text = self._metrics.text(
-                state.lives(), state.rules.tree, pods=state.pods.of, now=time.time()
-            )
-        return self._text
+        async with self._making:
+            if self._clock() >= self._made + FRESH:
+                made = self._clock()
+                self._count()
+                self._text = await asyncio.to_thread(self._metrics.exposition)
+                self._made = made
+            return self._text
+
+    def _count(self) -> None:
+        # The present leader counts what an earlier one still remembers.
+        state = self._state if self._health.phase is Phase.LEADING else ClusterState()
+        self._metrics.in_quarantine.set(len(state.quarantine))
+        self._metrics.count(state.lives(), state.rules.tree, pods=state.pods.of, now=time.time())
 
 
 @asynccontextmanager
@@ -143,7 +148,7 @@ async def serve(
         return web.Response(text=f"{health.phase}{away}{guard}\n", status=200 if health.ready else 503)
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=figures.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(body=await figures.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", show_metrics)])

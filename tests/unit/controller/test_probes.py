@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import FRESH, LOADING, Figures, Health, Phase
@@ -29,20 +33,32 @@ def test_a_process_is_alive_while_it_gives_signs_of_life(phase: Phase, patience:
     assert health.alive
 
 
-def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks() -> None:
-    """They are counted beside the decisions of the same process."""
+async def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are counted beside the decisions of the same process, and their text is made beside its loop."""
+    threads = list[threading.Thread]()
+
+    def traced(registry: CollectorRegistry) -> bytes:
+        threads.append(threading.current_thread())
+        return generate_latest(registry)
+
+    monkeypatch.setattr("queuer.controller.health.metrics.generate_latest", traced)
     clock, state, health = [0.0], ClusterState(), Health(stalled=30.0)
     figures = Figures(Metrics(), state, health, clock=lambda: clock[0])
     health.enter(Phase.LEADING)
-    first = figures.text()
+    first, beside = await asyncio.gather(figures.text(), figures.text())
+    assert first is beside
     state.put(Live(workload=gang("g"), state=State.QUEUED))
     state.quarantine_one("g", ValueError("odd"), now=0.0)
     clock[0] = FRESH - 0.1
-    assert figures.text() is first
+    assert await figures.text() is first
     clock[0] = FRESH
-    assert b"queuer_workloads_in_quarantine 1.0" in figures.text()
+    assert b"queuer_workloads_in_quarantine 1.0" in await figures.text()
     health.enter(Phase.STANDBY)
     clock[0] += FRESH
-    text = figures.text()
+    text = await figures.text()
     assert b"queuer_workloads_in_quarantine 0.0" in text, "the next leader counts what this one remembers"
     assert b"queuer_workloads{" not in text
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
