@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import event, exc
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
@@ -27,6 +27,7 @@ _SEVERAL = re.compile(
 )
 _HOST = re.compile(r"(?P<name>[\w.-]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d+))?")
 """One of several hosts: a name or an IPv6 address in brackets, and a port."""
+_PRIMARY = "target_session_attrs"
 _SESSION = {
     "lock_timeout": "2s",
     "statement_timeout": "15s",
@@ -58,7 +59,8 @@ class PostgresTooOld(Unavailable):
 
 def normalise_url(text: str) -> str:
     """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`. Several hosts, which libpq
-    takes in their usual place, become parameters, as SQLAlchemy wants them.
+    takes in their usual place, become parameters, as SQLAlchemy wants them. Among several hosts the one that takes
+    writes is chosen, unless the URL says otherwise.
 
     Raises InvalidInput, which does not repeat the text: it may hold a password.
     """
@@ -68,14 +70,24 @@ def normalise_url(text: str) -> str:
     except (exc.ArgumentError, ValueError):
         read = None
     if read is None or "@" in (read.host or ""):
-        raise InvalidInput(
-            FieldProblem(
-                field="QUEUER_DATABASE_URL",
-                message="not a PostgreSQL URL",
-                hint="write postgresql://user:password@host:5432/database, and @ in a password as %40",
-            )
-        ) from None
-    return found
+        hint = "write postgresql://user:password@host:5432/database, and @ in a password as %40"
+        raise _invalid("not a PostgreSQL URL", hint)
+    several = "," in _connect_arguments(read).get("host", "")
+    return f"{found}&{_PRIMARY}=read-write" if several and _PRIMARY not in read.query else found
+
+
+def _invalid(message: str, hint: str) -> InvalidInput:
+    return InvalidInput(FieldProblem(field="QUEUER_DATABASE_URL", message=message, hint=hint))
+
+
+def _connect_arguments(url: URL) -> dict[str, Any]:
+    """What SQLAlchemy hands to psycopg. Raises InvalidInput, which does not repeat the URL."""
+    try:
+        _, arguments = url.get_dialect()().create_connect_args(url)
+    except exc.ArgumentError:
+        hint = "name each host with its port, in one place: postgresql://user:password@db1:5432,db2:5432/database"
+        raise _invalid("its hosts and ports do not match", hint) from None
+    return dict(arguments)
 
 
 def _several_hosts(url: str) -> str:
@@ -93,9 +105,7 @@ def conninfo(url: str) -> str:
     """The libpq form of a database URL, as SQLAlchemy reads it for the pool. libpq refuses a bare `%`, and repeats the
     password that it refuses.
     """
-    read = make_url(normalise_url(url))
-    _, arguments = read.get_dialect()().create_connect_args(read)
-    return make_conninfo(**arguments)
+    return make_conninfo(**_connect_arguments(make_url(normalise_url(url))))
 
 
 def session_options(**overrides: str) -> str:

@@ -29,6 +29,7 @@ from queuer.store.tables import metadata
 from tests import newer as newer_version
 from tests.conftest import DatabaseServer
 
+PRIMARY = "target_session_attrs=read-write"
 _CATALOGUE = {
     "columns": """
         SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
@@ -177,8 +178,16 @@ async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
         ("postgresql://u@h:1/d?sslmode=require", "postgresql+psycopg://u@h:1/d?sslmode=require"),
         ("postgresql+asyncpg://h/d", "postgresql+psycopg://h/d"),
         (" postgresql+psycopg://h/d ", "postgresql+psycopg://h/d"),
-        ("postgres://u:p@a,b:2/d?x=1", "postgresql+psycopg://u:p@/d?host=a,b&port=5432,2&x=1"),
-        ("postgres://u:p,q@[::1]:2,[fd00::2]", "postgresql+psycopg://u:p,q@/?host=::1,fd00::2&port=2,5432"),
+        ("postgres://u:p@a,b:2/d?x=1", f"postgresql+psycopg://u:p@/d?host=a,b&port=5432,2&x=1&{PRIMARY}"),
+        (
+            "postgres://u:p,q@[::1]:2,[fd00::2]",
+            f"postgresql+psycopg://u:p,q@/?host=::1,fd00::2&port=2,5432&{PRIMARY}",
+        ),
+        (
+            "postgres://h,i/d?target_session_attrs=any",
+            "postgresql+psycopg:///d?host=h,i&port=5432,5432&target_session_attrs=any",
+        ),
+        ("postgres://u@/d?host=a&host=b", f"postgresql+psycopg://u@/d?host=a&host=b&{PRIMARY}"),
         ("postgres://u:p,q@h/d", "postgresql+psycopg://u:p,q@h/d"),
     ],
 )
@@ -207,6 +216,13 @@ def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
     """The part behind an @ in a password would be taken for the host and told in the log."""
     with pytest.raises(InvalidInput, match="%40") as caught:
         normalise_url(url)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("query", ["port=7000", "host=c"])
+def test_hosts_and_ports_that_do_not_match_are_refused_by_name_of_the_setting(query: str) -> None:
+    with pytest.raises(InvalidInput, match="QUEUER_DATABASE_URL: its hosts and ports do not match") as caught:
+        normalise_url(f"postgresql://u:s3cret@a,b/d?{query}")
     assert "cret" not in str(caught.value)
 
 
