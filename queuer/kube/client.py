@@ -68,7 +68,11 @@ class ThrottledError(ApiError):
 
 
 class RightsError(ApiError, Unavailable):
-    """401, or 403 by the authorizer or a proxy: the fault lies with our token or rights, never with the object."""
+    """401, or a ForbiddenError: the fault lies with our token or rights, never with the object."""
+
+
+class ForbiddenError(RightsError):
+    """403 by the authorizer or a proxy: a right is missing, perhaps for one subresource alone."""
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -100,7 +104,7 @@ def api_error(status: int, body: bytes, *, retry_after: str | None = None) -> Ap
     pause = float(retry_after) if retry_after and retry_after.isdigit() else None
     kind = _BY_STATUS.get(status, ApiError)
     if status == 403 and (foreign or _BY_AUTHORIZER.match(said.message)):
-        kind = RightsError
+        kind = ForbiddenError
     return kind(
         status=status, reason=said.reason, message=said.message or f"HTTP {status}", retry_after=pause
     )

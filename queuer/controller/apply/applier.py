@@ -25,7 +25,14 @@ from queuer.controller.memory.live import JobView
 from queuer.controller.tracing import TRACER
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
-from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
+from queuer.kube.client import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ThrottledError,
+)
 from queuer.kube.patches import PatchBody, firm_patch
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
@@ -157,13 +164,14 @@ class Applier:
     async def apply(self, entry: Entry) -> Result:
         """Send one entry until its outcome is known; an admission that was taken back meanwhile is not sent.
 
-        Servers that are unreachable or ask for a pause are waited for, by all entries together.
+        All entries together wait for a server that is unreachable or asks for a pause. An entry waits alone for a
+        right that is missing.
         """
         body: PatchBody = entry.patch
         pauses, conflicts = iter(BACK_OFF), 0
         while True:
             try:
-                version = await self._ask(partial(self._patch_wanted, entry, body))
+                version = await self._ask(entry.uid, partial(self._patch_wanted, entry, body))
                 if version is None:
                     return Result(entry=entry, outcome=EntryOutcome.WITHDRAWN)
                 await self._failpoints.at(_POINTS[entry.kind])
@@ -180,15 +188,21 @@ class Applier:
                 if isinstance(again, Result):
                     return again
                 body = again
+            except ForbiddenError as error:
+                self._metrics.api_errors.labels("retried").inc()
+                await self._wait_alone(entry, error, next(pauses))
             except (ThrottledError, Unavailable):
                 self._metrics.api_errors.labels("retried").inc()
             except ApiError as error:
-                if error.status >= 500 or entry.kind is not EntryKind.ADMIT:
-                    # An eviction or withdrawal has no alternative: capacity must not be given away before it.
-                    log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message)
-                    await asyncio.sleep(next(pauses))
-                    continue
-                return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
+                if error.status < 500 and entry.kind is EntryKind.ADMIT:
+                    return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
+                # An eviction or withdrawal has no alternative: capacity must not be given away before it.
+                await self._wait_alone(entry, error, next(pauses))
+
+    async def _wait_alone(self, entry: Entry, error: ApiError, seconds: float) -> None:
+        """Say what the server refused, and wait; other entries are sent meanwhile."""
+        log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message, after=seconds)
+        await asyncio.sleep(seconds)
 
     async def _patch_wanted(self, entry: Entry, body: PatchBody) -> str | None:
         """The job's new resourceVersion; None where an admission was taken back before its turn came.
@@ -204,14 +218,20 @@ class Applier:
                 raise
             raise ConflictError(status=error.status, reason=error.reason, message=error.message) from error
 
-    async def _ask(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Make a request in a slot, once no pause is on; what the server asks for holds for all others too."""
+    async def _ask(self, uid: str, request: Callable[[], Awaitable[T]]) -> T:
+        """Make a request about a job in a slot, once no pause is on. A pause holds for all requests, and is logged when
+        it begins.
+        """
         async with self._slots:
             await self._pause.over()
             try:
                 answer = await request()
+            except ForbiddenError:
+                self._pause.answered()
+                raise
             except (ThrottledError, Unavailable) as error:
-                self._pause.begin(asked=getattr(error, "retry_after", None))
+                if self._pause.begin(asked=getattr(error, "retry_after", None)):
+                    log.warning("all requests wait", workload=uid, said=str(error))
                 raise
             except ApiError:
                 self._pause.answered()
@@ -240,7 +260,7 @@ class Applier:
         pauses = iter(BACK_OFF)
         while True:
             try:
-                return await self._ask(lambda: self._jobs.read(uid))
+                return await self._ask(uid, lambda: self._jobs.read(uid))
             except (ApiError, Unavailable) as error:
                 log.warning("job not read, tried again", workload=uid, said=str(error))
                 await asyncio.sleep(next(pauses))
@@ -261,15 +281,17 @@ class Pause:
         """Wait for the end of the pause that is on, if any."""
         await asyncio.sleep(max(0.0, self._until - asyncio.get_running_loop().time()))
 
-    def begin(self, *, asked: float | None = None) -> None:
-        """A request was refused; `asked`: the seconds that the server wants.
+    def begin(self, *, asked: float | None = None) -> bool:
+        """A request was refused; `asked`: the seconds that the server wants. Returns whether no pause was on.
 
         Those that were under way with it are the same refusal.
         """
         now = asyncio.get_running_loop().time()
-        if now >= self._until:
+        is_first = now >= self._until
+        if is_first:
             self._until = now + next(self._pauses)
         self._until = max(self._until, now + (asked or 0.0))
+        return is_first
 
     def answered(self) -> None:
         """The server takes requests again."""

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
+from queuer.controller.apply import applier as applying
 from queuer.controller.apply.applier import BACK_OFF, Applier, ConflictVerdict, Pause, judge
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.failpoints import Failpoints
@@ -16,11 +18,13 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.kube.client import (
     ApiError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
     RightsError,
@@ -75,6 +79,18 @@ class Cluster:
     def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
         metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
         return {**entry.patch, "metadata": metadata}
+
+
+class Busy(Cluster):
+    """Tells that a PATCH came."""
+
+    def __init__(self, *answers: Exception) -> None:
+        super().__init__(*answers)
+        self.asked = asyncio.Event()
+
+    async def patch(self, uid: str, body: Any) -> str:
+        self.asked.set()
+        return await super().patch(uid, body)
 
 
 def applier(
@@ -233,9 +249,35 @@ async def test_an_eviction_is_tried_until_it_is_through() -> None:
 
 async def test_a_token_that_is_refused_for_a_minute_withdraws_no_job() -> None:
     """Each gang in its turn would be taken back and rest for up to an hour."""
-    cluster = Cluster(_refusal(RightsError, 401), _refusal(RightsError, 403))
+    cluster = Cluster(_refusal(RightsError, 401), _refusal(ForbiddenError, 403))
     result = await applier(cluster).apply(ENTRY)
     assert (result.outcome, len(cluster.sent)) == (EntryOutcome.APPLIED, 3)
+
+
+async def test_a_missing_right_delays_only_the_job_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart that lacks the right to one subresource must not stop evictions and first starts."""
+    monkeypatch.setattr(applying, "BACK_OFF", BackOff(first=60.0, longest=60.0))
+    cluster = Busy(_refusal(ForbiddenError, 403))
+    working = applier(cluster)
+    waiting = asyncio.create_task(working.apply(ENTRY))
+    await cluster.asked.wait()
+    async with asyncio.timeout(10):
+        result = await working.apply(replace(ENTRY, uid="v"))
+    assert (result.outcome, waiting.done()) == (EntryOutcome.APPLIED, False)
+    waiting.cancel()
+
+
+async def test_each_step_of_the_back_off_is_logged_with_its_job_and_what_the_server_said() -> None:
+    """Requests that were refused together are one step."""
+    refusals = [Unavailable("cut"), Unavailable("cut"), _refusal(ForbiddenError, 403)]
+    working = applier(Cluster(*refusals))
+    with capture_logs() as logs:
+        await asyncio.gather(working.apply(ENTRY), working.apply(replace(ENTRY, uid="v")))
+    assert [(line["event"], line["said"]) for line in logs] == [
+        ("all requests wait", "cut"),
+        ("retrying", "HTTP 403"),
+    ]
+    assert {line["workload"] for line in logs} <= {"u", "v"}
 
 
 async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
@@ -249,19 +291,13 @@ async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
 
 async def test_the_pause_that_the_server_asks_of_one_request_is_kept_by_all() -> None:
     """Guards the API server: it refuses by who asks, not by what is asked for."""
-    refused, results = asyncio.Event(), asyncio.Queue[Result]()
-
-    class Busy(Cluster):
-        async def patch(self, uid: str, body: Any) -> str:
-            refused.set()
-            return await super().patch(uid, body)
-
+    results = asyncio.Queue[Result]()
     cluster = Busy(_refusal(ThrottledError, 429, retry_after=0.3))
     working = applier(cluster, on_result=results.put_nowait)
     task = asyncio.create_task(working.run())
     loop = asyncio.get_running_loop()
     working.send(ENTRY)
-    await refused.wait()
+    await cluster.asked.wait()
     began = loop.time()
     for uid in "vwxyz":
         working.send(replace(ENTRY, uid=uid))
