@@ -2,8 +2,8 @@
 
 The controller looks for it once, when a term begins. All that runs is charged as it runs before anything is decided,
 so nothing is promised twice. The API server is asked for each job that the database tells otherwise: a watch may be
-behind, too. A job that cannot be read or corrected is quarantined, and the term begins without it. No job is started or
-suspended here.
+behind, too. Memory takes the answers over. A job that cannot be read or corrected is quarantined, and the term begins
+without it. No job is started or suspended here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from queuer.controller.landing.settle import requeued
 from queuer.controller.ledger.round import Round
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
@@ -112,6 +113,7 @@ async def _read(term: Term, uids: Sequence[str], *, progress: Callable[[], None]
 
     async def read(uid: str) -> None:
         async with slots:
+            watched = term.state.jobs.get(uid)
             try:
                 job = await _read_one(term, uid)
             except Exception as error:  # noqa: BLE001 -- whatever it is, it is the fault of this job alone
@@ -119,12 +121,21 @@ async def _read(term: Term, uids: Sequence[str], *, progress: Callable[[], None]
             else:
                 if job is not None:
                     found[uid] = job
+                    _remember(term.state, job, watched=watched)
             progress()
 
     async with asyncio.TaskGroup() as group:
         for uid in uids:
             group.create_task(read(uid), name="recognise")
     return found
+
+
+def _remember(state: ClusterState, job: JobView, *, watched: JobView | None) -> None:
+    """Take over what was read, which is newer than what the watch had told before. What it told meanwhile may be newer
+    still, and stands.
+    """
+    if state.jobs.get(job.uid) is watched and job.uid not in state.elsewhere:
+        state.job_changed(job)
 
 
 async def _read_one(term: Term, uid: str) -> JobView | None:

@@ -19,6 +19,7 @@ from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.kube.client import ApiError, RightsError, ThrottledError
+from queuer.kube.workloads import NamespaceFacts
 from tests.unit.make import gang, job_view, placed
 
 ADMITTED = Live(workload=gang(name="job"), state=State.ADMITTED, placement=placed({"n1": 1}, at=100.0))
@@ -65,6 +66,7 @@ class Scene:
 
     def __init__(self, *names: str) -> None:
         self.state, self.beats, self.commits = ClusterState(), 0, list[list[str]]()
+        self.looked = list[str]()
         for name in names:
             row = replace(ADMITTED, workload=gang(name=name, uid=name), state=State.RUNNING)
             self.state.put(row)
@@ -77,12 +79,19 @@ class Scene:
         async def commit_each(changes: Round) -> None:
             self.quarantine(changes.failed)
             self.commits.append([*changes])
+            for change in changes.values():
+                assert change.after is not None
+                self.state.put(change.after)
 
         async def look(uids: Sequence[str]) -> None:
-            pass
+            self.looked += uids
 
+        jobs = SimpleNamespace(
+            read=ask, reading=lambda job: (self.state.live[job.uid].workload, ()),
+            facts=lambda _: NamespaceFacts(),
+        )  # fmt: skip
         term: Any = SimpleNamespace(
-            state=self.state, jobs=SimpleNamespace(read=ask), clock=lambda: 105.0, quarantine=self.quarantine,
+            state=self.state, jobs=jobs, clock=lambda: 105.0, quarantine=self.quarantine,
             commit_each=commit_each,
         )  # fmt: skip
         adopter: Any = SimpleNamespace(look=look)
@@ -169,3 +178,25 @@ async def test_a_job_that_cannot_be_corrected_keeps_no_other_from_it(monkeypatch
     await scene.recognise(lambda uid: scene.state.jobs[uid])
     assert scene.commits == [["w0"], ["w2", "w3"], ["w4"]]
     assert scene.state.quarantine.uids() == ["w1"]
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["the watch is behind", "the watch goes on meanwhile"])
+async def test_a_job_that_the_watch_still_shows_suspended_is_charged_before_the_first_decision(
+    behind: bool,
+) -> None:
+    """What the watch tells while the job is read may be newer, and stands."""
+    scene = Scene("job")
+    runs = replace(LATER, uid="job", resource_version="7")
+    ended = replace(runs, suspended=True, resource_version="8")
+
+    def read(uid: str) -> JobView:
+        if not behind:
+            scene.state.job_changed(ended)
+        return runs
+
+    await scene.recognise(read)
+
+    assert scene.commits[0] == ["job"]
+    assert scene.state.live["job"].state is State.QUEUED
+    assert scene.state.jobs["job"] is (runs if behind else ended)
+    assert scene.looked == (["job"] if behind else [])
