@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import queuer
 from queuer.domain.errors import QueuerError, Unavailable
-from queuer.store.engine import begin, check_version, normalise_url, unreachable_hint
+from queuer.store.engine import begin, check_version, normalise_url, sqlstate, unreachable_hint
 
 _UNRELEASED = frozenset(f"{number:04}" for number in range(2, 17))
 """Schemas of development versions. No migration leads from them to a release."""
@@ -34,6 +34,7 @@ LOCK_TIMEOUT = 5.0
 PATIENCE = 60.0
 """Seconds in which a migration that met a lock is tried again."""
 _PAUSE = 1.0
+_UNDEFINED_TABLE = "42P01"
 _LOCKED = frozenset({"55P03", "40P01"})
 _AT = text("SELECT version_num FROM alembic_version")
 _KEEP = text("SELECT version_num FROM alembic_version FOR SHARE")
@@ -105,10 +106,14 @@ def check(url: str) -> None:
 
 
 async def check_in(connection: AsyncConnection, *, keep: bool = False) -> None:
-    """The same in a transaction: one small read. `keep`: no migration ends before the transaction does."""
+    """The same in a transaction: one small read. `keep`: no migration ends before the transaction does, which takes the
+    right to UPDATE the table of the revision.
+    """
     try:
         at = (await connection.execute(_KEEP if keep else _AT)).scalar()
-    except exc.ProgrammingError:  # there is no such table
+    except exc.ProgrammingError as error:
+        if sqlstate(error) != _UNDEFINED_TABLE:
+            raise
         at = None
     _judge(at)
 

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine, make_url
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from typer.testing import CliRunner
 
@@ -261,6 +261,20 @@ async def test_a_migration_ends_the_term(database_url: str, newer: str, engine: 
             async with begin(own) as connection:
                 await check_epoch(connection, leadership.epoch)
     assert migrate.current(database_url) == newer
+
+
+async def test_a_right_that_is_missing_is_told_as_such_and_not_as_a_schema_that_is_missing(
+    engine: AsyncEngine,
+) -> None:
+    async def check(setting: str) -> None:
+        async with begin(engine) as connection:
+            await connection.execute(text(f"SET LOCAL {setting}"))
+            await migrate.check_in(connection, keep=True)
+
+    with pytest.raises(ProgrammingError, match="permission denied for table alembic_version"):
+        await check("ROLE pg_read_all_data")
+    with pytest.raises(migrate.SchemaMismatchError, match="at schema none"):
+        await check("search_path TO pg_temp")
 
 
 def test_a_migration_waits_a_little_for_a_table_and_is_tried_again(
