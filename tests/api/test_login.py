@@ -99,6 +99,21 @@ async def test_who_logs_in_at_the_provider_is_asked_about_under_its_name_and_gro
         }
 
 
+async def test_a_server_of_another_schema_begins_and_ends_no_session(
+    engine: AsyncEngine, database_url: str, issuer: str
+) -> None:
+    async with site(engine, database_url, issuer) as here:
+        await here.log_in()
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+        refused = await here.log_in()
+        assert (refused.status_code, "is at schema later" in refused.text) == (503, True)
+        left = await here.browser.post("/logout", headers={"Origin": HERE})
+        assert left.status_code == 503
+        async with engine.connect() as connection:
+            assert await connection.scalar(text("SELECT count(*) FROM session")) == 1
+
+
 async def test_logging_out_ends_the_session_and_time_does_too(
     engine: AsyncEngine, database_url: str, issuer: str
 ) -> None:

@@ -109,6 +109,15 @@ async def test_refusals_are_audited_once_a_right(
     }  # fmt: skip
 
 
+async def test_a_server_of_another_schema_refuses_and_writes_no_audit(
+    api: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+    problem_of(await put(api, "eve", TREE), status=403, code="forbidden")
+    assert await audit(engine) == []
+
+
 @pytest.mark.parametrize(("seconds", "again"), [(59.0, False), (60.0, True)])
 def test_a_minute_later_it_is_news_again(seconds: float, again: bool) -> None:
     now = [0.0]

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.http.problems import known
 from queuer.api.identity.rights import Forbidden, source
 from queuer.store import audit
-from queuer.store.engine import DatabaseUnavailable, begin
+from queuer.store.engine import DatabaseUnavailable
+from queuer.store.migrate import SchemaMismatchError, writing
 
 log = structlog.get_logger(part="api")
 A_CALLER = 20
@@ -73,7 +74,7 @@ async def _record(engine: AsyncEngine, request: Request, error: Forbidden) -> No
         "requestId": request.scope.get("request_id", ""),
     }
     try:
-        async with begin(engine) as connection:
+        async with writing(engine) as connection:
             await audit.deny(connection, actor=actor, source=source(request), detail=detail)
-    except (DatabaseUnavailable, SQLAlchemyError) as failure:
+    except (DatabaseUnavailable, SchemaMismatchError, SQLAlchemyError) as failure:
         log.error("a refusal is not in the audit", actor=actor, right=right, exc_info=failure)

@@ -20,7 +20,7 @@ from queuer.api.identity.rights import Unauthenticated
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import NotFound
 from queuer.store import sessions
-from queuer.store.engine import begin
+from queuer.store.migrate import writing
 
 router = APIRouter(include_in_schema=False)
 ATTEMPT_SECONDS = 600
@@ -82,7 +82,7 @@ async def callback(request: Request) -> Response:
     else:
         cookie = secrets.token_urlsafe(32)
         session = sessions.Session(name=caller.name, groups=caller.groups)
-        async with begin(request.app.state.engine) as connection:
+        async with writing(request.app.state.engine) as connection:
             await sessions.begin(connection, cookie, session, seconds=SESSION_SECONDS)
         response = RedirectResponse(goes_to, 303)
         browsers.take(response, TOKEN)
@@ -99,7 +99,7 @@ async def logout(request: Request, engine: Engine) -> RedirectResponse:
     """End the session here, and forget it in the browser."""
     browsers = _browsers(request)
     if cookie := browsers.cookie(request, SESSION):
-        async with begin(engine) as connection:
+        async with writing(engine) as connection:
             await sessions.end(connection, cookie)
     response = RedirectResponse("/login", 303)
     browsers.take(response, SESSION, TOKEN)
