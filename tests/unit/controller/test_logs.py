@@ -7,6 +7,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+from structlog.testing import capture_logs
+
+from queuer.controller.tracing import ENDPOINT, TRACER, exporting
+
 PROGRAM = """
 from queuer.controller.logs import configure, logger
 
@@ -83,3 +88,15 @@ print(sorted(name for name in sys.modules if name.startswith(heavy)))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_an_endpoint_without_the_sdk_costs_the_traces_and_not_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An operator of a cluster may set the variable in every pod."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    endpoint = {ENDPOINT.name: "http://collector:4318"}
+    with capture_logs() as lines, exporting("api", endpoint), TRACER.start_as_current_span("cycle") as span:
+        assert not span.is_recording()
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert "pip install 'queuer[otel]'" in lines[0]["hint"]
