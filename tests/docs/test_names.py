@@ -107,7 +107,7 @@ def test_verbs() -> None:
         text = page.read_text()
         typed = re.findall(r"^\$ (?:\w+=\S+ )*(queuer .+)$", text, re.MULTILINE)
         for line in [*typed, *re.findall(r"`(queuer [^`]+)`", text)]:
-            wrong += [f"{page.name}: {line}"] if _unknown(line.split(" | ")[0].split("#")[0]) else []
+            wrong += [f"{page.name}: {line}"] if _unknown(re.split(r" \| |[#;]", line)[0]) else []
     assert wrong == []
 
 

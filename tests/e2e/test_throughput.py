@@ -12,7 +12,7 @@ from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene
 from tests.e2e.support import job_manifest, wait_until
 
-JOBS = 300
+JOBS = 200
 _BYTES = """
     SELECT relname, pg_total_relation_size(oid) AS bytes FROM pg_class
     WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY bytes DESC LIMIT 7
