@@ -23,8 +23,9 @@ _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 class ControllerState(StrEnum):
     """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
-    it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard. `stale`: it is
-    silent, its term has ended, or a new one has not read the cluster yet. `never`: it has never been heard of.
+    it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard, or on a Kubernetes
+    version that Queuer refuses. `stale`: it is silent, its term has ended, or a new one has not read the cluster
+    yet. `never`: it has never been heard of.
     """
 
     LEADING = "leading"

@@ -86,7 +86,7 @@ def controller(site: Installation) -> Iterator[Finding]:
         fix = "start the API server of Kubernetes, or mend the way to it: kubectl get --raw /readyz"
         yield wrong(said["text"], fix)
     elif said["state"] == "unguarded":
-        yield wrong(said["text"], "install what the checks of the cluster name")
+        yield wrong(said["text"], "mend what the checks of the cluster name")
     else:
         fix = "start `queuer serve controller`, or look into its log; here: queuer local up"
         yield wrong(said["text"], fix)

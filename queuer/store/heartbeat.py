@@ -43,7 +43,8 @@ class Heartbeat:
 
     An old `at` says that nobody leads, an old `round_at` beside it that the leader hangs. `away_at`: since when the API
     server has not answered it, None while it does. `unguarded`: why nothing new is admitted, while a policy of the
-    guard is missing or changed. `cycle` is None until the leader has concluded its first.
+    guard is missing or changed, or Queuer refuses the Kubernetes version. `cycle` is None until the leader has
+    concluded its first.
     """
 
     holder: str

@@ -118,6 +118,23 @@ async def test_a_policy_or_binding_that_is_missing_or_changed_is_named(act: str)
     assert [health.unguarded, cluster.changes] == [None, 3]
 
 
+@pytest.mark.parametrize("version", ["v1.36.0", "v1.36.1+k3s1", "v1.33.9"])
+async def test_nothing_is_admitted_on_a_version_that_queuer_refuses(version: str) -> None:
+    """An upgrade of the cluster may pass through one while the controller runs, whatever policies are there."""
+    cluster = Cluster()
+    guard, health, metrics = watching(cluster)
+    await guard.look()
+    cluster.version = version
+    await guard.look()
+    said = health.unguarded or ""
+    assert said.startswith(f"this cluster runs Kubernetes {version}; Queuer needs 1.34.2 or newer")
+    assert said.endswith("(upgrade the cluster, best to 1.36.2 or newer)")
+    assert "queuer_guard_faults 1.0" in metrics.text((), QueueTree.of(())).decode()
+    cluster.version = "v1.36.2"
+    await guard.look()
+    assert (health.unguarded, cluster.changes) == (None, 3)
+
+
 async def test_the_version_of_the_cluster_says_which_guard_must_be_there() -> None:
     """A cluster that is upgraded goes on to admit under the policies that it has; the full ones guard no older one."""
     cluster = Cluster(OLD, installed=Form.REDUCED)

@@ -23,7 +23,8 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
     (Token.CONTROLLER_STALE, {"state": "away"},
      "nothing starts: show it to who operates the cluster, whose API server does not answer"),
     (Token.CONTROLLER_STALE, {"state": "unguarded"},
-     "nothing starts: show it to who operates the cluster, whose admission policies are missing or changed"),
+     "nothing starts: show it to who operates the cluster, whose admission policies are missing or changed, "
+     "or whose Kubernetes version Queuer refuses"),
     (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": []},
      "ask who administers root.a to let bob use it"),
     (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": ["root.b"]},

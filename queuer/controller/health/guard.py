@@ -1,7 +1,7 @@
 """Looks at the guard's policies every few seconds, and says what is wrong with them to whoever admits or tells.
 
 The version of the API server says which policies must be there. After an upgrade of the cluster those of the reduced
-form go on to guard, until the chart is upgraded too.
+form go on to guard, until the chart is upgraded too. No policies serve on a version that Queuer refuses.
 
 A look that gets no answer changes nothing: nothing can be admitted without the API server either.
 """
@@ -18,7 +18,7 @@ from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client
 from queuer.kube.guard import faults_of_guard, shipped_guard
 from queuer.kube.resources import SYSTEM_NAMESPACE
-from queuer.kube.versions import Form
+from queuer.kube.versions import Form, KubernetesTooOld
 
 log = logger("guard")
 EVERY = 10.0
@@ -57,14 +57,13 @@ class GuardWatch:
         """Compare what is installed with what is shipped."""
         try:
             found = await self._faults()
+            said = _summary_of(found)
+        except KubernetesTooOld as error:
+            found, said = (error.message,), str(error)
         except QueuerError as error:
             log.warning("the guard was not seen", said=str(error))
             return
         self._metrics.guard_faults.set(len(found))
-        said = None
-        if found:
-            more = f", and {len(found) - 1} more are" if len(found) > 1 else ""
-            said = f"{found[0]}{more}: {_INSTALL}"
         if said != self._health.unguarded:
             log.log(30 if found else 20, "the guard changed", faults=list(found))
             self._health.unguarded = said
@@ -85,3 +84,11 @@ class GuardWatch:
         if not before:
             log.warning("the policies are those for Kubernetes below 1.36: run `helm upgrade`")
         return ()
+
+
+def _summary_of(faults: tuple[str, ...]) -> str | None:
+    """The first fault, the number of the others and the fix; None without a fault."""
+    if not faults:
+        return None
+    more = f", and {len(faults) - 1} more are" if len(faults) > 1 else ""
+    return f"{faults[0]}{more}: {_INSTALL}"

@@ -109,7 +109,8 @@ class Metrics:
         ["queue", "reason", "verdict"],
     )  # fmt: skip
     guard_faults = _Row(
-        Gauge, "queuer_guard_faults", "Policies and bindings queuer-guard that are missing or changed."
+        Gauge, "queuer_guard_faults",
+        "Policies and bindings queuer-guard that are missing or changed; 1 on a refused Kubernetes version.",
     )  # fmt: skip
     in_quarantine = _Row(
         Gauge, "queuer_workloads_in_quarantine", "Workloads that are left alone now as their handling failed."

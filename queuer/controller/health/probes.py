@@ -47,8 +47,8 @@ class Phase(StrEnum):
 @dataclass(slots=True)
 class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
-    by `clock`, since when the API server has not answered; `unguarded`: the fault of the guard's policies, for which
-    nothing new is admitted. A restart would mend neither: they end no readiness.
+    by `clock`, since when the API server has not answered; `unguarded`: the fault of the guard's policies or of the
+    Kubernetes version, for which nothing new is admitted. A restart would mend neither: they end no readiness.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.

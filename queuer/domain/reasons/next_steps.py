@@ -198,7 +198,10 @@ def show_nodes(job: AdvisedJob) -> str:
 
 def show_controller(job: AdvisedJob) -> str:
     """An operator has to look at the controller."""
-    faults = {"away": "API server does not answer", "unguarded": "admission policies are missing or changed"}
+    faults = {
+        "away": "API server does not answer",
+        "unguarded": "admission policies are missing or changed, or whose Kubernetes version Queuer refuses",
+    }
     fault = faults.get(str(job.params.get("state")), "controller is down")
     return f"nothing starts: show it to who operates the cluster, whose {fault}"
 
