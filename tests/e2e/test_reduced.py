@@ -133,6 +133,24 @@ def test_a_cron_jobs_template_names_its_controller(asking: Place) -> None:
     assert is_suspended(controller.try_create(merged(child, wanted)))
 
 
+def test_groups_are_a_set_whatever_their_order(asking: Place) -> None:
+    admin, plain = asking.entered_by("admin"), job("job")
+    options = [
+        "--as=alice",
+        *(f"--as-group={name}" for name in ("system:masters", "one", "two")),
+        "--dry-run=server",
+    ]
+    with refused(POLICY, "merge into it: {") as said:
+        admin.create(plain, *options)
+    wanted = asked_of(str(said.value))
+    groups = wanted["metadata"]["annotations"][GROUPS].split("\n")
+    stored = merged(plain, wanted)
+    admin.create(merged(stored, annotation(GROUPS, "\n".join(reversed(groups)))), *options)
+    for other in (groups[1:], [*groups, "three"]):
+        with refused(POLICY, "merge into it: {"):
+            admin.create(merged(stored, annotation(GROUPS, "\n".join(other))), *options)
+
+
 def test_any_name_is_told_so_that_it_can_be_pasted(asking: Place) -> None:
     """As JSON it has no line break, which no message may have; more groups than fit are told how to be found."""
     admin, plain = asking.entered_by("admin"), job("job")
