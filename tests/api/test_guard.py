@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import httpx2
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.responses import PlainTextResponse
 
+from queuer.api.http import guard
+from queuer.api.http.guard import Guard
 from queuer.api.http.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
@@ -263,3 +271,63 @@ async def test_yaml_that_takes_too_long_to_read_is_refused_unread(
             headers={"content-type": "application/yaml"},
         )
     assert "send it as application/json" in problem_of(answer, status=422, code="invalid_input")["detail"]
+
+
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def asked(headers: dict[str, str]) -> None:
+    """One request to a guard with nothing behind it."""
+
+    async def known(_: object) -> None:
+        pass
+
+    app = Guard(PlainTextResponse("ok"), hosts=["here"], max_body=100, caller=known, observe=lambda *_: None)
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
+        assert (await client.get("/api/v1/queues", headers=headers)).status_code == 200
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """Spans of a process that traces."""
+    provider, found = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(guard, "_TRACER", provider.get_tracer("queuer"))
+    return found
+
+
+PARENTS = (CALLER, CALLER + "x" * 600, "00-zz")
+STATES = ("a=1", "odd " * 50, "a=1," * 500)
+
+
+@pytest.mark.parametrize("state", STATES, ids=len)
+@pytest.mark.parametrize("parent", PARENTS, ids=len)
+async def test_trace_headers_of_a_stranger_are_neither_read_nor_logged_without_tracing(
+    parent: str, state: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def extract(_: object) -> None:
+        pytest.fail("nothing is to be read")
+
+    monkeypatch.setattr(guard._CALLERS, "extract", extract)
+    await asked({"traceparent": parent, "tracestate": state})
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("state", STATES, ids=len)
+@pytest.mark.parametrize("parent", PARENTS, ids=len)
+async def test_of_the_trace_headers_the_parent_alone_is_read(
+    parent: str, state: str, spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    await asked({"traceparent": parent, "tracestate": state})
+    (span,) = spans.get_finished_spans()
+    assert parent_of(span) == ("0af7651916cd43dd8448eb211c80319c" if parent == CALLER else None)
+    assert span.context is not None
+    assert not span.context.trace_state
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def parent_of(span: ReadableSpan) -> str | None:
+    """The trace that a caller's span is of."""
+    return None if span.parent is None else f"{span.parent.trace_id:032x}"

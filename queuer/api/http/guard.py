@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import Headers, MutableHeaders
@@ -34,6 +35,8 @@ MAX_FORM = 16 * 1024
 """Bytes of a body outside the API: the form of the login page, which is read before anybody is known."""
 _API = "/api/"
 _TRACER, _CALLERS = trace.get_tracer("queuer"), TraceContextTextMapPropagator()
+_LONGEST_PARENT = 128
+"""Characters of a `traceparent`; those of today have 55."""
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"
 log = structlog.get_logger(part="api")
 
@@ -78,7 +81,7 @@ class Guard:
         if scope["path"] in _UNTRACED:
             await self._answer(scope, receive, send)
             return
-        cause = _CALLERS.extract(Headers(scope=scope))
+        cause = _cause(Headers(scope=scope))
         with _TRACER.start_as_current_span(scope["method"], cause, kind=SpanKind.SERVER) as span:
             _describe(span, scope, await self._answer(scope, receive, send))
 
@@ -189,6 +192,16 @@ class _Body:
         if self._reads:  # nobody wants its body, and its answer may have begun
             return {"type": "http.disconnect"}
         raise HTTPException(status, detail)
+
+
+def _cause(headers: Headers) -> Context:
+    """The caller's span, where this process traces. No other header is read of a caller who is not known yet: the
+    library logs a malformed `tracestate` at its full length.
+    """
+    parent = headers.get("traceparent", "")
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) or len(parent) > _LONGEST_PARENT:
+        return Context()
+    return _CALLERS.extract({"traceparent": parent})
 
 
 def _describe(span: Span, scope: Scope, status: int) -> None:
