@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from queuer.domain.fields import Reader
 from queuer.domain.nodes import Requirement
@@ -26,6 +26,7 @@ def local_queues(
     """The namespaces of each ClusterQueue, and the placement rules of root."""
     served = defaultdict[str, tuple[str, ...]](tuple)
     homes = defaultdict[str, dict[str, str]](dict)
+    stopped = defaultdict[str, set[str]](set)
     for manifest in manifests:
         spec = found.spec(manifest, known=("clusterQueue", "stopPolicy", "fairSharing"))
         about, space = f"LocalQueue {manifest.namespace}/{manifest.name}", manifest.namespace
@@ -41,13 +42,22 @@ def local_queues(
             continue
         note_local_queue(spec, about, target.path, found)
         homes[space][manifest.name] = target.path
+        if any(each.values.get("stopPolicy", "None") != "None" for each in (spec, target.spec)):
+            stopped[space].add(manifest.name)
         served[target.name] = tuple(sorted({*served[target.name], space}))
         found.tell(Fate.MAPPED, about, f"jobs of namespace {space} go to {target.path} by a placement rule")
-    return served, [rule for space in sorted(homes) for rule in _rules(space, homes[space], found)]
+    return served, [
+        rule for space in sorted(homes) for rule in _rules(space, homes[space], stopped[space], found)
+    ]
 
 
-def _rules(space: str, homes: Mapping[str, str], found: Findings) -> Iterator[RoutingRule]:
-    first = homes.get("default") or homes[min(homes)]
+def _rules(
+    space: str, homes: Mapping[str, str], stopped: Collection[str], found: Findings
+) -> Iterator[RoutingRule]:
+    """A rule for each LocalQueue, by label, but for the one that takes the rest: `default`, else the first by name
+    that neither stops itself nor leads to a ClusterQueue that does.
+    """
+    first = homes.get("default") or homes[min(homes, key=lambda name: (name in stopped, name))]
     for name, path in sorted(homes.items()):
         if path != first:
             yield RoutingRule(namespace=space, labels={QUEUE_NAME: name}, queue=path)

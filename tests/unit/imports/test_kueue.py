@@ -103,6 +103,31 @@ def test_local_queues_become_placement_rules() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stops", "taken"),
+    [({"a": "Hold"}, "root.two"), ({"one": "Hold"}, "root.two"), ({"a": "Hold", "b": "Hold"}, "root.one")],
+    ids=["a LocalQueue", "its ClusterQueue", "all"],
+)
+def test_jobs_without_a_label_go_to_a_local_queue_that_is_not_stopped(
+    stops: dict[str, str], taken: str
+) -> None:
+    def stop(name: str) -> str:
+        return f", stopPolicy: {stops[name]}" if name in stops else ""
+
+    queues = [
+        f"{{{API}, kind: ClusterQueue, metadata: {{name: {name}}}, spec: {{namespaceSelector: {{}}{stop(name)}}}}}"
+        for name in ("one", "two")
+    ]
+    local = [
+        f"{{{API}, kind: LocalQueue, metadata: {{name: {name}, namespace: n}},"
+        f" spec: {{clusterQueue: {target}{stop(name)}}}}}"
+        for name, target in (("a", "one"), ("b", "two"))
+    ]
+    imported = read(manifests("\n---\n".join([*queues, *local])))
+    assert routes(imported)[-1] == {"namespace": "n", "queue": taken}
+    assert len(routes(imported)) == 2
+
+
 def test_flavors_that_cannot_be_told_apart_are_counted_together() -> None:
     """A pod set has one flavor: a second group has rows without one, flavors without labels share a row."""
     text = f"""
@@ -122,6 +147,12 @@ def test_flavors_that_cannot_be_told_apart_are_counted_together() -> None:
     approximated = told(imported, Fate.APPROXIMATED)
     assert "ClusterQueue q: 12 cpu together: 4 cpu on spot + 8 cpu on paid" in approximated
     assert "ResourceFlavor paid: names the same nodes as flavor spot: counted there" in approximated
+    offered = imported.document.flavors or ()
+    assert [flavor.name for flavor in offered] == ["a100", "spot"]
+    assert (
+        "ResourceFlavor spot: takes the nodes that no other flavor names; in Kueue it names all nodes"
+        in approximated
+    )
 
 
 def test_what_has_no_equal_is_told() -> None:
