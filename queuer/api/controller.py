@@ -16,8 +16,8 @@ from queuer.store import heartbeat, leader, lookup
 from queuer.store.heartbeat import Heartbeat
 from queuer.store.leader import Office
 
-_LEADING = "leading"
-"""The phase of a term of office that goes on."""
+_LEADING, _DECIDING = "leading", "deciding"
+"""The phases of a term of office that goes on: in the second, a decision has been under way for seconds."""
 _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -62,7 +62,7 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         state = ControllerState.NEVER
         return Controller(state=state, at=None, cycle=None, cycle_age_seconds=None, waiting=None, text=text)
     now, begun = await lookup.now(connection), await leader.office(connection)
-    ended = begun.epoch != beat.epoch or beat.phase != _LEADING
+    ended = begun.epoch != beat.epoch or beat.phase not in (_LEADING, _DECIDING)
     state = ControllerState.STALE if ended else _state(beat, now=now, stale_after=stale_after)
     cycle = beat.cycle
     return Controller(
@@ -90,7 +90,7 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
         return ControllerState.AWAY
     if beat.unguarded is not None:
         return ControllerState.UNGUARDED
-    quiet = beat.cycle is None or now - beat.cycle.at > stale_after
+    quiet = beat.phase != _DECIDING and (beat.cycle is None or now - beat.cycle.at > stale_after)
     return ControllerState.IDLE if quiet else ControllerState.LEADING
 
 
@@ -120,6 +120,9 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
         return f"nothing new is admitted, what runs goes on: {beat.unguarded}"
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
+    if beat.phase == _DECIDING:
+        last = "it has not decided before" if beat.cycle is None else f"its last was cycle {beat.cycle.id}"
+        return f"the controller leads: a decision takes long; {last}"
     if beat.cycle is None:
         return "the controller leads: it has not decided yet"
     return f"the controller leads; its last decision was cycle {beat.cycle.id}"

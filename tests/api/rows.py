@@ -68,6 +68,7 @@ class Author:
         silent: float = 0.0,
         away: float | None = None,
         unguarded: str | None = None,
+        phase: str = "leading",
         cycle: LastCycle | None = None,
     ) -> None:
         """Give a sign of life, `silent` seconds ago; `away`: Kubernetes had not answered for so long by then."""
@@ -76,7 +77,7 @@ class Author:
         sign = Heartbeat(
             holder="test",
             epoch=self.epoch,
-            phase="leading",
+            phase=phase,
             at=at,
             round_at=at,
             away_at=away_at,

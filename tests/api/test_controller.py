@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.server import serve
 from queuer.api.settings import ApiSettings
+from queuer.controller.health.probes import Phase
 from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
 from queuer.store.engine import begin
@@ -55,6 +56,18 @@ async def test_an_idle_controller_is_not_a_dead_one(
     else:
         assert (probe.status_code, probe.text) == (200, state)
     assert (await api.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize("ago", [400, None])
+async def test_a_long_decision_is_not_idleness(
+    api: httpx2.AsyncClient, author: Author, ago: float | None
+) -> None:
+    await author.beat(phase=Phase.DECIDING, cycle=None if ago is None else concluded(ago=ago))
+    found = await controller(api)
+    assert found["state"] == "leading"
+    assert "a decision takes long" in found["text"]
+    await author.beat(phase=Phase.STANDBY, cycle=concluded(ago=2))
+    assert (await controller(api))["state"] == "stale"
 
 
 async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncClient, author: Author) -> None:

@@ -116,6 +116,7 @@ class Decisions:
                 return
             span.set_attribute("queuer.cycle", request.cycle)
             self._request, self._span = request, span
+            self._health.deciding_since = self._health.clock()
             self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
 
     def _ask(self, trigger: str, *, now: float) -> DecisionRequest | None:
@@ -155,6 +156,7 @@ class Decisions:
             term.metrics.refused_plans.inc()
         finally:
             self.effort = time.perf_counter() - began
+            self._health.deciding_since = None
             self._wake()
         return plan
 

@@ -32,6 +32,10 @@ BEAT = 1.0
 """Seconds between two heartbeats in the database."""
 LAST_BEAT = 1.0
 """Seconds that the end of a term waits for its last one."""
+LONG_DECISION = 5.0
+"""Seconds after which a decision that is under way is told. An API of an older version takes the word for the end of
+the term, so short decisions do not say it.
+"""
 
 
 class Phase(StrEnum):
@@ -41,6 +45,7 @@ class Phase(StrEnum):
     STANDBY = "standby"
     LISTING = "listing"
     LEADING = "leading"
+    DECIDING = "deciding"  # in the heartbeat alone: it leads, and thinks for long
     STOPPING = "stopping"
 
 
@@ -49,6 +54,7 @@ class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
     by `clock`, since when the API server has not answered; `unguarded`: the fault of the guard's policies or of the
     Kubernetes version, for which nothing new is admitted. A restart would mend neither: they end no readiness.
+    `deciding_since`: by `clock`, since when a decision is under way.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.
@@ -60,6 +66,7 @@ class Health:
     cycle: LastCycle | None = None
     away_since: float | None = None
     unguarded: str | None = None
+    deciding_since: float | None = None
     last: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +75,7 @@ class Health:
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
         self.beat()
-        self.phase = phase
+        self.phase, self.deciding_since = phase, None
 
     def beat(self) -> None:
         """A round is done, or some of what is loaded has come."""
@@ -83,6 +90,13 @@ class Health:
     def away(self) -> float | None:
         """Seconds since the API server answered; None while it does."""
         return None if self.away_since is None else self.clock() - self.away_since
+
+    @property
+    def told_phase(self) -> Phase:
+        """The phase that the heartbeat says."""
+        since = self.deciding_since
+        long = since is not None and self.clock() - since >= LONG_DECISION
+        return Phase.DECIDING if long and self.phase is Phase.LEADING else self.phase
 
     @property
     def alive(self) -> bool:
@@ -185,7 +199,7 @@ async def write_heartbeat(
 
     try:
         while True:
-            await write(health.phase)
+            await write(health.told_phase)
             await asyncio.sleep(every)
     except asyncio.CancelledError:
         with suppress(Exception):  # the next term, or the silence, tells it too

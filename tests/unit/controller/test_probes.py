@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.health.probes import FRESH, LOADING, Figures, Health, Phase
+from queuer.controller.health.probes import FRESH, LOADING, LONG_DECISION, Figures, Health, Phase
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import State
@@ -31,6 +31,20 @@ def test_a_process_is_alive_while_it_gives_signs_of_life(phase: Phase, patience:
     assert health.alive is (phase is Phase.STANDBY)
     health.beat()
     assert health.alive
+
+
+def test_a_decision_that_takes_long_is_told_while_it_leads() -> None:
+    clock, told = [0.0], list[Phase]()
+    health = Health(stalled=30.0, clock=lambda: clock[0])
+    health.enter(Phase.LEADING)
+    health.deciding_since = clock[0]
+    told.append(health.told_phase)
+    clock[0] = LONG_DECISION
+    told.append(health.told_phase)
+    for phase in (Phase.STANDBY, Phase.LEADING):  # the decision was cut off with its term
+        health.enter(phase)
+        told.append(health.told_phase)
+    assert told == [Phase.LEADING, Phase.DECIDING, Phase.STANDBY, Phase.LEADING]
 
 
 async def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks(
