@@ -43,6 +43,8 @@ EVERYTHING = {
             "priorityClassName": "system-cluster-critical",
             "podAnnotations": {"example.com/a": "b"},
             "podLabels": {"example.com/a": "b"},
+            "extraVolumes": [{"name": "client", "secret": {"secretName": "client"}}],
+            "extraVolumeMounts": [{"name": "client", "mountPath": "/etc/client"}],
             "serviceAccountAnnotations": {"example.com/role": "r"},
         }
         for part in ("controller", "api")
@@ -132,6 +134,9 @@ def test_each_value_is_in_the_schema_and_no_other() -> None:
         ({"ingress": {"enabled": True, "host": "q.example"}}, "networkPolicy.apiFrom names nobody"),
         ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.metricsFrom names nobody"),
         ({"gateway": {"enabled": True}, "networkPolicy": {"enabled": False}}, "gateway.host is needed"),
+        ({"api": {"extraEnv": [{"name": "QUEUER_PORT", "value": "1"}]}}, "api.extraEnv repeats QUEUER_PORT"),
+        ({"controller": {"extraEnv": [{"name": "PGSSLMODE"}]}}, "controller.extraEnv repeats PGSSLMODE"),
+        ({"api": {"extraEnv": [{"name": "TWICE"}, {"name": "TWICE"}]}}, "api.extraEnv repeats TWICE"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(helm: Path, values: Document, said: str) -> None:
@@ -197,6 +202,41 @@ def test_cluster_wide_objects_have_switches(helm: Path) -> None:
         if d["metadata"].get("annotations", {}).get(keep) == "keep"
     }
     assert kept == {"queuer-default", *(d["metadata"]["name"] for _, d in objects(CRDS))}
+
+
+@pytest.mark.parametrize("kubernetes", ["1.35.4", "1.36.2"])
+def test_common_labels_and_annotations_are_on_every_object(helm: Path, kubernetes: str) -> None:
+    metadata = [d["metadata"] for d in rendered(helm, EVERYTHING, kubernetes=kubernetes)]
+    asked = {"labels": {"team": "platform"}, "annotations": {"example.com/owner": "platform"}}
+    for key, wanted in asked.items():
+        assert [m["name"] for m in metadata if not wanted.items() <= m.get(key, {}).items()] == []
+    standard = {"commonLabels": {"app.kubernetes.io/instance": "other"}}
+    assert {d["metadata"]["labels"]["app.kubernetes.io/instance"] for d in rendered(helm, standard)} == {
+        "queuer"
+    }
+
+
+def test_the_migration_runs_in_a_pod_like_those_of_the_controller(helm: Path) -> None:
+    found = rendered(helm, EVERYTHING)
+    job, controller = (
+        of_kind(found, "Job")["queuer-db-upgrade"],
+        of_kind(found, "Deployment")["queuer-controller"],
+    )
+    one, other = (d["spec"]["template"] for d in (job, controller))
+    component = "app.kubernetes.io/component"
+    assert one["metadata"].pop("labels") | {component: "controller"} == other["metadata"].pop("labels")
+    assert one["metadata"] == other["metadata"]
+    beside = {
+        "containers", "restartPolicy", "automountServiceAccountToken", "serviceAccountName",
+        "terminationGracePeriodSeconds", "topologySpreadConstraints",
+    }  # fmt: skip
+    one, other = one["spec"], other["spec"]
+    assert one["priorityClassName"] == "system-cluster-critical"
+    assert {k: one[k] for k in one.keys() - beside} == {k: other[k] for k in other.keys() - beside}
+    (runs,), (leads,) = one["containers"], other["containers"]
+    for key in ("image", "imagePullPolicy", "securityContext", "volumeMounts"):
+        assert runs[key] == leads[key]
+    assert [each for each in runs["env"] if each not in leads["env"]] == []
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
