@@ -5,6 +5,7 @@ The left side of each comparison is taken from the thing itself, not from the mo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +22,7 @@ from queuer.kube.kinds import KINDS
 from tools.reference.metrics import api, controller
 from tools.reference.rest import METHODS, document
 from tools.reference.settings import PARTS
+from tools.reference.values import HABITS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "queuer"
@@ -136,7 +138,7 @@ def _leaves(found: Any, path: str = "") -> Iterator[str]:
 def test_values_of_the_chart() -> None:
     leaves = set(_leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
     inner = {leaf.rsplit(".", n)[0] for leaf in leaves for n in range(1, leaf.count(".") + 1)}
-    page = _first_cells(_reference("values.md"))
+    page = _first_cells(_reference("values.md").split("\n## ")[0])
     assert page <= leaves | inner
     assert {
         leaf for leaf in leaves if not any(leaf == row or leaf.startswith(f"{row}.") for row in page)
@@ -146,6 +148,23 @@ def test_values_of_the_chart() -> None:
     assert {
         page: names for page, names in lost.items() if page.startswith(("docs/install", "docs/operations"))
     } == {}
+
+
+def test_values_of_other_charts_are_refused_and_lead_to_values_of_this_one() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def known(path: str) -> bool:
+        at: Any = schema
+        for name in path.split("."):
+            at = at.get("properties", {}).get(name)
+            if at is None:
+                return False
+        return True
+
+    for names, here in HABITS:
+        assert [name for name in names.split(", ") if known(name)] == []
+        named = [name for name in re.findall(r"`([a-zA-Z.]+)`", here) if name != "labels"]
+        assert [name for name in named if not known(name)] == []
 
 
 def test_fields_of_custom_resources() -> None:

@@ -268,6 +268,26 @@ def test_who_is_named_reaches_the_pods_and_nobody_else(helm: Path) -> None:
     assert opened["queuer-controller"]["spec"]["ingress"] == []
 
 
+def test_monitoring_takes_labels_and_annotations_and_grafana_its_boards_elsewhere(helm: Path) -> None:
+    labels, annotations = {"a": "b"}, {"example.com/c": "d"}
+    said: Document = {"enabled": True, "labels": labels, "annotations": annotations}
+    monitoring = {
+        "serviceMonitor": said | {"interval": "1m", "scrapeTimeout": "20s"},
+        "prometheusRule": said,
+        "dashboards": said | {"namespace": "grafana"},
+    }
+    found = rendered(
+        helm, {"monitoring": monitoring, "networkPolicy": {"metricsFrom": [{"podSelector": {}}]}}
+    )
+    made = [d for d in found if d["kind"] in ("ServiceMonitor", "PrometheusRule", "ConfigMap")]
+    assert sorted(d["metadata"]["namespace"] for d in made) == [HOME, HOME, "grafana"]
+    for each in made:
+        assert labels.items() <= each["metadata"]["labels"].items()
+        assert each["metadata"]["annotations"] == annotations
+    (endpoint,) = of_kind(found, "ServiceMonitor")["queuer"]["spec"]["endpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m", "scrapeTimeout": "20s"}
+
+
 def test_monitors_and_routes_name_what_is_there(helm: Path) -> None:
     found = rendered(helm, EVERYTHING)
     services = of_kind(found, "Service")
