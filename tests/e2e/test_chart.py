@@ -268,6 +268,31 @@ def test_who_is_named_reaches_the_pods_and_nobody_else(helm: Path) -> None:
     assert opened["queuer-controller"]["spec"]["ingress"] == []
 
 
+@pytest.mark.parametrize(
+    ("values", "address"),
+    [
+        ({}, "http://127.0.0.1:8787"),
+        ({"ingress": {"enabled": True, "host": "q.example"}}, "https://q.example"),
+        ({"api": {"url": "https://other.example/q"}}, "https://other.example/q"),
+    ],
+    ids=["port-forward", "ingress", "url"],
+)
+def test_the_notes_lead_to_the_api(helm: Path, values: Document, address: str) -> None:
+    opened: Document = {"networkPolicy": {"apiFrom": [{"podSelector": {}}]}}
+    ran = run(
+        helm,
+        "install",
+        "queuer",
+        str(CHART),
+        f"--namespace={HOME}",
+        "--dry-run=client",
+        values=values | opened,
+    )
+    notes = ran.stdout.partition("\nNOTES:\n")[2]
+    assert f"QUEUER_API={address} " in notes
+    assert ("port-forward" in notes) is address.startswith("http:")
+
+
 def test_monitoring_takes_labels_and_annotations_and_grafana_its_boards_elsewhere(helm: Path) -> None:
     labels, annotations = {"a": "b"}, {"example.com/c": "d"}
     said: Document = {"enabled": True, "labels": labels, "annotations": annotations}
