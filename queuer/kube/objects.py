@@ -13,11 +13,11 @@ import msgspec
 Amounts = dict[str, str | int | float]
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of all: immutable, camelCase, no reference cycles."""
 
 
-class OwnerReference(_Struct, frozen=True):
+class OwnerReference(Struct, frozen=True):
     api_version: str
     kind: str
     name: str
@@ -25,7 +25,7 @@ class OwnerReference(_Struct, frozen=True):
     controller: bool = False
 
 
-class Meta(_Struct, frozen=True):
+class Meta(Struct, frozen=True):
     """metav1.ObjectMeta. Times are RFC 3339."""
 
     name: str = ""
@@ -45,13 +45,13 @@ class Meta(_Struct, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Named(_Struct, frozen=True):
+class Named(Struct, frozen=True):
     """Any object, by its metadata alone."""
 
     metadata: Meta
 
 
-class Condition(_Struct, frozen=True):
+class Condition(Struct, frozen=True):
     type: str
     status: str = "Unknown"
     reason: str = ""
@@ -63,12 +63,12 @@ def holds(conditions: list[Condition], kind: str) -> bool:
     return any(c.type == kind and c.status == "True" for c in conditions)
 
 
-class ResourceRequirements(_Struct, frozen=True):
+class ResourceRequirements(Struct, frozen=True):
     requests: Amounts = {}
     limits: Amounts = {}
 
 
-class Container(_Struct, frozen=True):
+class Container(Struct, frozen=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
@@ -78,7 +78,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """Of affinities: the terms that bind."""
 
 
-class PodSpec(_Struct, frozen=True):
+class PodSpec(Struct, frozen=True):
     """The scheduling part of a pod or pod template. `affinity` and `tolerations` are kept as written."""
 
     containers: list[Container] = []
@@ -97,17 +97,17 @@ class PodSpec(_Struct, frozen=True):
     resource_claims: list[dict[str, Any]] = []
 
 
-class TemplateMeta(_Struct, frozen=True):
+class TemplateMeta(Struct, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
-class PodTemplate(_Struct, frozen=True):
+class PodTemplate(Struct, frozen=True):
     metadata: TemplateMeta = TemplateMeta()
     spec: PodSpec = PodSpec()
 
 
-class JobSpec(_Struct, frozen=True):
+class JobSpec(Struct, frozen=True):
     template: PodTemplate
     suspend: bool = False
     parallelism: int | None = None
@@ -115,7 +115,7 @@ class JobSpec(_Struct, frozen=True):
     active_deadline_seconds: int | None = None
 
 
-class JobStatus(_Struct, frozen=True):
+class JobStatus(Struct, frozen=True):
     conditions: list[Condition] = []
     active: int = 0
     succeeded: int = 0
@@ -123,7 +123,7 @@ class JobStatus(_Struct, frozen=True):
     start_time: str | None = None
 
 
-class Job(_Struct, frozen=True):
+class Job(Struct, frozen=True):
     """batch/v1 Job."""
 
     metadata: Meta
@@ -131,52 +131,12 @@ class Job(_Struct, frozen=True):
     status: JobStatus = JobStatus()
 
 
-class ReplicaSpec(_Struct, frozen=True):
-    template: PodTemplate = PodTemplate()
-    replicas: int | None = None
-
-
-class ElasticPolicy(_Struct, frozen=True):
-    min_replicas: int | None = None
-    max_replicas: int | None = None
-
-
-class RunPolicy(_Struct, frozen=True):
-    suspend: bool = False
-    active_deadline_seconds: int | None = None
-    clean_pod_policy: str | None = None
-
-
-class PyTorchJobSpec(_Struct, frozen=True):
-    pytorch_replica_specs: dict[str, ReplicaSpec] = {}
-    run_policy: RunPolicy = RunPolicy()
-    elastic_policy: ElasticPolicy | None = None
-
-
-class ReplicaStatus(_Struct, frozen=True):
-    active: int = 0
-
-
-class PyTorchJobStatus(_Struct, frozen=True):
-    conditions: list[Condition] = []
-    replica_statuses: dict[str, ReplicaStatus] = {}
-    start_time: str | None = None
-
-
-class PyTorchJob(_Struct, frozen=True):
-    """kubeflow.org/v1 PyTorchJob. Its CRD guarantees little, so nearly everything may be missing."""
-
-    metadata: Meta
-    spec: PyTorchJobSpec = PyTorchJobSpec()
-    status: PyTorchJobStatus = PyTorchJobStatus()
-
-
-class PodStatus(_Struct, frozen=True):
+class PodStatus(Struct, frozen=True):
     phase: str = "Pending"
     conditions: list[Condition] = []
 
 
-class Pod(_Struct, frozen=True):
+class Pod(Struct, frozen=True):
     """v1 Pod."""
 
     metadata: Meta
@@ -189,23 +149,23 @@ class Pod(_Struct, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class NodeTaint(_Struct, frozen=True):
+class NodeTaint(Struct, frozen=True):
     key: str
     effect: str
     value: str = ""
 
 
-class NodeSpec(_Struct, frozen=True):
+class NodeSpec(Struct, frozen=True):
     taints: list[NodeTaint] = []
     unschedulable: bool = False
 
 
-class NodeStatus(_Struct, frozen=True):
+class NodeStatus(Struct, frozen=True):
     allocatable: Amounts = {}
     conditions: list[Condition] = []
 
 
-class NodeObject(_Struct, frozen=True):
+class NodeObject(Struct, frozen=True):
     """v1 Node."""
 
     metadata: Meta
@@ -213,41 +173,41 @@ class NodeObject(_Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class Namespace(_Struct, frozen=True):
+class Namespace(Struct, frozen=True):
     """v1 Namespace."""
 
     metadata: Meta
 
 
-class LimitRangeItem(_Struct, frozen=True):
+class LimitRangeItem(Struct, frozen=True):
     type: str
     default: Amounts = {}
     default_request: Amounts = {}
 
 
-class LimitRangeSpec(_Struct, frozen=True):
+class LimitRangeSpec(Struct, frozen=True):
     limits: list[LimitRangeItem] = []
 
 
-class LimitRange(_Struct, frozen=True):
+class LimitRange(Struct, frozen=True):
     """v1 LimitRange."""
 
     metadata: Meta
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class ResourceQuotaSpec(_Struct, frozen=True):
+class ResourceQuotaSpec(Struct, frozen=True):
     hard: Amounts = {}
     scopes: list[str] = []
     scope_selector: dict[str, Any] | None = None
 
 
-class ResourceQuotaStatus(_Struct, frozen=True):
+class ResourceQuotaStatus(Struct, frozen=True):
     hard: Amounts = {}
     used: Amounts = {}
 
 
-class ResourceQuota(_Struct, frozen=True):
+class ResourceQuota(Struct, frozen=True):
     """v1 ResourceQuota."""
 
     metadata: Meta
@@ -255,18 +215,18 @@ class ResourceQuota(_Struct, frozen=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class Overhead(_Struct, frozen=True):
+class Overhead(Struct, frozen=True):
     pod_fixed: Amounts = {}
 
 
-class RuntimeClass(_Struct, frozen=True):
+class RuntimeClass(Struct, frozen=True):
     """node.k8s.io/v1 RuntimeClass."""
 
     metadata: Meta
     overhead: Overhead = Overhead()
 
 
-class PriorityClass(_Struct, frozen=True):
+class PriorityClass(Struct, frozen=True):
     """scheduling.k8s.io/v1 PriorityClass."""
 
     metadata: Meta
@@ -275,7 +235,7 @@ class PriorityClass(_Struct, frozen=True):
     preemption_policy: str = ""
 
 
-class Resource(_Struct, frozen=True):
+class Resource(Struct, frozen=True):
     """A kind as the API serves it: `batch`, `v1`, `jobs`."""
 
     group: str
@@ -296,7 +256,6 @@ class Resource(_Struct, frozen=True):
 
 
 JOBS = Resource(group="batch", version="v1", plural="jobs")
-PYTORCHJOBS = Resource(group="kubeflow.org", version="v1", plural="pytorchjobs")
 PODS = Resource(group="", version="v1", plural="pods")
 NODES = Resource(group="", version="v1", plural="nodes")
 NAMESPACES = Resource(group="", version="v1", plural="namespaces")

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
-
 import msgspec
 
 from queuer.kube.kinds import KINDS, JobKind
 from tools.reference.markdown import code, page, table
-
-_PODS: Mapping[str, Any] = {"template": {"spec": {"containers": []}}}
-EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType({
-    "Job": _PODS,
-    "PyTorchJob": {"pytorchReplicaSpecs": {"Master": _PODS, "Worker": _PODS}},
-})  # fmt: skip
-"""The `spec` of a job of each kind: its pod sets are on the page."""
 
 
 def made() -> str:
@@ -31,7 +20,7 @@ def made() -> str:
 
 def _section(kind: JobKind) -> str:
     meta = {"name": "example", "namespace": "example", "uid": "example"}
-    job = msgspec.convert({"metadata": meta, "spec": EXAMPLES[kind.name]}, kind.type)
+    job = msgspec.convert({"metadata": meta, "spec": kind.example}, kind.type)
     sets = table(
         ("pod set", "how many pods", "pod template"),
         [

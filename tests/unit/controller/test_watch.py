@@ -18,12 +18,12 @@ from queuer.domain.keys import MANAGED
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.kube.kinds import JOB as JOB_KIND
+from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PRIORITY_CLASSES,
-    PYTORCHJOBS,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     LimitRange,
@@ -56,7 +56,7 @@ class Server:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         items: list[dict[str, Any]] = []
-        if request.path == PYTORCHJOBS.collection:
+        if request.path == PYTORCHJOB.resource.collection:
             self.asked += 1
             if not self.installed:
                 return web.Response(status=500 if self.asked == 2 else 404, text="404 page not found")

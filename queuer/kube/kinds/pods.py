@@ -1,0 +1,58 @@
+"""Whose a pod is, and how the pods of a job are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queuer.domain.keys import WORKLOAD
+from queuer.kube.kinds.job import JOB, MAIN
+from queuer.kube.kinds.row import JobKind
+from queuer.kube.kinds.table import KINDS
+from queuer.kube.objects import Meta, Pod
+
+_LONGEST_LABEL = 63
+_BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """That a pod belongs to a job of a kind that we manage: the job's uid and the pod set."""
+
+    owner: str
+    pod_set: str
+
+
+def member_of(pod: Pod) -> Member | None:
+    """The job and pod set of a pod, None for pods of nobody that we know.
+
+    The controlling owner decides. An orphaned pod, whose job was deleted, is known by the label that every admission
+    puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
+    (policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
+    """
+    owner = pod.metadata.controller
+    if owner is not None:
+        kind = _BY_OWNER.get((owner.api_version, owner.kind))
+        return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, pod.metadata))
+    uid = pod.metadata.labels.get(WORKLOAD)
+    if not uid:
+        return None
+    kind = next((k for k in KINDS if k.pod_label is not None and k.pod_label in pod.metadata.labels), JOB)
+    return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
+
+
+def _pod_set(kind: JobKind, meta: Meta) -> str:
+    return MAIN if kind.pod_label is None else meta.labels.get(kind.pod_label, "").lower()
+
+
+def pod_selectors(kind: JobKind, *, uid: str, name: str) -> tuple[str, ...]:
+    """Label selectors that find every pod of a job: by our label, and as its controller does where it was started
+    beside the queue.
+    """
+    # A name too long for a label is that of a job that never got a pod; the API server would refuse the selector.
+    by_controller = (kind.pods(uid, name),) if len(name) <= _LONGEST_LABEL else ()
+    return (f"{WORKLOAD}={uid}", *by_controller)
+
+
+def object_path(kind: JobKind, meta: Meta) -> str:
+    """API path of a job object."""
+    return kind.resource.path(meta.name, namespace=meta.namespace)

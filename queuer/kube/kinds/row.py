@@ -1,0 +1,85 @@
+"""What a kind of job is to Queuer: one row of facts about its object and its controller.
+
+Everything else about jobs (`workloads.py`, `patches.py`, the policies) is written against these rows. A family of kinds
+has a file of its own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from queuer.domain.workload import State
+from queuer.kube.objects import Meta, PodTemplate, Resource
+
+
+class JobObject(Protocol):
+    """A decoded job of any kind."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One pod set as the object has it.
+
+    `declared`: pods that run at once, from the field at `count_path`; None = not said, which means one. `most`: the
+    most pods that are left to run, None = no bound. `template_path`: from the object to the pod template.
+    """
+
+    name: str
+    declared: int | None
+    template: PodTemplate
+    count_path: tuple[str, ...]
+    template_path: tuple[str, ...]
+    most: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Pods that it is declared to run at once."""
+        return 1 if self.declared is None else self.declared
+
+    @property
+    def count(self) -> int:
+        """Pods that will run at once."""
+        return self.size if self.most is None else min(self.size, self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind:
+    """One row. The functions take the decoded object.
+
+    `operator`: user name of its controller. `quiet`: the job's controller confirms that it is suspended without an
+    active pod. One PATCH may then change its template and start it. `fixed`: below Kubernetes 1.36.2 it may not, until
+    the status has no startTime. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their
+    number falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started
+    again: a Job without completions is Complete instead, once a pod has succeeded. `lingers`: whether its controller
+    leaves running pods alone after its end, as its owner wrote; `clean`: the field and the value that change that.
+    `pods`: label selector by which its controller knows the pods of a job, from uid and name. `pod_label`: label of the
+    job's pods that tells the pod set, None = one set. `roles_key`: the field of the spec that
+    holds the roles by name, where one does. `example`: the spec of a small job, for the reference.
+    """
+
+    name: str
+    api_version: str
+    resource: Resource
+    type: type[Any]
+    operator: str
+    suspend_path: tuple[str, ...]
+    suspended: Callable[[Any], bool]
+    quiet: Callable[[Any], bool]
+    fixed: Callable[[Any], bool]
+    outcome: Callable[[Any], State | None]
+    left: Callable[[Any], int | None]
+    restarts: Callable[[Any], bool]
+    lingers: Callable[[Any], bool]
+    roles: Callable[[Any], tuple[Role, ...]]
+    deadline: Callable[[Any], int | None]
+    deadline_path: tuple[str, ...]
+    pods: Callable[[str, str], str]
+    example: dict[str, Any]
+    roles_key: str | None = None
+    pod_label: str | None = None
+    clean: tuple[tuple[str, ...], str] | None = None

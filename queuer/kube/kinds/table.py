@@ -1,0 +1,12 @@
+"""All kinds of job that Queuer manages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queuer.kube.kinds.job import JOB
+from queuer.kube.kinds.kubeflow import KUBEFLOW
+from queuer.kube.kinds.row import JobKind
+
+KINDS: tuple[JobKind, ...] = (JOB, *KUBEFLOW)
+BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}
