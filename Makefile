@@ -141,8 +141,9 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
 
 .PHONY: docs
-docs: setup ## Write docs/reference and the dashboards from the code, and build the site into build/site
+docs: setup ## Write docs/reference, policies and dashboards from the code, and build the site into build/site
 	@$(PY) -m tools.reference
+	@$(PY) -m tools.policies
 	@$(PY) -m tools.dashboards
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "to read it with its search: $(PY) -m http.server --directory build/site --bind 127.0.0.1 8000"

@@ -55,6 +55,7 @@ JOB = JobKind(
     resource=JOBS,
     type=Job,
     operator="system:kube-controller-manager",
+    manager="kubernetes.io/job-controller",
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,
     quiet=_quiet,
@@ -67,5 +68,11 @@ JOB = JobKind(
     deadline=lambda job: job.spec.active_deadline_seconds,
     deadline_path=("spec", "activeDeadlineSeconds"),
     pods=lambda uid, name: f"batch.kubernetes.io/controller-uid={uid}",
+    pod_labels=(
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "controller-uid",
+        "job-name",
+    ),
     example={"template": {"spec": {"containers": []}}},
 )

@@ -126,6 +126,7 @@ def _row(
         resource=Resource(group="kubeflow.org", version="v1", plural=f"{name.lower()}s"),
         type=TrainingJob,
         operator=OPERATOR,
+        manager="kubeflow.org/training-operator",
         suspend_path=("spec", "runPolicy", "suspend"),
         suspended=lambda job: job.spec.run_policy.suspend,
         quiet=_quiet,
@@ -140,6 +141,10 @@ def _row(
         deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
         pods=lambda uid, job: (
             f"training.kubeflow.org/job-name={job},training.kubeflow.org/operator-name={name.lower()}-controller"
+        ),
+        pod_labels=tuple(
+            f"training.kubeflow.org/{label}"
+            for label in ("job-name", "replica-type", "replica-index", "operator-name")
         ),
         pod_label="training.kubeflow.org/replica-type",
         clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),

@@ -51,15 +51,16 @@ class Role:
 class JobKind:
     """One row. The functions take the decoded object.
 
-    `operator`: user name of its controller. `quiet`: the job's controller confirms that it is suspended without an
-    active pod. One PATCH may then change its template and start it. `fixed`: below Kubernetes 1.36.2 it may not, until
-    the status has no startTime. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes, where their
-    number falls as they succeed. `restarts`: whether it runs on from where it was once it is suspended and started
-    again: a Job without completions is Complete instead, once a pod has succeeded. `lingers`: whether its controller
-    leaves running pods alone after its end, as its owner wrote; `clean`: the field and the value that change that.
-    `pods`: label selector by which its controller knows the pods of a job, from uid and name. `pod_label`: label of the
-    job's pods that tells the pod set, None = one set. `roles_key`: the field of the spec that
-    holds the roles by name, where one does. `example`: the spec of a small job, for the reference.
+    `operator`: user name of its controller; `manager`: what `managedBy` calls it. `quiet`: the job's controller
+    confirms that it is suspended without an active pod. One PATCH may then change its template and start it. `fixed`:
+    below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`: Succeeded, Failed or None. `left`:
+    pods that it still owes, where their number falls as they succeed. `restarts`: whether it runs on from where it was
+    once it is suspended and started again: a Job without completions is Complete instead, once a pod has succeeded.
+    `lingers`: whether its controller leaves running pods alone after its end, as its owner wrote; `clean`: the field
+    and the value that change that. `pods`: label selector by which its controller knows the pods of a job, from uid and
+    name; `pod_labels`: all labels by which it does; `pod_label`: the one that tells the pod set, None = one set.
+    `roles_key`: the field of the spec that holds the roles by name, where one does. `example`: the spec of a small job,
+    for the reference.
     """
 
     name: str
@@ -67,6 +68,7 @@ class JobKind:
     resource: Resource
     type: type[Any]
     operator: str
+    manager: str
     suspend_path: tuple[str, ...]
     suspended: Callable[[Any], bool]
     quiet: Callable[[Any], bool]
@@ -79,6 +81,7 @@ class JobKind:
     deadline: Callable[[Any], int | None]
     deadline_path: tuple[str, ...]
     pods: Callable[[str, str], str]
+    pod_labels: tuple[str, ...]
     example: dict[str, Any]
     roles_key: str | None = None
     pod_label: str | None = None

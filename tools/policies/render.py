@@ -1,0 +1,93 @@
+"""The templates of `templates/`, filled in: what differs from kind to kind comes from the rows.
+
+CEL cannot share an expression between policies; a template can (`words.jinja`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from queuer.kube.kinds import JOB, KINDS, JobKind
+from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
+
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
+FOLDER = Path(__file__).resolve().parents[2] / "deploy/helm/queuer/files"
+
+
+def made() -> Mapping[str, str]:
+    """The text of each file, by its path in the chart's `files`."""
+    found = Environment(
+        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True,
+        trim_blocks=True, lstrip_blocks=True, autoescape=False,
+    )  # fmt: skip
+    found.globals.update(_words())
+    names = sorted(str(path.relative_to(_TEMPLATES)) for path in _TEMPLATES.rglob("*.yaml"))
+    return {name: found.get_template(name).render() for name in names}
+
+
+def _words() -> dict[str, Any]:
+    """What the templates may say."""
+    beside = [kind for kind in KINDS if kind is not JOB]
+    return {
+        "kinds": KINDS,
+        "kubeflow": KUBEFLOW,
+        "training_operator": OPERATOR,
+        "owners": _list([kind.api_version, kind.name] for kind in KINDS),
+        "operators": _list([kind.operator, kind.api_version, kind.name] for kind in beside),
+        "operator_names": ", ".join(dict.fromkeys(f"'{kind.operator}'" for kind in beside)),
+        "pod_labels": _list(dict.fromkeys(label for kind in KINDS for label in kind.pod_labels)),
+        "managers": _list(dict.fromkeys(["", *(kind.manager for kind in KINDS)])),
+        "roles_keys": _map({kind.name: kind.roles_key for kind in KINDS if kind.roles_key}),
+        "suspended": lambda job: f"{_by_kind(job, lambda kind: kind.suspend_path)}.orValue(false)",
+        "manager": lambda job: _by_kind(job, lambda kind: (*kind.suspend_path[:-1], "managedBy")),
+        "roles": _roles,
+        "templates": _pod_templates,
+        "rule": _rule,
+    }
+
+
+def _rule(kind: JobKind, operations: str, *, below: str = "", status: bool = False) -> str:
+    """A rule that names a kind's objects or something `below` them. A write to a Job's status can change labels too."""
+    names = kind.resource.plural + below
+    names += f", {names}/status" if status and not kind.resource.group.count(".") else ""
+    group, version = kind.resource.group, kind.resource.version
+    return f"{{apiGroups: [{group}], apiVersions: [{version}], resources: [{names}], operations: [{operations}]}}"
+
+
+def _by_kind(job: str, path: Any) -> str:
+    """An optional field of a job, wherever its kind has it."""
+    groups = [(found, [kind.name for kind in same]) for found, same in groupby(KINDS, key=path)]
+    *first, (last, _) = groups
+    text = _field(job, last)
+    for found, names in reversed(first):
+        text = f"request.kind.kind in {_list(names)} ? {_field(job, found)} : {text}"
+    return f"({text})" if first else text
+
+
+def _field(job: str, path: tuple[str, ...]) -> str:
+    return "".join((job if job.startswith("variables.") else f"dyn({job})", *(f".?{key}" for key in path)))
+
+
+def _roles(job: str) -> str:
+    """The roles of a job by name, {} for a kind that has none."""
+    first, *rest = [_field(job, ("spec", kind.roles_key)) for kind in KINDS if kind.roles_key]
+    return first + "".join(f".or({field})" for field in rest) + ".orValue({})"
+
+
+def _pod_templates(job: str, roles: str) -> str:
+    """The pod templates of a job, a list. `roles`: the variable with its roles."""
+    named = f"{roles}.map(type, {roles}[type].?template.orValue({{}}))"
+    return f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : {named}"
+
+
+def _list(values: Any) -> str:
+    return f"[{', '.join(_list(v) if isinstance(v, list) else repr(v) for v in values)}]"
+
+
+def _map(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key!r}: {value!r}" for key, value in values.items()) + "}"
