@@ -57,7 +57,7 @@ def shape(
 
 @printed
 def job(
-    file: Annotated[str, typer.Option("-f", "--filename", help="A Job or PyTorchJob; - is stdin.")],
+    file: Annotated[str, typer.Option("-f", "--filename", help="The manifest of a job; - is stdin.")],
     *,
     level: Level = None,
     queue: Queue = None,

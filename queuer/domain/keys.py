@@ -31,11 +31,11 @@ POD_CREATORS = "queuer.dev/pod-creators"
 class Where(StrEnum):
     """On what a key is, and who writes it."""
 
-    OWNER = "On a Job or PyTorchJob, written by its owner"
-    QUEUER = "On a Job or PyTorchJob, written by Queuer alone"
+    OWNER = "On a job, written by its owner"
+    QUEUER = "On a job, written by Queuer alone"
     POD = "On a pod, from the pod template, written by Queuer alone"
     NAMESPACE = "On a namespace, written by an administrator"
-    ADMINISTRATOR = "On a Job or PyTorchJob, written by an administrator"
+    ADMINISTRATOR = "On a job, written by an administrator"
 
 
 class Sort(StrEnum):
@@ -99,7 +99,7 @@ KEYS = (
     *_keys(
         Where.NAMESPACE, Sort.LABEL,
         (MANAGED, '`"true"`: labelled jobs of this namespace are queued. `required`: unlabelled Jobs, '
-         "PyTorchJobs and bare pods are refused as well.", "nothing is touched"),
+         "jobs of every other kind and bare pods are refused as well.", "nothing is touched"),
         (DEFAULT_QUEUE, "Queue that new jobs without the label get; an inner one places them by rule.", ""),
     ),
     *_keys(

@@ -21,7 +21,7 @@ _LONGEST_NAME = 200
 
 
 _REFUSED = "FailedCreate"
-"""Prefix of the reasons of Events about a pod that could not be created, of Jobs and of PyTorchJobs."""
+"""Prefix of the reasons of Events about a pod that could not be created, whatever the kind of the job."""
 _LONGEST_QUOTE = 600
 _FINAL = re.compile(r"\bis (invalid|forbidden)\b|\bdenied the request\b")
 """Words of an API server that judged the pod: by its spec, a quota, a policy or a webhook. A timeout judges nothing."""

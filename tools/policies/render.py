@@ -5,7 +5,7 @@ CEL cannot share an expression between policies; a template can (`words.jinja`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,11 @@ def _words() -> dict[str, Any]:
         "kinds": KINDS,
         "kubeflow": KUBEFLOW,
         "training_operator": OPERATOR,
-        "owners": _list([kind.api_version, kind.name] for kind in KINDS),
-        "operators": _list([kind.operator, kind.api_version, kind.name] for kind in beside),
+        "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(KINDS)),
+        "driven": lambda owner: _any(
+            f"request.userInfo.username == '{operator}' && {_named(owner, kinds)}"
+            for operator, kinds in _families(beside)
+        ),
         "operator_names": ", ".join(dict.fromkeys(f"'{kind.operator}'" for kind in beside)),
         "pod_labels": _list(dict.fromkeys(label for kind in KINDS for label in kind.pod_labels)),
         "managers": _list(dict.fromkeys(["", *(kind.manager for kind in KINDS)])),
@@ -57,6 +60,21 @@ def _rule(kind: JobKind, operations: str, *, below: str = "", status: bool = Fal
     names += f", {names}/status" if status and not kind.resource.group.count(".") else ""
     group, version = kind.resource.group, kind.resource.version
     return f"{{apiGroups: [{group}], apiVersions: [{version}], resources: [{names}], operations: [{operations}]}}"
+
+
+def _families(kinds: Sequence[JobKind]) -> list[tuple[str, list[JobKind]]]:
+    """Kinds with one controller, by its user name."""
+    return [(operator, list(same)) for operator, same in groupby(kinds, key=lambda kind: kind.operator)]
+
+
+def _named(owner: str, kinds: Sequence[JobKind]) -> str:
+    """Whether an owner reference names one of these kinds, which have one API version."""
+    names = _list(kind.name for kind in kinds)
+    return f"{owner}.apiVersion == '{kinds[0].api_version}' && {owner}.kind in {names}"
+
+
+def _any(conditions: Iterable[str]) -> str:
+    return f"({' || '.join(conditions)})"
 
 
 def _by_kind(job: str, path: Any) -> str:
@@ -85,8 +103,8 @@ def _pod_templates(job: str, roles: str) -> str:
     return f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : {named}"
 
 
-def _list(values: Any) -> str:
-    return f"[{', '.join(_list(v) if isinstance(v, list) else repr(v) for v in values)}]"
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(repr, values))}]"
 
 
 def _map(values: Mapping[str, str]) -> str:

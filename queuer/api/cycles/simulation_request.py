@@ -49,7 +49,7 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
     problems = Problems()
     body = Reader(document, at="", known=FIELDS, problems=problems)
     if body.readable and body.said("job") == body.said("shape"):
-        hint = "send a Job or PyTorchJob, or shape: 8xgpu:8 with queue and namespace"
+        hint = "send the manifest of a job, or shape: 8xgpu:8 with queue and namespace"
         problems.note("job", "either a job or a shape is needed", hint)
     priority, preemptible = body.whole("priority", least=-_HIGHEST), body.flag("preemptible")
     if priority is not None and priority > _HIGHEST:

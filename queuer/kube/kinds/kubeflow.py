@@ -43,6 +43,9 @@ class Spec(Struct, frozen=True):
     """Each kind has its roles in another field."""
 
     pytorch_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
+    tf_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
+    xgb_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
+    paddle_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
     run_policy: RunPolicy = RunPolicy()
 
 
@@ -102,11 +105,11 @@ _WAITING = Container(
 """The init container in which each worker waits for the master (pkg/controller.v1/pytorch/initcontainer.go, 1.9.4)."""
 
 
-def _pytorch_roles(job: TrainingJob) -> tuple[Role, ...]:
-    roles = _roles(job, key="pytorchReplicaSpecs", order=("Master",))
-    if roles and roles[0].name == "master":
-        return tuple(_waiting(role) if role.name == "worker" else role for role in roles)
-    return roles
+def _with_waiting(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    """The roles as the operator makes their pods: workers wait where there is a master."""
+    if not any(role.name == "master" for role in roles):
+        return roles
+    return tuple(_waiting(role) if role.name == "worker" else role for role in roles)
 
 
 def _waiting(role: Role) -> Role:
@@ -116,9 +119,12 @@ def _waiting(role: Role) -> Role:
 
 
 def _row(
-    name: str, *, key: str, roles: Callable[[TrainingJob], tuple[Role, ...]], example: tuple[str, ...]
-) -> JobKind:
-    """One of these kinds. `key`: the field of its roles; `example`: the usual ones."""
+    name: str, *, key: str, order: tuple[str, ...],
+    as_made: Callable[[tuple[Role, ...]], tuple[Role, ...]] = lambda roles: roles,
+) -> JobKind:  # fmt: skip
+    """One of these kinds. `key`: the field of its roles; `order`: in which the operator starts them; `as_made`: their
+    pods with what it adds.
+    """
     pods: dict[str, Any] = {"template": {"spec": {"containers": []}}}
     return JobKind(
         name=name,
@@ -135,7 +141,7 @@ def _row(
         left=lambda job: None,
         restarts=lambda job: True,
         lingers=lambda job: job.spec.run_policy.clean_pod_policy in (None, "None"),
-        roles=roles,
+        roles=lambda job: as_made(_roles(job, key=key, order=order)),
         roles_key=key,
         deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
         deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
@@ -148,9 +154,14 @@ def _row(
         ),
         pod_label="training.kubeflow.org/replica-type",
         clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),
-        example={key: dict.fromkeys(example, pods)},
+        example={key: dict.fromkeys(order, pods)},
     )
 
 
-PYTORCHJOB = _row("PyTorchJob", key="pytorchReplicaSpecs", roles=_pytorch_roles, example=("Master", "Worker"))
-KUBEFLOW = (PYTORCHJOB,)
+PYTORCHJOB = _row("PyTorchJob", key="pytorchReplicaSpecs", order=("Master", "Worker"), as_made=_with_waiting)
+KUBEFLOW = (
+    PYTORCHJOB,
+    _row("TFJob", key="tfReplicaSpecs", order=("Chief", "Master", "PS", "Worker", "Evaluator")),
+    _row("XGBoostJob", key="xgbReplicaSpecs", order=("Master", "Worker")),
+    _row("PaddleJob", key="paddleReplicaSpecs", order=("Master", "Worker")),
+)
