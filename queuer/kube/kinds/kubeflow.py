@@ -46,6 +46,7 @@ class Spec(Struct, frozen=True):
     tf_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
     xgb_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
     paddle_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
+    jax_replica_specs: dict[str, ReplicaSpec] = msgspec.field(default_factory=dict)
     run_policy: RunPolicy = RunPolicy()
 
 
@@ -164,4 +165,5 @@ KUBEFLOW = (
     _row("TFJob", key="tfReplicaSpecs", order=("Chief", "Master", "PS", "Worker", "Evaluator")),
     _row("XGBoostJob", key="xgbReplicaSpecs", order=("Master", "Worker")),
     _row("PaddleJob", key="paddleReplicaSpecs", order=("Master", "Worker")),
+    _row("JAXJob", key="jaxReplicaSpecs", order=("Worker",)),
 )
