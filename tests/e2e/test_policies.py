@@ -39,6 +39,7 @@ from tests.e2e.tenancy import (
 USER = "queuer.dev/user"
 GROUPS = "queuer.dev/groups"
 WARNINGS = "--warnings-as-errors"
+QUEUED_BY = {"job": "queuer-queue-jobs", "pytorchjob": "queuer-queue-kubeflow"}
 
 
 class TestCreate:
@@ -151,7 +152,7 @@ class TestCreate:
         self, managed: Place, kind: str
     ) -> None:
         admin = managed.entered_by("admin")
-        binding = admin.get("mutatingadmissionpolicybinding", f"queuer-queue-{kind}s")
+        binding = admin.get("mutatingadmissionpolicybinding", QUEUED_BY[kind])
         admin.delete(binding)
         try:
             wait_until(lambda: not managed.accepts(job(kind)), timeout=20, describe="the policy is gone")

@@ -95,7 +95,7 @@ class TestWaiting:
             admin.patch(target, merged(annotation(BREAK_GLASS, "drill 7"), suspend(kind, False)))
         )
         larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
-        with refused(f"queuer-guard-{kind}s", "cannot grow"):
+        with refused("queuer-guard-jobs" if kind == "job" else "queuer-guard-kubeflow", "cannot grow"):
             managed.patch(target, larger)
         admin.patch(target, larger)
 
@@ -181,18 +181,18 @@ class TestStarted:
         self, managed: Place, change: Manifest, sentence: str
     ) -> None:
         target = start(managed, "pytorchjob")
-        with refused("queuer-guard-pytorchjobs", sentence):
+        with refused("queuer-guard-kubeflow", sentence):
             managed.patch(target, change)
 
     def test_a_pytorchjob_gets_no_further_replica_type(self, managed: Place) -> None:
         target = start(managed, "pytorchjob", pytorchReplicaSpecs={"Worker": replica(2)})
-        with refused("queuer-guard-pytorchjobs", "add a replica type"):
+        with refused("queuer-guard-kubeflow", "add a replica type"):
             managed.patch(target, {"spec": {"pytorchReplicaSpecs": {"Master": replica(1)}}})
 
     def test_a_pytorchjob_shrinks_but_does_not_grow_through_scale(self, managed: Place) -> None:
         target = start(managed, "pytorchjob")
         name = target["metadata"]["name"]
-        with refused("queuer-guard-pytorchjobs-scale", "cannot be scaled up here"):
+        with refused("queuer-guard-kubeflow-scale", "cannot be scaled up here"):
             managed.run("scale", "pytorchjob", name, "--replicas=2")
         managed.run("scale", "pytorchjob", name, "--replicas=0")
         assert managed.get("pytorchjob", name)["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 0
