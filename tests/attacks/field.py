@@ -19,6 +19,7 @@ import httpx2
 from queuer.local.bootstrap import namespace as namespace_manifest
 from queuer.local.bootstrap import tenant_binding
 from queuer.local.cluster import API_PART, Cluster
+from tests.e2e import nursery
 from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.scene import HIGH
 from tests.e2e.support import create, job_manifest, kubectl, wait_until
@@ -208,7 +209,7 @@ def opened(cluster: Cluster, database_url: str) -> Iterator[Field]:
         database = Database(url=database_url)
         database.apply(tree([mine, strict], theirs))
         process = exits.enter_context(controller(cluster, database_url))
-        cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": database_url})
+        nursery.start_part(cluster, API_PART, QUEUER_DATABASE_URL=database_url)
         exits.callback(cluster.stop, [API_PART])
         http = httpx2.Client(base_url=cluster.queuer_url, trust_env=False, timeout=20)
         found = Field(

@@ -2,7 +2,8 @@
 
     QUEUER_TEST_CLOCK=FILE python -m tests.chaos.clock serve controller
 
-The file holds the seconds by which `time.time()` is ahead. The monotonic clock goes on as it is.
+The file holds the seconds by which `time.time()` is ahead. The monotonic clock goes on as it is. A nursery's forks
+(`tests.e2e.nursery`) have this clock, too; without the variable it is the real one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ def put(file: Path, ahead: float) -> None:
     written.rename(file)
 
 
-def install(file: Path) -> None:
-    """Have `time.time()` of this process follow the file; without one it is the real time."""
+def install() -> None:
+    """Have `time.time()` follow the file that the environment names; without one it is the real time."""
     real = time.time
 
     def stepped() -> float:
+        file = os.environ.get(FILE)
         try:
-            return real() + float(file.read_text())
+            return real() + float(Path(file).read_text()) if file else real()
         except FileNotFoundError:
             return real()
 
@@ -36,7 +38,7 @@ def install(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    install(Path(os.environ[FILE]))
+    install()
     from queuer.cli.main import run  # its modules take the clock as they are imported
 
     run()

@@ -25,6 +25,7 @@ from queuer.local.controlplane import KUBERNETES_PARTS
 from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
 from tests.conftest import DatabaseServer
+from tests.e2e import nursery
 from tests.e2e.scene import scene
 from tests.e2e.support import kubectl, wait_until
 from tests.e2e.tenancy import ADMISSION, KINDS, MANAGED, Place, annotation, job, merged, opened
@@ -43,7 +44,10 @@ def kubernetes(directory: Path) -> Iterator[Cluster]:
     directory = Path(kept, os.environ.get("PYTEST_XDIST_WORKER", "")) if kept else directory
     options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
     try:
-        yield stack.up(options, reporter=Reporter())
+        made = stack.up(options, reporter=Reporter())
+        nursery.start(made)
+        yield made
+        nursery.stop(made)
     finally:
         if not kept and (directory / "state.json").exists():  # also when it came up in part
             stack.reset(Cluster.load(directory))

@@ -24,6 +24,7 @@ from psycopg.rows import dict_row
 from queuer.local.cluster import CONTROLLER_PART, Cluster
 from queuer.local.processes import ProcessState
 from queuer.store.engine import conninfo
+from tests.e2e import nursery
 from tests.e2e.support import wait_until
 
 SETTINGS = {
@@ -52,14 +53,14 @@ class Controller:
         """Start it and wait until it leads or stands by. `extra`: further settings for this run only."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = listener.getsockname()[1]
-        self.cluster.launch(self._command(**extra))
+        nursery.launch(self.cluster, self._command(**extra))
         return self
 
     def start_without_waiting(self, **extra: str) -> Controller:
         """Start a process that may not live long enough to become ready."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = listener.getsockname()[1]
-        self.cluster.processes.start(self._command(**extra))
+        nursery.launch(self.cluster, self._command(**extra), wait=False)
         return self
 
     def _command(self, **extra: str) -> Any:

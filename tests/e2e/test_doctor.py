@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from queuer.local.cluster import API_PART, Cluster
+from tests.e2e import nursery
 from tests.e2e.controller import Database, controller, tree
 from tests.e2e.support import get, kubectl, wait_until
 
@@ -60,7 +61,7 @@ class Doctor:
 def doctor(cluster: Cluster, database_url: str) -> Iterator[Doctor]:
     """Queuer runs as it should, with two levels and one namespace."""
     Database(url=database_url).apply(tree("team-a"))
-    cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": database_url})
+    nursery.start_part(cluster, API_PART, QUEUER_DATABASE_URL=database_url)
     with controller(cluster, database_url):
         yield Doctor(cluster=cluster, database_url=database_url)
     cluster.stop([API_PART])

@@ -17,6 +17,7 @@ from queuer.store.engine import make_engine
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
 from tests.api.rows import TREE, Author
+from tests.e2e import nursery
 from tests.e2e.support import kubectl, wait_until
 from tests.e2e.tokens import create_token
 from tests.store.support import workload
@@ -72,7 +73,7 @@ def _bearer(token: str | None) -> dict[str, str]:
 @pytest.fixture
 def api(cluster: Cluster, database_url: str, author: Author) -> Iterator[Api]:
     """`queuer serve api` as `queuer local` runs it."""
-    cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": database_url})
+    nursery.start_part(cluster, API_PART, QUEUER_DATABASE_URL=database_url)
     found = Api(cluster)
     yield found
     found.close()
@@ -198,7 +199,7 @@ def test_a_browser_logs_in_at_the_provider_and_has_the_rights_of_its_group(
             "QUEUER_OIDC_ISSUER": issuer, "QUEUER_OIDC_CLIENT_ID": "queuer", "QUEUER_OIDC_SECRET_FILE": secret.name,
             "QUEUER_OIDC_USERNAME_PREFIX": "oidc:", "QUEUER_OIDC_GROUPS_PREFIX": "oidc:",
         }  # fmt: skip
-        cluster.start([API_PART], environment=environment)
+        nursery.start_part(cluster, API_PART, **environment)
         try:
             address = browser.get("/login/oidc", params={"next": "/"}).headers["location"]
             assert browser.get(agree(address, "carol")).headers["location"] == "/"

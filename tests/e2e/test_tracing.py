@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from queuer.local.cluster import API_PART
+from tests.e2e import nursery
 from tests.e2e.controller import Controller, tree
 from tests.e2e.scene import Scene
 from tests.e2e.support import wait_until
@@ -82,7 +83,7 @@ def test_decisions_and_requests_are_traced_and_a_collector_that_hangs_stops_noth
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": found.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
         controller = scene.start(**settings)
         scene.exits.callback(scene.cluster.stop, [API_PART])
-        scene.cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": scene.database.url, **settings})
+        nursery.start_part(scene.cluster, API_PART, QUEUER_DATABASE_URL=scene.database.url, **settings)
         scene.job("traced", pods=1, gpus=1)
         scene.wait_state("traced", "Running")
         wait_until(lambda: found.named("queuer.patch"), timeout=30, describe="the PATCH is told")

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from queuer.local.cluster import API_PART, Cluster
+from tests.e2e import nursery
 
 LONG = settings.get_profile("default") != settings.default
 EXAMPLES = 100 if LONG else 5
@@ -31,7 +32,7 @@ OPTIONS = (
 @pytest.fixture
 def url(cluster: Cluster, database_url: str) -> Iterator[str]:
     """The API beside a real API server, over an empty database."""
-    cluster.start([API_PART], environment={"QUEUER_DATABASE_URL": database_url})
+    nursery.start_part(cluster, API_PART, QUEUER_DATABASE_URL=database_url)
     yield cluster.queuer_url
     cluster.stop([API_PART])
 
