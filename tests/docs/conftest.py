@@ -1,4 +1,4 @@
-"""A whole local cluster for the pages, one a run: 4 racks of 8 nodes of 8 GPUs, and two teams with half each."""
+"""A whole local cluster for the file that types pages: 4 racks of 8 nodes of 8 GPUs, two teams with half each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Place:
             assert answer.is_success, answer.text
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     """The cluster of `QUEUER_TEST_DOCS`, else a new one."""
     os.environ["PYTHONPATH"] = str(ROOT)  # of the processes, which are started from `/`

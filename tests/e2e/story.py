@@ -26,6 +26,7 @@ from queuer.local.identities import ADMIN
 from queuer.local.manifests import GANG, GPU, PROTECTED, RESEARCH, TEAM_A, TEAM_B, UNPROTECTED
 from queuer.local.progress import Reporter
 from queuer.local.stage import Stage
+from tests.e2e.support import wait_until
 from tests.ui.browser import opened
 
 REASON = "team-a is owed its guarantee"
@@ -170,8 +171,14 @@ class Screens:
         assert len({rack_of[host] for host in placed.all_inner_texts()}) == 1
         timeline = self.alice.get_by_role("region", name="Timeline")
         timeline.get_by_text("as a table").click()
-        lived = [cell for cell in timeline.get_by_role("cell").all_inner_texts() if cell in _STATES]
-        assert lived[:4] == ["Queued", "Admitted", "Placing", "Running"]
+
+        def lived() -> list[str]:
+            return [cell for cell in timeline.get_by_role("cell").all_inner_texts() if cell in _STATES]
+
+        wait_until(
+            lambda: lived()[:4] == ["Queued", "Admitted", "Placing", "Running"], timeout=20,
+            describe=lambda: f"the timeline has its states: {lived()}",
+        )  # fmt: skip
 
     def back(self) -> None:
         """The evicted job runs anew, and its page says so without a reload."""
