@@ -51,8 +51,8 @@ class Tool:
     """One Go module under tools/control-plane and the programs that it gives.
 
     `version_of` is the required module whose version is stamped into the programs, in the packages `stamp`.
-    `package` is what is built; None = all tools that the module names. `crds` is a file inside the module
-    `version_of` that is kept beside the programs. `tags`: build tags, which are in the command that names its folder.
+    `package` is what is built; None = all tools that the module names. `crds` are files inside the module
+    `version_of` that are kept beside the programs. `tags`: build tags, which are in the command that names its folder.
     """
 
     name: str
@@ -60,10 +60,12 @@ class Tool:
     version_of: str
     stamp: tuple[str, ...] = ()
     package: str | None = None
-    crds: str | None = None
+    crds: tuple[str, ...] | None = None
     tags: str = field(default="", repr=False)
 
 
+KUBEFLOW_PLURALS = ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")
+"""The kinds that the training-operator runs here."""
 TOOLS = (
     Tool(
         name="k8s",
@@ -89,7 +91,14 @@ TOOLS = (
         programs=("training-operator",),
         version_of="github.com/kubeflow/training-operator",
         package=".",
-        crds="manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+        crds=tuple(f"manifests/base/crds/kubeflow.org_{plural}.yaml" for plural in KUBEFLOW_PLURALS),
+    ),
+    Tool(
+        name="jobset",
+        programs=("jobset-controller",),
+        version_of="sigs.k8s.io/jobset",
+        package="sigs.k8s.io/jobset",
+        crds=("config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",),
     ),
     Tool(
         name="helm",
@@ -153,7 +162,7 @@ def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] | 
                 if not _place(home, tool).is_dir():  # another program may have built it while this one waited
                     _build(home, tool, reporter, go=go)
     programs = {name: _place(home, tool) / "bin" / name for tool in tools for name in tool.programs}
-    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in tools if tool.crds]
+    crds = [_place(home, tool) / "crds" / Path(file).name for tool in tools for file in tool.crds or ()]
     return Binaries(programs=programs, crds=tuple(crds))
 
 
@@ -240,9 +249,10 @@ def _build(home: Path, tool: Tool, reporter: Reporter, *, go: str) -> None:
             command = _build_command(tool, stage / "bin")
             _go(tool, command, go=go, bin_directory=stage / "bin", each_line=advance)
         if tool.crds:
-            module = _go(tool, ["go", "list", "-m", "-f", "{{.Dir}}", tool.version_of], go=go)[-1]
+            module = Path(_go(tool, ["go", "list", "-m", "-f", "{{.Dir}}", tool.version_of], go=go)[-1])
             (stage / "crds").mkdir()
-            shutil.copyfile(Path(module) / tool.crds, stage / "crds" / Path(tool.crds).name)
+            for file in tool.crds:
+                shutil.copyfile(module / file, stage / "crds" / Path(file).name)
         stage.rename(_place(home, tool))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from typing import Any
 from queuer.domain.errors import Unavailable
 from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, shipped
 from queuer.kube.versions import Form, form_of
+from queuer.local.binaries import KUBEFLOW_PLURALS
+from queuer.local.controlplane import Layout, jobset_webhooks
 from queuer.local.identities import TENANT_NAMESPACES
-from queuer.local.kubectl import Kubectl, KubectlError, asked_of
+from queuer.local.kubectl import NO_SCHEMAS, Kubectl, KubectlError, asked_of
 
 MANAGED_LABEL = "queuer.dev/managed"
 QUEUE_LABEL = "queuer.dev/queue"
-PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs?limit=1"
+_JOB_KINDS = {"kubeflow.org/v1": KUBEFLOW_PLURALS, "jobset.x-k8s.io/v1alpha2": ("jobsets",)}
 _POLICY_SECONDS = 60.0
 _PROBE_NAME = "queuer-probe"
 
@@ -36,12 +38,12 @@ def install(kubectl: Kubectl) -> None:
     kubectl.apply(files=[file for part in parts for file in manifests(part)])
 
 
-def install_local(kubectl: Kubectl, *, crds: tuple[Path, ...]) -> None:
-    """Apply what a local cluster has besides: rights of its parts, CRDs of job kinds, namespaces, tenants."""
+def install_local(kubectl: Kubectl) -> None:
+    """Apply what a local cluster has besides: rights of its parts, namespaces, tenants."""
     namespaces = [namespace(name) for name in TENANT_NAMESPACES.values()]
     bindings = [tenant_binding(tenant, where) for tenant, where in TENANT_NAMESPACES.items()]
     components = shipped("tools/control-plane/config/components.yaml")
-    kubectl.apply(files=[components, *crds], documents=[*namespaces, *bindings])
+    kubectl.apply(files=[components], documents=[*namespaces, *bindings])
 
 
 def namespace(name: str) -> dict[str, Any]:
@@ -65,17 +67,24 @@ def tenant_binding(tenant: str, where: str) -> dict[str, Any]:
     }
 
 
-def wait_served(kubectl: Kubectl, path: str) -> None:
-    """Wait until the API server serves a path, e.g. of a new CRD."""
+def install_jobset_webhooks(kubectl: Kubectl, layout: Layout) -> None:
+    """Apply JobSet's webhooks, once its controller serves them: nobody could create a JobSet before."""
+    kubectl.apply(files=[], documents=jobset_webhooks(layout))
 
-    def served() -> bool:
-        try:
-            kubectl.get(path)
-        except KubectlError:
-            return False
-        return True
 
-    _wait(served, f"the API server does not serve {path}")
+def install_job_kinds(kubectl: Kubectl, crds: Sequence[Path], *, known: Sequence[Path]) -> None:
+    """Put the CRDs of job kinds, `known` ones excepted, and wait until they are served: the controllers exit before."""
+    kubectl.put_crds(crds, known=known)
+    for version, plurals in _JOB_KINDS.items():
+        _wait(partial(_serves, kubectl, version, plurals), f"the API server does not serve {version}")
+
+
+def _serves(kubectl: Kubectl, version: str, plurals: Iterable[str]) -> bool:
+    try:
+        resources = kubectl.get(f"/apis/{version}")["resources"]
+    except KubectlError:
+        return False
+    return {resource["name"] for resource in resources}.issuperset(plurals)
 
 
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:
@@ -91,7 +100,7 @@ def _form(kubectl: Kubectl) -> Form:
 
 def _is_kept(kubectl: Kubectl, job: dict[str, Any], form: Form) -> bool:
     try:
-        answer = kubectl.run("create", "--dry-run=server", "-f", "-", "-o", "json", input=json.dumps(job))
+        answer = kubectl.run("create", "--dry-run=server", NO_SCHEMAS, "-f-", "-ojson", input=json.dumps(job))
     except KubectlError as error:  # or the API server does not know the schema yet: its policies fail closed
         return form is Form.REDUCED and asked_of(str(error)) is not None
     spec = json.loads(answer)["spec"]

@@ -32,6 +32,7 @@ ALL_PARTS = (POSTGRES, *KUBERNETES_PARTS, *QUEUER_PARTS)
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `state.json`: all that cannot be found out again.
 
+    `crds` are the CRD files of job kinds that the API server was given, in folders named after their content.
     `kubeconfig` and `database_url` are those of an existing cluster and database, "" where it has its own.
     """
 
@@ -40,6 +41,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     etcd_data: Path
     programs: dict[str, Path]
     fleet: Fleet
+    crds: tuple[Path, ...] = ()
     kubeconfig: str = ""
     database_url: str = ""
 

@@ -6,26 +6,44 @@ Everything listens on loopback. Only the kubelets are not real: kwok plays them,
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import yaml
 
 from queuer.kube.resources import shipped
 from queuer.local.binaries import Binaries
 from queuer.local.identities import ADMIN, token_of
 from queuer.local.processes import Command, Probe
 
+SCHEDULER_CONFIG = "scheduler.yaml"
+JOBSET_CONFIG = "jobset.yaml"
+CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG)
+"""Configuration files of parts, written into the cluster's directory from templates of the same names."""
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 TRAINING_OPERATOR = "training-operator"
-KUBERNETES_PARTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, TRAINING_OPERATOR)
-# The listeners of the parts; every name gets a free port.
-PORT_NAMES = (ETCD, "etcd-peer", API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, TRAINING_OPERATOR)
+JOBSET_CONTROLLER = "jobset-controller"
+KUBERNETES_PARTS = (
+    ETCD,
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    SCHEDULER,
+    KWOK,
+    TRAINING_OPERATOR,
+    JOBSET_CONTROLLER,
+)
+_ETCD_PEER = "etcd-peer"
+_JOBSET_WEBHOOK = "jobset-webhook"
+PORT_NAMES = (*KUBERNETES_PARTS, _ETCD_PEER, _JOBSET_WEBHOOK)
+"""The listeners of the parts; every name gets a free port."""
 
 # Node lifecycle and taint eviction are left out: they would want a lease renewed for every node.
 _CONTROLLERS = (
@@ -81,8 +99,19 @@ def commands(layout: Layout, binaries: Binaries) -> dict[str, Command]:
         _scheduler(layout, binaries),
         _kwok(layout, binaries),
         _training_operator(layout, binaries),
+        _jobset_controller(layout, binaries),
     )
     return {part.name: part for part in parts}
+
+
+def jobset_webhooks(layout: Layout) -> list[dict[str, Any]]:
+    """JobSet's webhook configurations: they default, and they refuse changes of what must stay as it is."""
+    text = _filled(
+        "jobset-webhooks.yaml",
+        url=f"https://127.0.0.1:{layout.ports[_JOBSET_WEBHOOK]}",
+        ca=base64.b64encode(layout.ca_file.read_bytes()).decode(),
+    )
+    return list(yaml.safe_load_all(text))
 
 
 def answers(url: str, *, token: str | None = None) -> Probe:
@@ -101,7 +130,7 @@ def answers(url: str, *, token: str | None = None) -> Probe:
 
 def _etcd(layout: Layout, binaries: Binaries) -> Command:
     client = f"http://127.0.0.1:{layout.ports[ETCD]}"
-    peer = f"http://127.0.0.1:{layout.ports['etcd-peer']}"
+    peer = f"http://127.0.0.1:{layout.ports[_ETCD_PEER]}"
     arguments = [
         str(binaries["etcd"]), "--name=local", f"--data-dir={layout.etcd_data}", "--log-level=warn",
         f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
@@ -149,9 +178,8 @@ def _controller_manager(layout: Layout, binaries: Binaries) -> Command:
 
 def _scheduler(layout: Layout, binaries: Binaries) -> Command:
     port = layout.ports[SCHEDULER]
-    config = layout.directory / "scheduler.yaml"
-    template = shipped("tools/control-plane/config/scheduler.yaml").read_text()
-    config.write_text(template.replace("@KUBECONFIG@", str(layout.kubeconfigs / SCHEDULER)))
+    config = layout.directory / SCHEDULER_CONFIG
+    config.write_text(_filled(SCHEDULER_CONFIG, kubeconfig=layout.kubeconfigs / SCHEDULER))
     arguments = [
         str(binaries["kube-scheduler"]), f"--config={config}", "--authentication-skip-lookup=true",
         "--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={layout.certificates / SCHEDULER}",
@@ -178,3 +206,37 @@ def _training_operator(layout: Layout, binaries: Binaries) -> Command:
     return Command(
         name=TRAINING_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
     )
+
+
+def _jobset_controller(layout: Layout, binaries: Binaries) -> Command:
+    """Its webhooks serve with the API server's own certificate, as that is valid for 127.0.0.1."""
+    port, certificates = layout.ports[JOBSET_CONTROLLER], layout.certificates / JOBSET_CONTROLLER
+    certificates.mkdir(parents=True, exist_ok=True)
+    for suffix in ("crt", "key"):
+        link = certificates / f"tls.{suffix}"
+        if not link.is_symlink():  # the API server writes its files at its first start
+            link.symlink_to(layout.certificates / f"apiserver.{suffix}")
+    config = layout.directory / JOBSET_CONFIG
+    config.write_text(
+        _filled(
+            JOBSET_CONFIG,
+            certificates=certificates,
+            webhook_port=layout.ports[_JOBSET_WEBHOOK],
+            health_port=port,
+        )
+    )
+    arguments = [
+        str(binaries["jobset-controller"]), f"--kubeconfig={layout.kubeconfigs / JOBSET_CONTROLLER}",
+        f"--config={config}", "--zap-devel=false",
+    ]  # fmt: skip
+    return Command(
+        name=JOBSET_CONTROLLER, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
+    )
+
+
+def _filled(template: str, **values: object) -> str:
+    """A configuration template with its `@NAMES@` replaced."""
+    text = shipped(f"tools/control-plane/config/{template}").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name.upper()}@", str(value))
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,11 @@ class KubectlError(QueuerError):
     code = "kubectl_failed"
 
 
+NO_SCHEMAS = "--validate=false"
+"""Else kubectl reads all schemas first, and the API server makes them anew after each CRD.
+
+Server-side apply refuses unknown fields without it too.
+"""
 _ASKED = re.compile(r"merge into it: (\{.*\})")
 
 
@@ -29,6 +34,11 @@ def asked_of(said: str) -> Any:
     """
     found = _ASKED.search(said)
     return None if found is None else json.loads(found.group(1))
+
+
+def _crd_of(file: Path) -> str:
+    group, _, plural = file.stem.partition("_")
+    return f"/{plural}.{group}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +92,24 @@ class Kubectl:
                 "apply",
                 "--server-side",
                 "--force-conflicts",
+                NO_SCHEMAS,
                 "--field-manager=queuer",
                 *arguments,
                 input=text,
             )
+
+    def put_crds(self, files: Sequence[Path], *, known: Sequence[Path]) -> None:
+        """Create CRDs; those that are there are replaced unless their file is a `known` one, of the last time.
+
+        The files are named `GROUP_PLURAL.yaml`. One CRD with pod templates takes a second to apply or replace, changed
+        or not.
+        """
+        there = self.run("get", "customresourcedefinitions", "--output=name")
+        new = [file for file in files if _crd_of(file) not in there]
+        other = [file for file in files if file not in new and file not in known]
+        for verb, chosen in (("create", new), ("replace", other)):
+            if chosen:
+                self.run(verb, NO_SCHEMAS, *(f"--filename={file}" for file in chosen))
 
     def get(self, path: str) -> Any:
         """GET a raw API path, decoded."""

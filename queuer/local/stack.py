@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import httpx2
+from msgspec import structs
 
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.domain.variables import Variable
@@ -38,8 +39,10 @@ from queuer.local.cluster import (
 )
 from queuer.local.controlplane import (
     API_SERVER,
+    CONFIGS,
     CONTROLLER_MANAGER,
     ETCD,
+    JOBSET_CONTROLLER,
     KUBERNETES_PARTS,
     KWOK,
     PORT_NAMES,
@@ -64,7 +67,7 @@ LOCAL_DIR = Variable(
     meaning="State, logs and data of the local cluster. "
     "Not set: `/var/lib/queuer/local` for root, else `~/.local/state/queuer/local`.",
 )  # fmt: skip
-_FILES = ("lock", "scheduler.yaml", "state.json")
+_FILES = ("lock", "state.json", *CONFIGS)
 _SHARED_MEMORY = Path("/dev/shm")
 _SHARED_MEMORY_NEEDED = 2 << 30
 _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?); they are made anew"
@@ -186,6 +189,7 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
         programs=dict(binaries.programs),
         fleet=fleet,
+        crds=known.state.crds if known else (),
         kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
         database_url=options.database_url,
     )
@@ -275,18 +279,18 @@ class _Start:
         return pool.submit(self.part, API_PART)
 
     def kubernetes_side(self, crds: tuple[Path, ...], pool: ThreadPoolExecutor) -> None:
-        """etcd, the API server; then all others at once, the training-operator once its CRD is served."""
+        """etcd, the API server; then all others at once, the controllers of job kinds once their CRDs are served."""
         self.part(ETCD)
         self.part(API_SERVER)
         waiting = [pool.submit(self.part, part) for part in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
         if API_SERVER in self.chosen:
             kubectl = self.cluster.kubectl(ADMIN)
-            with self.clock.step("crds, rights, policies"):
-                bootstrap.install_local(kubectl, crds=crds)
+            with self.clock.step("rights"):
+                bootstrap.install_local(kubectl)
+            waiting.append(pool.submit(self._job_kinds, kubectl, crds))
+            with self.clock.step("policies"):
                 bootstrap.install(kubectl)
-                bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
             waiting.append(pool.submit(self._policies, kubectl))
-        waiting.append(pool.submit(self.part, TRAINING_OPERATOR))
         if KWOK in self.chosen:
             waiting.append(pool.submit(self._nodes))
         for future in waiting:
@@ -302,6 +306,16 @@ class _Start:
     def _policies(self, kubectl: Kubectl) -> None:
         with self.clock.step("policies in effect"):
             bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
+
+    def _job_kinds(self, kubectl: Kubectl, crds: tuple[Path, ...]) -> None:
+        cluster = self.cluster
+        with self.clock.step("crds of job kinds"):
+            bootstrap.install_job_kinds(kubectl, crds, known=cluster.state.crds)
+            replace(cluster, state=structs.replace(cluster.state, crds=crds)).save()
+        self.part(TRAINING_OPERATOR)
+        self.part(JOBSET_CONTROLLER)
+        if JOBSET_CONTROLLER in self.chosen:
+            bootstrap.install_jobset_webhooks(kubectl, self.cluster.layout)
 
     def _nodes(self) -> None:
         fleet, url = self.cluster.state.fleet, self.cluster.api_url
