@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from queuer.local.binaries import KUBEFLOW_PLURALS
 from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, POSTGRES, QUEUER_PARTS, Cluster
 from queuer.local.controlplane import ETCD
 from queuer.local.kubectl import Kubectl
@@ -136,9 +137,10 @@ def test_tenants_are_confined_to_their_namespace(cluster: Cluster) -> None:
     def may(identity: str, *request: str) -> bool:
         return "yes" in kubectl(cluster, identity, "auth", "can-i", *request, check=False).split()
 
-    assert may("alice", "create", "pytorchjobs.kubeflow.org", "-n", "team-a")
-    assert may("alice", "create", "jobs.batch", "-n", "team-a")
-    assert not may("alice", "create", "jobs.batch", "-n", "team-b")
+    kubeflow = (f"{plural}.kubeflow.org" for plural in KUBEFLOW_PLURALS)
+    for kind in ("jobs.batch", "jobsets.jobset.x-k8s.io", *kubeflow):
+        assert may("alice", "create", kind, "-n", "team-a")
+        assert not may("alice", "create", kind, "-n", "team-b")
     assert not may("alice", "update", "namespaces", "-n", "team-a")
     assert not may("queuer-controller", "delete", "nodes")
     assert not may("queuer-api", "patch", "jobs.batch", "-n", "team-a")
