@@ -16,6 +16,7 @@ import pytest
 from queuer.domain.errors import InvalidInput
 from queuer.local import binaries, identities, stack
 from queuer.local.fleet import BLOCK, RACK, Fleet
+from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
 from queuer.local.progress import Reporter
 
@@ -100,6 +101,30 @@ def test_old_go_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(binaries, "_SCRIPTS", str(tmp_path))
     with pytest.raises(binaries.BuildFailed, match=r"Go 1\.26 or newer is needed, found go1\.22\.3"):
         binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
+
+
+def test_a_crd_is_kept_without_the_prose_of_its_fields() -> None:
+    field = {"type": "string", "description": "prose"}
+    schema = {"description": "prose", "properties": {"description": field}, "allOf": [field]}
+    assert binaries._without_descriptions(schema) == {
+        "properties": {"description": {"type": "string"}},
+        "allOf": [{"type": "string"}],
+    }
+
+
+def test_crds_are_created_once_and_replaced_by_those_of_another_version(tmp_path: Path) -> None:
+    program, said = tmp_path / "kubectl", tmp_path / "said"
+    there = "\n".join(
+        f"customresourcedefinition.apiextensions.k8s.io/{name}.x.dev" for name in ("old", "same")
+    )
+    program.write_text(f'#!/bin/sh\nshift\necho "$@" >>{said}\n[ $1 != get ] || echo "{there}"\n')
+    program.chmod(0o755)
+    new, old, same = (Path(f"x.dev_{name}.yaml") for name in ("new", "old", "same"))
+    Kubectl(program=program, kubeconfig=tmp_path).put_crds((new, old, same), known=(new, same))
+    assert [line.split()[0::2] for line in said.read_text().splitlines()[1:]] == [
+        ["create", f"--filename={new}"],
+        ["replace", f"--filename={old}"],
+    ]
 
 
 def test_tokens_survive_a_second_start_and_stay_private(tmp_path: Path) -> None:
