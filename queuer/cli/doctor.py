@@ -26,6 +26,7 @@ from queuer.domain.document import parse
 from queuer.domain.errors import InvalidInput, QueuerError
 from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, ROLES
 from queuer.local import cluster_checks as cluster
+from queuer.local.installed import installation, installed, policies
 from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
 
 MOST_SKEW = 5.0
@@ -143,10 +144,11 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("controller", "", controller),
     ("database", "", database),
     ("kubernetes", "", cluster.kubernetes),
-    ("definitions", "cluster", cluster.installed(CRDS)),
-    ("policies", "cluster", cluster.policies),
-    ("roles", "cluster", cluster.installed(NAMESPACE, by_form=ROLES)),
-    ("rights", "cluster", cluster.rights),
+    ("installation", "cluster", installation),
+    ("definitions", "upgrade", installed(CRDS)),
+    ("policies", "upgrade", policies),
+    ("roles", "upgrade", installed(NAMESPACE, by_form=ROLES)),
+    ("rights", "upgrade", cluster.rights),
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
     ("namespaces", "cluster", cluster.fitting("namespaces", cluster.namespaces)),

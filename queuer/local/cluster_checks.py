@@ -1,4 +1,4 @@
-"""The checks of `queuer doctor` on the cluster: is what this version ships installed, and does the tree fit the nodes?
+"""The checks of `queuer doctor` on the cluster: its version, rights of the accounts, and does the tree fit the nodes?
 
 Roles are not compared. The API server is asked what the service accounts may do, as all roles and bindings count.
 """
@@ -9,26 +9,22 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from http import HTTPStatus
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
-from queuer.kube.guard import differs
-from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
+from queuer.kube.resources import ROLES
 from queuer.kube.versions import Form
+from queuer.local.installed import FORCED, Check, Document, Shipped, shipped
 from queuer.local.site import (
     Finding,
-    Health,
     Labels,
     Site,
     Unseen,
     odd,
     ok,
     status_of,
-    unknown,
     unreadable,
     wrong,
 )
@@ -40,12 +36,7 @@ _NEAR = 0.85
 """How like ours a key must be to count as misspelled; `queuer.io/managed` is, `example.com/managed` is not."""
 _NAMED = 3
 _REDUCED = " for the reduced form: manifests say more (docs/install.md)"
-_FREE = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-"""Kinds that need only be there: administrators add to them."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-Document = Mapping[str, Any]
-Check = Callable[[Site], Iterator[Finding]]
 
 
 def kubernetes(site: Site) -> Iterator[Finding]:
@@ -61,94 +52,6 @@ def kubernetes(site: Site) -> Iterator[Finding]:
         yield wrong(error.message, error.hint or "is it the right KUBECONFIG, and the server well?")
     else:
         yield ok("it answers, and is new enough" + ("" if form is Form.FULL else _REDUCED))
-
-
-# Objects as they are shipped
-
-
-class Shipped(NamedTuple):
-    """An object as it is shipped for Queuer in `home`, and the file that has it."""
-
-    file: Path
-    document: Document
-    home: str = SYSTEM_NAMESPACE
-
-    @property
-    def name(self) -> str:
-        """e.g. `ValidatingAdmissionPolicy queuer-guard`."""
-        return f"{self.document['kind']} {self.document['metadata']['name']}"
-
-    @property
-    def path(self) -> str:
-        """Where the API server has it."""
-        meta, version = self.document["metadata"], self.document["apiVersion"]
-        word = self.document["kind"].lower()
-        plural = (
-            f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
-        )
-        space = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
-        return f"/api{'s' if '/' in version else ''}/{version}{space}/{plural}/{meta['name']}"
-
-    @property
-    def install(self) -> str:
-        """The command that makes it where it is missing."""
-        return self._command("apply --server-side --force-conflicts")
-
-    @property
-    def replace(self) -> str:
-        """The command that puts it in the place of another: applying would leave what others added."""
-        return self._command("replace")
-
-    def _command(self, verb: str) -> str:
-        if self.home == SYSTEM_NAMESPACE:
-            return f"kubectl {verb} -f {self.file}"
-        return f"sed s/{SYSTEM_NAMESPACE}/{self.home}/ {self.file} | kubectl {verb} -f -"
-
-
-def shipped(*paths: str, home: str = SYSTEM_NAMESPACE) -> list[Shipped]:
-    """The objects in these files and directories, for Queuer in the namespace `home`."""
-    return [Shipped(*found, home) for found in objects(*paths, namespace=home)]
-
-
-def installed(*paths: str, by_form: Mapping[Form, Sequence[str]] | None = None) -> Check:
-    """The check that the objects of these files are there as shipped: one finding for each that is not.
-
-    `by_form`: further files, by the form that Queuer has on the cluster.
-    """
-
-    def check(site: Site) -> Iterator[Finding]:
-        yield from _installed(site, *paths, *(by_form or {}).get(site.form, ()))
-
-    return check
-
-
-def policies(site: Site) -> Iterator[Finding]:
-    """Whether the policies are there as shipped. Those of the reduced form guard a newer cluster too."""
-    found = list(_installed(site, *POLICIES[site.form]))
-    if site.form is Form.FULL and any(finding.health is not Health.OK for finding in found):
-        older = list(_installed(site, *POLICIES[Form.REDUCED]))
-        if all(finding.health is Health.OK for finding in older):
-            text = "the policies are those for Kubernetes below 1.36: manifests still have to say what Queuer needs"
-            found = [odd(text, "helm upgrade")]
-    yield from found
-
-
-def _installed(site: Site, *paths: str) -> Iterator[Finding]:
-    wanted, cluster = shipped(*paths, home=site.home), site.cluster
-    assert cluster is not None
-    live = site.ask(cluster.get(each.path) for each in wanted)
-    faults = list(filter(None, map(_fault, wanted, live)))
-    yield from faults or [ok(f"{len(wanted)} objects are there as shipped")]
-
-
-def _fault(wanted: Shipped, live: Any) -> Finding | None:
-    """The finding on one object. `live`: the object as the API server has it, or why it cannot be read."""
-    if isinstance(live, QueuerError):
-        if status_of(live) == HTTPStatus.NOT_FOUND:
-            return wrong(f"{wanted.name} is missing", wanted.install)
-        return unknown(*unreadable(f"{wanted.name} cannot be read", live).args)
-    difference = None if wanted.document["kind"] in _FREE else differs(wanted.document, live)
-    return None if difference is None else wrong(f"{wanted.name} {difference}", wanted.replace)
 
 
 # Rights of the service accounts
@@ -205,7 +108,8 @@ def rights(site: Site) -> Iterator[Finding]:
             raise unreadable("rights cannot be asked for", answer)
         if not answer["status"].get("allowed"):
             missing[f"{right.namespace}/{right.account}"].append(right.name)
-    fix = next(each.install for each in roles if each.document["kind"] == "ClusterRole")
+    by_hand = next(each.install for each in roles if each.document["kind"] == "ClusterRole")
+    fix = site.upgrade + FORCED if site.upgrade else by_hand
     for account, names in missing.items():
         yield wrong(f"the service account {account} may not {', '.join(names)}", fix)
     if not missing:

@@ -18,7 +18,8 @@ from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE, STATUS, USER
 from queuer.domain.reasons import Token
 from queuer.kube.resources import CRDS, POLICIES
 from queuer.kube.versions import Form
-from queuer.local.cluster_checks import Shipped, shipped
+from queuer.local.installed import RELEASE as HELM_RELEASE
+from queuer.local.installed import Shipped, shipped
 from queuer.local.site import Finding, Site, odd, ok, status_of, unknown, unreadable, wrong
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ CHECKS: Sequence[tuple[str, Callable[[Site], Iterator[Finding]]]] = (
 
 
 def _of_helm(live: Any) -> bool:
-    return "meta.helm.sh/release-name" in live["metadata"].get("annotations", {})
+    return HELM_RELEASE in live["metadata"].get("annotations", {})
 
 
 def _told(names: Sequence[str], one: str, many: str) -> str:

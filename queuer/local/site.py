@@ -80,7 +80,8 @@ def unreadable(what: str, error: QueuerError) -> Unseen:
 class Site:
     """The cluster and the tree that checks look at. Both are None until a check has opened them.
 
-    `home`: the namespace in which Queuer is installed.
+    `home`: the namespace in which Queuer is installed. `upgrade`: the command with which Helm writes the objects of
+    Queuer anew, "" where no release has them; None until a check has found Queuer installed.
     """
 
     kubeconfig: Path | None = None
@@ -88,6 +89,7 @@ class Site:
     tree: TreeDocument | None = None
     cluster: Client | None = None
     form: Form = Form.FULL
+    upgrade: str | None = None
     offsets: dict[str, float] = field(default_factory=dict)
     """Seconds by which other clocks are ahead of this machine's."""
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)

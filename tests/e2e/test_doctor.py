@@ -72,8 +72,8 @@ def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -
     seen = wait_until(doctor.well, timeout=20, describe=lambda: f"all is well: {doctor.look()}")
     assert [f for f in seen if f["health"] == "unknown"] == []
     assert {f["check"] for f in seen} == {
-        "api", "identity", "controller", "database", "kubernetes", "definitions", "policies", "roles", "rights",
-        "topology", "flavors", "namespaces", "clocks", "kubectl",
+        "api", "identity", "controller", "database", "kubernetes", "installation", "definitions", "policies", "roles",
+        "rights", "topology", "flavors", "namespaces", "clocks", "kubectl",
     }  # fmt: skip
     kubectl(cluster, "admin", "delete", POLICIES, "queuer-required-jobs")
     warn = json.dumps({"spec": {"validationActions": ["Warn"]}})
@@ -110,6 +110,7 @@ def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Do
     assert (code, seen["api"], seen["database"]) == (1, "wrong", "ok")
     unknown = {
         "controller",
+        "installation",
         "definitions",
         "policies",
         "roles",

@@ -21,7 +21,8 @@ from queuer.kube.client import NotFoundError
 from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
-from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed, policies, shipped
+from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed
+from queuer.local.installed import FORCED, installation, policies, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
 RACK = "topology.kubernetes.io/rack"
@@ -188,12 +189,55 @@ class InstalledPolicies:
     """A cluster that has the policies of a form."""
 
     def __init__(self, form: Form) -> None:
-        self.objects = {each.path: each.document for each in shipped(*POLICIES[form])}
+        self.objects = {each.path: copy.deepcopy(dict(each.document)) for each in shipped(*POLICIES[form])}
 
     async def get(self, path: str) -> bytes:
         if path not in self.objects:
             raise NotFoundError(status=404, reason="NotFound", message="no such object")
         return json.dumps(self.objects[path]).encode()
+
+
+UPGRADE = "helm upgrade q1 deploy/helm/queuer -n queuer-system -f values.yaml"
+OWNED = {"meta.helm.sh/release-name": "q1", "meta.helm.sh/release-namespace": "queuer-system"}
+
+
+def mended(there: InstalledPolicies) -> dict[str, str]:
+    """The fix of each policy that is wrong."""
+    with site(cluster=there) as cluster:
+        assert healths(installation(cluster)) == [WELL]
+        return {found.text.split()[1]: found.fix for found in policies(cluster)}
+
+
+def test_objects_of_a_release_are_mended_by_helm_alone() -> None:
+    """What kubectl applied would be in conflict with the next upgrade, which must say so where that happened."""
+    there = InstalledPolicies(Form.FULL)
+    policies_of = [path for path in there.objects if "/validatingadmissionpolicies/" in path]
+    del there.objects[policies_of[0]]
+    for path, manager in zip(policies_of[1:3], ("helm", "kubectl-edit"), strict=True):
+        there.objects[path]["spec"] = {}
+        there.objects[path]["metadata"]["managedFields"] = [
+            {"manager": manager, "operation": "Apply"},
+            {"manager": "kube-apiserver", "operation": "Update", "subresource": "status"},
+        ]
+    by_hand = mended(there)
+    assert len(by_hand) == 3
+    assert all(fix.startswith("kubectl ") for fix in by_hand.values())
+    for each in there.objects.values():
+        each["metadata"]["annotations"] = OWNED
+    assert sorted(mended(there).values()) == [UPGRADE, UPGRADE, UPGRADE + FORCED]
+
+
+def test_a_cluster_without_queuer_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CRDs and class, which stay after a release, are no installation."""
+    there = InstalledPolicies(Form.FULL)
+    there.objects = {path: each for path, each in there.objects.items() if each["kind"] == "PriorityClass"}
+    checks = [check for check in doctor.CHECKS if check[2] is installation or check[1] == "upgrade"]
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    with site(cluster=there) as cluster:
+        ((name, finding),) = doctor.examine(cluster)
+    assert len(checks) == 5
+    assert (name, finding.text) == ("installation", "Queuer is not installed in this cluster")
+    assert finding.fix.startswith("helm install queuer deploy/helm/queuer -n queuer-system")
 
 
 @pytest.mark.parametrize(
