@@ -25,10 +25,6 @@ import queuer
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.store.engine import begin, check_version, normalise_url, sqlstate, unreachable_hint
 
-_UNRELEASED = frozenset(f"{number:04}" for number in range(2, 17))
-"""Schemas of development versions. No migration leads from them to a release."""
-
-
 LOCK_TIMEOUT = 5.0
 """Seconds for which a migration waits for a table; everybody else waits behind it meanwhile."""
 PATIENCE = 60.0
@@ -36,6 +32,7 @@ PATIENCE = 60.0
 _PAUSE = 1.0
 _UNDEFINED_TABLE = "42P01"
 _LOCKED = frozenset({"55P03", "40P01"})
+_FORBIDDEN = "42501"
 _AT = text("SELECT version_num FROM alembic_version")
 _KEEP = text("SELECT version_num FROM alembic_version FOR SHARE")
 
@@ -63,7 +60,7 @@ def upgrade(url: str, revision: str = "head") -> None:
     """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait.
 
     Raises SchemaMismatchError where no migration leads from the database's schema to this version's, TableLocked where
-    somebody holds a table for longer than PATIENCE.
+    somebody holds a table for longer than PATIENCE, Unavailable where the role of `url` may not do it.
     """
     _refuse_unknown(current(url))
     _run(url, lambda config: command.upgrade(config, revision))
@@ -140,14 +137,10 @@ def _refuse_unknown(at: str | None) -> None:
     needed = head()
     if at is None or at in _revisions(scripts()):
         return
-    if at in _UNRELEASED:
-        raise SchemaMismatchError(
-            f"the database is at schema {at} of a development version; it cannot be brought to {needed}",
-            hint="start empty: `queuer local reset`, or a new database for QUEUER_DATABASE_URL",
-        )
     raise SchemaMismatchError(
         f"the database is at schema {at}, which this version does not know; it needs {needed}",
-        hint="use the version of queuer that upgraded it, or a newer one",
+        hint="this program is older than the schema: install the version that made it, "
+        "or restore the backup from before",
     )
 
 
@@ -168,7 +161,22 @@ def _try(url: str, step: Callable[[Config], None]) -> None:
         check_version(_server_version(connection))
         config = _config()
         config.attributes["connection"] = connection
-        step(config)
+        try:
+            step(config)
+        except exc.ProgrammingError as error:
+            if sqlstate(error) != _FORBIDDEN:
+                raise
+            raise _forbidden(error, connection.engine.url.username) from error
+
+
+def _forbidden(error: exc.ProgrammingError, role: str | None) -> Unavailable:
+    """The role of the URL may not change the schema: since PostgreSQL 15 not everybody creates in `public`."""
+    who = "ROLE" if role is None else f'"{role}"'
+    return Unavailable(
+        f"PostgreSQL: {str(error.orig).strip().splitlines()[0]}",
+        hint=f"make {who} the owner of the database and its tables, or as its owner: "
+        f"GRANT CREATE ON SCHEMA public TO {who}",
+    )
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def test_servers_of_two_versions_beside_one_database(scene: Scene, tmp_path: Pat
         assert (ended, said) == (0, f"schema {migrate.head()} -> {newer.REVISION}\n")
         old.wait_gone()
         assert old.log_has(UNKNOWN)
-        assert old.log_has("use the version of queuer that upgraded it, or a newer one")
+        assert old.log_has("install the version that made it")
         ready = api.get("/readyz")
         assert (ready.status_code, UNKNOWN in ready.text) == (503, True), "no Service leads to it any more"
         assert api.get("/api/v1/overview").status_code == 200, "it reads on"
