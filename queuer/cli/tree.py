@@ -75,7 +75,7 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
     if any((account_of(queue, named, flavor) or {}).get("starved") for queue in queues):
         say("! starved: work waits for room although less is used than guaranteed")
     if count := queues[0]["unstartableWorkloads"]:
-        say(f"{count} more can never start as they are: queuer jobs --state Queued")
+        say(f"{count} more need a change of the job or of a queue: queuer jobs --state Queued")
     others = [r for r in resources_of(queues) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 

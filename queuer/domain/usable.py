@@ -19,6 +19,12 @@ def misconfigured(text: str, **params: object) -> Explanation:
     return simple(Token.MISCONFIGURED, text, **params)
 
 
+def runs_beside(fault: Explanation) -> Explanation:
+    """The reason of a job that runs although its queue never let it in, as after the loss of the database."""
+    text = f"it runs, and no queue counts what it uses: {fault.primary.text}"
+    return misconfigured(text, **{**fault.primary.params, "runs": True})
+
+
 def routed(
     workload: Workload, groups: Collection[str], tree: QueueTree, labels: Mapping[str, str] = NO_LABELS
 ) -> Workload:

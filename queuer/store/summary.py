@@ -18,6 +18,10 @@ _STATES = text("""
 _LONG = text(f"""
     SELECT count(*) AS jobs, min(submitted) AS oldest FROM ({ROWS}) AS waiting WHERE admissible AND submitted < :before
 """)
+_BESIDE = text("""
+    SELECT count(*) FROM workload
+    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND explanation #> '{primary,params,runs}' = 'true'
+""")
 _PLACING = text("""
     SELECT count(*) AS jobs, min(admitted_at) AS oldest FROM workload
     WHERE state IN ('Admitted', 'Placing') AND deleted_at IS NULL AND admitted_at < :before
@@ -42,6 +46,11 @@ class Stuck:
 async def states(connection: AsyncConnection) -> dict[State, int]:
     """Workloads that have not ended, by state."""
     return {State(row.state): row.jobs for row in await connection.execute(_STATES)}
+
+
+async def beside(connection: AsyncConnection) -> int:
+    """Jobs that run and that no queue counts. Each is marked as one that can never start, too."""
+    return int((await connection.execute(_BESIDE)).scalar_one())
 
 
 async def moves(connection: AsyncConnection, *, since: float, step: int) -> dict[float, tuple[int, int]]:

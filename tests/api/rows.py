@@ -101,9 +101,9 @@ class Author:
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, rows, at=NOW)
 
-    async def misconfigured(self, made: Workload, text: str) -> None:
+    async def misconfigured(self, made: Workload, text: str, **params: object) -> None:
         """Take in a job that can never start as it is."""
-        reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, said=text))
+        reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, params=params, said=text))
         row = Intake(workload=made, explanation=reason)
         async with begin(self.engine) as connection:
             await workloads.intake(connection, self.epoch, [row], at=NOW)

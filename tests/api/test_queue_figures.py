@@ -317,6 +317,21 @@ async def test_a_window_that_nothing_is_kept_of_is_refused(
     problem_of(await api.get(f"/api/v1/queues/{A}/history?{query}"), status=422, code="invalid_input")
 
 
+async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.misconfigured(workload("wrong", queue=A), "a field")
+    await author.misconfigured(workload("lost", queue="root.gone"), "it runs", queue="root.gone", runs=True)
+    told = [
+        (item["severity"], item["text"]) for item in (await api.get("/api/v1/overview")).json()["attention"]
+    ]
+    assert told == [
+        ("warning", "1 job runs, and no queue counts it: apply the tree that it was in"),
+        ("info", "1 job can never start as it is"),
+    ]
+
+
 async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, author: Author) -> None:
     await author.tree()
     empty = (await api.get("/api/v1/overview")).json()

@@ -16,6 +16,9 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.a"),
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": []},
      "ask who administers root to let namespace team-a use a queue"),
+    (Token.MISCONFIGURED, {"queue": "root.a", "nearest": ["root.b"], "runs": True},
+     "nothing has to be done to the job; apply the tree in which root.a serves namespace team-a: "
+     "queuer apply -f TREE; the queue counts it from then on"),
     (Token.MISCONFIGURED, {"queue": "root.a", "namespace": "team-a", "nearest": []},
      "ask who administers root.a to let namespace team-a use a queue"),
     (Token.MISCONFIGURED, {"queue": "root.a", "draining": "root", "nearest": []},

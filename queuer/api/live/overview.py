@@ -156,7 +156,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),
             *_out(cycle),
-            *_unstartable(view),
+            *_unstartable(view, beside=await summary.beside(connection)),
         ],
         shared={
             "as_of": now,
@@ -262,9 +262,13 @@ def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
         yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
 
 
-def _unstartable(view: TreeView) -> Iterator[AttentionItem]:
-    count = view.queues[ROOT].unstartable
-    if count:
+def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
+    """`beside`: how many of them run all the same, as after the loss of the database."""
+    if beside:
+        what = "job runs, and no queue counts it" if beside == 1 else "jobs run, and no queue counts them"
+        text = f"{beside} {what}: apply the tree that {'it was' if beside == 1 else 'they were'} in"
+        yield _item(Attention.UNSTARTABLE, text, count=beside, severity=Severity.WARNING)
+    if (count := view.queues[ROOT].unstartable - beside) > 0:
         text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
         yield _item(Attention.UNSTARTABLE, text, count=count)
 

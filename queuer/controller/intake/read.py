@@ -21,6 +21,7 @@ from queuer.domain.intake import check, over_max_pending
 from queuer.domain.override import Override, overridden
 from queuer.domain.per_user import too_large
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
+from queuer.domain.usable import runs_beside
 from queuer.domain.workload import State, Workload
 from queuer.store.tables import NotAsked
 
@@ -82,7 +83,8 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     not_asked, explanation = None, None
     if fault is not None:
         not_asked = NotAsked.DRAINING if fault.draining else NotAsked.MISCONFIGURED
-        explanation = fault.explanation
+        runs = not job.suspended and (known is None or known.state.waiting)
+        explanation = runs_beside(fault.explanation) if runs else fault.explanation
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
     if known is None:

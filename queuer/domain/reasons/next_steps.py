@@ -45,6 +45,11 @@ class AdvisedJob:
 
 def mend(job: AdvisedJob) -> str:
     """Labels and annotations can be mended in place, fields of the pods can not."""
+    if job.params.get("runs"):
+        return (
+            f"nothing has to be done to the job; apply the tree in which {job.queue} serves namespace {job.namespace}: "
+            "queuer apply -f TREE; the queue counts it from then on"
+        )
     steps = [_mend(job, params) for params in (job.params, *job.params.get("also", ()))]
     again = _again(job, "what the reason names mended")
     if again in steps:

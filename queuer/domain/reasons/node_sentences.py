@@ -57,7 +57,8 @@ class NoNodeParams(TypedDict, total=False):
 
 class JobParams(TypedDict, total=False):
     """The faults of a job. `fields`: those that cannot be read; `also`: further
-    faults; `nearest`: names that were perhaps meant; `highest`: the highest priority that the queue allows.
+    faults; `nearest`: names that were perhaps meant; `highest`: the highest priority that the queue allows;
+    `runs`: the job runs all the same, and no queue counts it.
     """
 
     level: str
@@ -73,6 +74,7 @@ class JobParams(TypedDict, total=False):
     highest: int
     nearest: Sequence[str]
     also: Sequence[Mapping[str, object]]
+    runs: bool
 
 
 def lacks_place(p: PlaceParams) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +99,28 @@ def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[st
     assert reason.primary.params["fields"] == [field]
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
     assert [a.uid for a in plan.admissions] == ["good"]
+
+
+def test_a_job_that_runs_without_its_queue_is_told_as_running_until_the_tree_is_back() -> None:
+    """After the loss of the database, before the tree is applied again."""
+    job = manifest("lost")
+    job["metadata"]["labels"]["queuer.dev/queue"] = "root.zz"
+    assert "runs" not in _params(heard(job))
+    job["spec"]["runPolicy"]["suspend"] = False
+    state = heard(job)
+    assert _params(state)["runs"]
+    tree = QueueTree.of([Queue(path="root.zz", namespaces=("ns",))])
+    state.configure(Rules(tree=tree, revision=2))
+    read_all(state)
+    assert state.live["lost"].explanation is None
+
+
+def _params(state: ClusterState) -> Mapping[str, Any]:
+    """Of the reason of the job `lost`."""
+    reason = state.live["lost"].explanation
+    assert reason is not None
+    assert "queue root.zz does not exist" in reason.primary.text
+    return reason.primary.params
 
 
 def test_all_faults_of_a_job_are_told_at_once() -> None:
