@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from queuer import __version__
 from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.token import CREATE, DEFAULT_API, LOOPBACK, Login, find_login
+from queuer.domain.errors import QueuerError
 from queuer.domain.variables import Variable
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ _BY_STATUS = {
     409: (Exit.CONFLICT, "queuer queue show QUEUE names its writer"),
     412: (Exit.CONFLICT, "run the same command again: it plans against the tree as it is now"),
     422: (Exit.FAILURE, "mend what is named and run the same command again"),
-    500: (Exit.FAILURE, "queuer local logs api"),
-    503: (Exit.UNREACHABLE, "queuer local status"),
+    500: (Exit.FAILURE, ""),
+    503: (Exit.UNREACHABLE, ""),
     504: (Exit.TIMEOUT, ""),
 }
-"""Exit code and next command by HTTP status."""
+"""Exit code and next command by HTTP status; `_look` has those of 500 and above."""
 
 
 class Client:
@@ -184,7 +185,7 @@ class Client:
         except httpx2.TimeoutException as error:
             raise CommandFailed(
                 f"{self.url} did not answer in {self._timeout:.0f} s",
-                hint="queuer local status",
+                hint=_look(self.url),
                 exit_code=Exit.TIMEOUT,
             ) from error
         except httpx2.HTTPError as error:
@@ -219,6 +220,8 @@ def live_states() -> str:
 
 def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     exit_code, hint = _BY_STATUS.get(response.status_code, (Exit.FAILURE, ""))
+    if response.is_server_error:
+        hint = _look(str(response.url), log=response.status_code == 500)
     if response.status_code == 422 and response.request.method == "GET":
         exit_code, hint = Exit.USAGE, "the same command with --help"  # a flag was wrong, no document
     try:
@@ -231,6 +234,27 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     if response.status_code == 401 and login.missing:
         message = f"{message}; {login.missing}"
     return CommandFailed(message, hint=hint, exit_code=exit_code)
+
+
+def _look(url: str, *, log: bool = False) -> str:
+    """Where to look at the servers behind this address, or at the API's `log`: on this machine, or in their cluster."""
+    if _made_here(url):
+        return "queuer local logs api" if log else "queuer local status"
+    return f"kubectl -n queuer-system {'logs deploy/queuer-api' if log else 'get pods'}"
+
+
+def _made_here(url: str) -> bool:
+    """Whether `queuer local` made the server: a port-forward has a loopback address, too."""
+    if urlsplit(url).hostname not in LOOPBACK:
+        return False
+    try:
+        from queuer.local.cluster import Cluster
+        from queuer.local.stack import default_directory
+
+        made = Cluster.load(default_directory()).queuer_url
+    except (ModuleNotFoundError, QueuerError, KeyError):  # no local cluster, or one without an API
+        return False
+    return urlsplit(url).port == urlsplit(made).port
 
 
 def _line(error: Mapping[str, str]) -> str:

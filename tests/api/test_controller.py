@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 
 from queuer.api.server import serve
 from queuer.api.settings import ApiSettings
@@ -162,6 +163,20 @@ def test_the_silence_that_is_borne_is_a_setting() -> None:
     assert ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "90"}).stale_after == 90
     with pytest.raises(InvalidInput, match="QUEUER_CONTROLLER_STALE"):
         ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "1"})
+
+
+async def test_a_schema_that_is_missing_is_told_to_each_reader_and_once_in_the_log(
+    api: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    """The database was emptied beside the API."""
+    async with begin(engine) as connection:
+        await connection.execute(text("DROP SCHEMA public CASCADE"))
+        await connection.execute(text("CREATE SCHEMA public"))
+    with capture_logs() as lines:
+        for path in ("/api/v1/overview", "/api/v1/workloads", "/readyz", "/api/v1/queues"):
+            said = problem_of(await api.get(path), status=503, code="unavailable")
+            assert said["detail"].startswith("the database is at schema none"), path
+    assert [line["event"] for line in lines] == ["the database serves no request"]
 
 
 async def test_an_api_server_serves_one_schema(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,6 +14,9 @@ from queuer.cli import main
 from queuer.cli.client import Client
 from queuer.cli.config import MOST_BYTES
 from queuer.cli.failures import CommandFailed, Exit
+from queuer.local.cluster import Cluster, State
+from queuer.local.fleet import Fleet
+from queuer.local.processes import ProcessTable
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -78,6 +82,29 @@ def test_a_server_that_is_not_there_and_one_that_is_late_differ() -> None:
         client(sleep).get("/queues")
     assert (absent.value.exit_code, late.value.exit_code) == (Exit.UNREACHABLE, Exit.TIMEOUT)
     assert "queuer local up" in absent.value.hint
+
+
+@pytest.mark.parametrize(("port", "here"), [(8790, True), (8787, False)])
+def test_the_next_command_looks_where_the_server_is(
+    port: int, here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port-forward has a loopback address like a local cluster's API, and is none."""
+    state = State(
+        parts=("api",), ports={"api": 8790}, etcd_data=tmp_path, programs={},
+        fleet=Fleet(nodes=1, blocks=1, racks=1, gpus=0),
+    )  # fmt: skip
+    Cluster(dir=tmp_path, state=state, processes=ProcessTable(tmp_path)).save()
+    monkeypatch.setenv("QUEUER_LOCAL_DIR", str(tmp_path))
+    hints = []
+    for status in (503, 500):
+        api = Client(
+            f"http://127.0.0.1:{port}", transport=httpx2.MockTransport(answer(status, detail="away"))
+        )
+        with pytest.raises(CommandFailed) as caught:
+            api.get("/queues")
+        hints.append(caught.value.hint)
+    there = ["kubectl -n queuer-system get pods", "kubectl -n queuer-system logs deploy/queuer-api"]
+    assert hints == (["queuer local status", "queuer local logs api"] if here else there)
 
 
 def test_pages_are_followed_to_the_end() -> None:

@@ -5,22 +5,29 @@ The `type` of a problem is a path on this server that explains it.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import ProgrammingError
 from starlette.exceptions import HTTPException
 
 from queuer.api.http.pointers import pointer
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
-from queuer.store.migrate import SchemaMismatchError
+from queuer.store.engine import DatabaseUnavailable, begin
+from queuer.store.migrate import SchemaMismatchError, check_in
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
+QUIET = 60.0
+"""Seconds without a failure of the database after which the next one is a line in the log again."""
 _CONFIGURED = re.compile(r"/api/v1/(queues|flavors|topology-levels)(/|$)")
 _ONE_WAY = (
     "queues, flavors and levels change as one document: PUT /api/v1/queue-tree, or POST /api/v1/changesets"
@@ -247,12 +254,38 @@ def known(request: Request, error: QueuerError) -> JSONResponse:
     return _answer(request, code, str(error), errors=error.problems, headers=headers)
 
 
+class DatabaseLog:
+    """Says once that the database serves no request, however many it fails."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._last = now, -math.inf
+
+    def look(self, error: QueuerError) -> None:
+        """Log the first failure of an outage."""
+        if isinstance(error, DatabaseUnavailable | SchemaMismatchError):
+            before, self._last = self._last, self._now()
+            if self._last - before > QUIET:
+                structlog.get_logger(part="api").error("the database serves no request", said=str(error))
+
+
 def install(app: FastAPI) -> None:
     """Give `app` handlers that turn every failure into a problem."""
+    log = DatabaseLog()
 
     @app.exception_handler(QueuerError)
     async def anticipated(request: Request, error: QueuerError) -> JSONResponse:
+        log.look(error)
         return known(request, error)
+
+    @app.exception_handler(ProgrammingError)
+    async def unanswered(request: Request, error: ProgrammingError) -> JSONResponse:
+        """A statement that fails on another schema is told as that, and not as a fault of ours."""
+        try:
+            async with begin(request.app.state.engine) as connection:
+                await check_in(connection)
+        except QueuerError as cause:
+            return await anticipated(request, cause)
+        raise error
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -207,16 +207,20 @@ class Feed:
             first.set()
 
     async def _read_on(self, first: asyncio.Event) -> None:
+        told = False  # that the database is away: once, until it answers again
         while True:
             try:
                 async with news.doorbell(self._engine) as rung:
                     while True:
                         await self._look(begins=not first.is_set())
+                        told = False
                         first.set()
                         await asyncio.sleep(PAUSE)
                         await rung(POLL)
             except (DatabaseUnavailable, SQLAlchemyError, psycopg.Error) as error:
-                log.warning("the stream cannot read", error=type(error).__name__)
+                if not told:
+                    log.warning("the stream cannot read", error=type(error).__name__)
+                told = True
                 await asyncio.sleep(POLL)
 
     async def _look(self, *, begins: bool) -> None:
