@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
@@ -17,6 +19,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
 from queuer.controller.watch.watches import Watches, served
+from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Conflict, QueuerError, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
@@ -31,6 +34,10 @@ log = logger("main")
 
 _PAUSE = 1.0
 _POOL = 5
+SAID_AGAIN = BackOff(first=4.0, longest=300.0)
+"""Between two lines that say why no term begins; it is tried every second all the same."""
+QUIET = 60.0
+"""Seconds without a failure after which the next one is told at once."""
 
 
 async def run(settings: Settings) -> None:
@@ -103,6 +110,26 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
+class TermLog:
+    """Says once that a term ended, and then more and more rarely why this process cannot begin the next one."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._pauses = now, iter(SAID_AGAIN)
+        self._failed, self._next = -math.inf, -math.inf
+
+    def ended(self, causes: Sequence[BaseException], *, led: bool) -> None:
+        """A term of this process is over if it `led`; else none could begin."""
+        now, said = self._now(), [str(cause) for cause in causes]
+        if led or now - self._failed > QUIET:
+            self._pauses, self._next = iter(SAID_AGAIN), now
+        self._failed = now
+        if led:
+            log.warning("the term of office ended", said=said)
+        elif now >= self._next:
+            self._next = now + next(self._pauses)
+            log.warning("no term of office can begin, tried again", said=said)
+
+
 async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     """Watch from now on; lead whenever this process has the lock."""
     settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
@@ -113,6 +140,7 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     jobs = ClusterJobs(client, state, facts)
     guard = GuardWatch(client, health, metrics, changed=wake.set, namespace=settings.namespace)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
+    terms = TermLog()
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watches.run(metrics, health), name="watches")
@@ -121,15 +149,17 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
             await watches.synced(progress=health.beat)
             while True:
                 health.enter(Phase.STANDBY)
+                led = False
                 try:
                     async with lead(
                         settings.database_url, holder=settings.identity, alive=lambda: health.alive
                     ) as leadership:
+                        led = True
                         await asyncio.to_thread(migrate.check, settings.database_url)
                         await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
                     causes = list(_leaves(ended))
-                    log.warning("the term of office ended", said=[str(e) for e in causes])
+                    terms.ended(causes, led=led)
                     for cause in {e.code for e in causes if isinstance(e, QueuerError)}:
                         metrics.terms_ended.labels(cause).inc()
                 except* migrate.SchemaMismatchError:
