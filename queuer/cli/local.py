@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from queuer.local.cluster import Cluster, PartStatus
     from queuer.local.stack import Options
 
+PARTS = (
+    "postgres, etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok, training-operator, "
+    "jobset-controller, controller, api"
+)
+"""All of `queuer.local.cluster`, which takes half a second to load."""
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Run a whole cluster on this machine. The Kubernetes programs are built once, into .cache of a source "
@@ -51,9 +57,16 @@ def up(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="Start only this part; may be given several times. Default: all.", show_default=False
+            help=f"Start only this part; may be given several times. Default: all, {PARTS}.",
+            show_default=False,
         ),
     ] = None,
+    bare: Annotated[
+        bool,
+        typer.Option(
+            "--bare", help="Leave Queuer out, its CRDs, rights and policies too: for an installation by Helm."
+        ),
+    ] = False,
 ) -> None:
     """Start the cluster, or what is down of it, and say how to use it.
 
@@ -63,7 +76,7 @@ def up(
     from queuer.local.progress import Reporter
 
     sizes = {"nodes": nodes, "blocks": blocks, "racks": racks, "gpus": gpus}
-    options = _options(directory, sizes, kubeconfig=kubeconfig, parts=part or ())
+    options = _options(directory, sizes, kubeconfig=kubeconfig, parts=part or (), bare=bare)
     clock = stack.Clock()
     cluster = stack.up(options, reporter=Reporter(), clock=clock)
     _print_summary(cluster, clock.seconds)
@@ -75,8 +88,9 @@ def _options(
     *,
     kubeconfig: Path | None,
     parts: Sequence[str],
+    bare: bool,
 ) -> Options:
-    """The start that was asked for. Raises InvalidInput naming a part that there is not."""
+    """The start that was asked for. Raises InvalidInput, e.g. naming a part that there is not."""
     import os
 
     from queuer.domain.errors import FieldProblem, InvalidInput
@@ -87,11 +101,15 @@ def _options(
     if unknown := [name for name in parts if name not in ALL_PARTS]:
         text, hint = f"no part is named {unknown[0]!r}", f"one of {', '.join(ALL_PARTS)}"
         raise InvalidInput(FieldProblem(field="--part", message=text, hint=hint))
+    if bare and kubeconfig is not None:
+        text, hint = "nothing is left to do in an existing cluster", "leave --bare or --kubeconfig out"
+        raise InvalidInput(FieldProblem(field="--bare", message=text, hint=hint))
     given = {name: size for name, size in sizes.items() if size is not None}
     return stack.Options(
         dir=directory or stack.default_directory(),
         fleet=Fleet(**given) if given else None,
         parts=tuple(parts) or ALL_PARTS,
+        bare=bare,
         kubeconfig=kubeconfig,
         database_url=os.environ.get("QUEUER_DATABASE_URL", ""),
     )

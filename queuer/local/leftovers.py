@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE, STATUS, USER
 from queuer.domain.reasons import Token
-from queuer.kube.resources import CRDS, POLICIES
+from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES
 from queuer.kube.versions import Form
 from queuer.local.installed import RELEASE as HELM_RELEASE
 from queuer.local.installed import Shipped, shipped
@@ -189,6 +189,22 @@ def _policies() -> Iterable[Shipped]:
     return {each.path: each for form in Form for each in shipped(*POLICIES[form])}.values()
 
 
+def roles(site: Site) -> Iterator[Finding]:
+    """Roles, bindings and service accounts of Queuer that no Helm release has: they give rights to nobody who runs."""
+    wanted = {each.path: each for form in Form for each in shipped(NAMESPACE, *ROLES[form])}.values()
+    found = [(each, site.get(each.path)) for each in wanted if each.document["kind"] != "Namespace"]
+    there = [(each, live) for each, live in found if live is not None]
+    alone = [each for each, live in there if not _of_helm(live)]
+    if alone:
+        names = " ".join(each.name.lower().replace(" ", "/") for each in alone)
+        said = _told([each.name for each in alone], "object with rights stays", "objects with rights stay")
+        yield odd(said, f"kubectl delete -n {site.home} {names}")
+    elif there:
+        yield ok(f"{len(there)} roles, bindings and accounts go with `helm uninstall`")
+    else:
+        yield ok("no role of Queuer is there")
+
+
 def definitions(site: Site) -> Iterator[Finding]:
     """CRDs, which Helm keeps, and the objects that would go with them."""
     kinds = [each.document for each in shipped(CRDS) if site.get(each.path) is not None]
@@ -221,6 +237,7 @@ CHECKS: Sequence[tuple[str, Callable[[Site], Iterator[Finding]]]] = (
     ("jobs", jobs),
     ("policies", policies),
     ("classes", classes),
+    ("roles", roles),
     ("definitions", definitions),
     ("namespaces", namespaces),
 )

@@ -77,12 +77,14 @@ _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?
 class Options:
     """The parts to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead.
 
-    `fleet` None = that of the last start here, at the first one the default.
+    `fleet` None = that of the last start here, at the first one the default. `bare`: nothing of Queuer, neither its
+    parts nor CRDs, rights and policies, for an installation by Helm.
     """
 
     dir: Path
     fleet: Fleet | None = None
     parts: tuple[str, ...] = ALL_PARTS
+    bare: bool = False
     kubeconfig: Path | None = None
     database_url: str = ""
     cache: Path = field(default_factory=default_cache)
@@ -94,7 +96,8 @@ class Options:
             *(KUBERNETES_PARTS if self.kubeconfig else ()),
             *((POSTGRES,) if self.database_url else ()),
         }
-        return tuple(part for part in ALL_PARTS if part in self.parts and part not in elsewhere)
+        left_out = elsewhere.union(QUEUER_PARTS if self.bare else ())
+        return tuple(part for part in ALL_PARTS if part in self.parts and part not in left_out)
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -128,7 +131,7 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     busy = partial(reporter.say, f"another start in {options.dir} is under way; waiting for it")
     with locked(options.dir / "lock", busy=busy), clock.step("all"), ThreadPoolExecutor() as pool:
         cluster = _prepare(options, binaries, reporter)
-        start = _Start(cluster=cluster, chosen=options.chosen, clock=clock)
+        start = _Start(cluster=cluster, chosen=options.chosen, bare=options.bare, clock=clock)
         if options.kubeconfig is not None:
             start.existing_kubernetes()
         database = pool.submit(start.database_side, pool)
@@ -262,6 +265,7 @@ class _Start:
 
     cluster: Cluster
     chosen: tuple[str, ...]
+    bare: bool
     clock: Clock
 
     def part(self, name: str) -> None:
@@ -288,9 +292,10 @@ class _Start:
             with self.clock.step("rights"):
                 bootstrap.install_local(kubectl)
             waiting.append(pool.submit(self._job_kinds, kubectl, crds))
-            with self.clock.step("policies"):
-                bootstrap.install(kubectl)
-            waiting.append(pool.submit(self._policies, kubectl))
+            if not self.bare:
+                with self.clock.step("policies"):
+                    bootstrap.install(kubectl)
+                waiting.append(pool.submit(self._policies, kubectl))
         if KWOK in self.chosen:
             waiting.append(pool.submit(self._nodes))
         for future in waiting:

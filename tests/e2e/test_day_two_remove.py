@@ -85,11 +85,13 @@ def test_nothing_stays_suspended_when_queuer_goes(scene: Scene) -> None:
     assert "would go on to suspend new jobs" in found["policies", "wrong"]["text"]
     assert "3 jobs name the class queuer-default, which stays" in found["classes", "warning"]["text"]
     assert found["definitions", "warning"]["text"].startswith("3 definitions stay, with ")
+    assert found["roles", "warning"]["text"].startswith("10 objects with rights stay: ")
     assert where in found["namespaces", "warning"]["fix"]
 
     ended, commands = _ask(scene, "--release")
     assert (ended, len(commands.splitlines())) == (0, 1)
     assert _typed(scene, found["policies", "wrong"]["fix"])
+    assert _typed(scene, found["roles", "warning"]["fix"])
     # A policy holds for a moment after it is deleted.
     wait_until(lambda: _typed(scene, commands), timeout=30, describe="the command goes through")
     spec = scene.read("first")["spec"]
@@ -103,6 +105,7 @@ def test_nothing_stays_suspended_when_queuer_goes(scene: Scene) -> None:
     ended, found = _found(scene)
     assert (ended, found["policies", "ok"]["text"]) == (0, "no policy of Queuer is there")
     assert ("jobs", "wrong") not in found
+    assert found["roles", "ok"]["text"] == "no role of Queuer is there"
     assert _typed(scene, "kubectl delete priorityclass queuer-default")
     ended, found = _found(scene)
     assert ended == 1

@@ -9,12 +9,17 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from queuer.cli.local import PARTS
 from queuer.domain.errors import InvalidInput
-from queuer.local import binaries, identities, stack
+from queuer.local import binaries, bootstrap, identities, stack
+from queuer.local.cluster import ALL_PARTS, QUEUER_PARTS
+from queuer.local.controlplane import API_SERVER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
@@ -135,6 +140,25 @@ def test_tokens_survive_a_second_start_and_stay_private(tmp_path: Path) -> None:
     assert identities.read_tokens(path) == first
     assert len(set(first.values())) == len(identities.IDENTITIES)
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_the_help_names_each_part() -> None:
+    assert tuple(PARTS.split(", ")) == ALL_PARTS
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_bare_cluster_has_nothing_of_queuer(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helm refuses objects that it did not make."""
+    done: list[str] = []
+    for name in ("install", "install_local", "install_job_kinds", "install_jobset_webhooks", "wait_policies"):
+        monkeypatch.setattr(bootstrap, name, lambda *_, name=name, **__: done.append(name))
+    monkeypatch.setattr(stack._Start, "_job_kinds", lambda *_: None)
+    options = stack.Options(dir=Path("/nowhere"), bare=bare)
+    assert bool({*QUEUER_PARTS} & {*options.chosen}) is not bare
+    start = stack._Start(cluster=Mock(), chosen=(API_SERVER,), bare=options.bare, clock=stack.Clock())
+    with ThreadPoolExecutor() as pool:
+        start.kubernetes_side((), pool)
+    assert ("install" in done, "wait_policies" in done, "install_local" in done) == (not bare, not bare, True)
 
 
 def test_queuer_itself_is_never_a_cluster_admin() -> None:
