@@ -20,6 +20,7 @@ import msgspec
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
 from queuer.kube.kinds import JobKind, JobObject, Role
+from queuer.kube.made import JOBS, OPERATIONS, on_template, operation
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 _LONGEST_STATUS = 1000
@@ -71,29 +72,48 @@ def own_roles(kind: JobKind, job: JobObject) -> tuple[Own, ...]:
 
 def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: AdmissionMark) -> dict[str, Any]:
     """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
-    written after `job` was seen."""
+    written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`).
+    """
     by_name = {pin.pod_set: pin for pin in pins}
-    patch: dict[str, Any] = {}
+    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], JOBS: {}}
     restore: dict[str, Any] = {}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         pin = by_name[own.role.name]
+        if kind.made is not None:
+            patch[JOBS][own.role.name] = pinned(own.scheduling, pin)
+            pin = replace(pin, hosts=None)
         note = note_of(own.scheduling, pin)
         if pin.count != own.role.count:
             note["count"] = [pin.count, own.role.declared]
         if note:
             restore[own.role.name] = note
-        wanted_count = pin.count if "count" in note else own.role.declared
-        if wanted_count != current.declared:
-            _put(patch, current.count_path, wanted_count)
-        change = merge_diff(scheduling_of(current.template.spec), pinned(own.scheduling, pin))
-        if change:
-            _put(patch, (*current.template_path, "spec"), change)
-        if (current.template.metadata.labels or {}).get(WORKLOAD) != job.metadata.uid:
-            _put(patch, (*current.template_path, "metadata", "labels", WORKLOAD), job.metadata.uid)
-    _put(patch, kind.suspend_path, value=False)
+        wanted = pinned(own.scheduling, pin)
+        if kind.made is not None:
+            patch[OPERATIONS] += on_template(current, wanted, label=job.metadata.uid)
+        else:
+            size = pin.count if "count" in note else own.role.declared
+            _change(patch, current, wanted, size=size, label=job.metadata.uid)
+    _start(kind, patch)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
     annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {})), STATUS: None}
     return {"metadata": _metadata(job, annotations), **patch}
+
+
+def _change(patch: dict[str, Any], role: Role, wanted: Spec, *, size: int | None, label: str | None) -> None:
+    """Put what gives the pod set this size and scheduling part into a merge patch, and its pods our label."""
+    if size != role.declared:
+        _put(patch, role.count_path, size)
+    if change := merge_diff(scheduling_of(role.template.spec), wanted):
+        _put(patch, (*role.template_path, "spec"), change)
+    if label is not None and (role.template.metadata.labels or {}).get(WORKLOAD) != label:
+        _put(patch, (*role.template_path, "metadata", "labels", WORKLOAD), label)
+
+
+def _start(kind: JobKind, patch: dict[str, Any]) -> None:
+    if kind.made is not None:
+        patch[OPERATIONS].append(operation(kind.suspend_path, value=False))
+    else:
+        _put(patch, kind.suspend_path, value=False)
 
 
 def loosen_patch(kind: JobKind, job: JobObject, start: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -140,15 +160,11 @@ def firm_patch(patch: Mapping[str, Any], job: JobObject) -> PatchBody:
     tests = [(("metadata", "uid"), job.metadata.uid), (("metadata", "annotations", ADMISSION), said)]
     body = {key: value for key, value in patch.items() if key != "metadata"}
     written = [*_leaves({"metadata": {"annotations": patch["metadata"]["annotations"]}}), *_leaves(body)]
-    return [
-        {
-            "op": op,
-            "path": "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path),
-            "value": value,
-        }
-        for op, pairs in (("test", tests), ("add", written))
-        for path, value in pairs
+    pairs = [
+        *((path, value, "test") for path, value in tests),
+        *((path, value, "add") for path, value in written),
     ]
+    return [operation(path, value, op=op) for path, value, op in pairs]
 
 
 def _leaves(value: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -176,13 +192,14 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
 
     The annotations of ours that say how it waits or was started go.
     """
-    patch: dict[str, Any] = {}
+    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], JOBS: {}}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
-        if own.role.declared != current.declared:
-            _put(patch, current.count_path, own.role.declared)
-        if change := merge_diff(scheduling_of(current.template.spec), own.scheduling):
-            _put(patch, (*current.template_path, "spec"), change)
-    _put(patch, kind.suspend_path, value=False)
+        if kind.made is None:
+            _change(patch, current, own.scheduling, size=own.role.declared, label=None)
+        else:
+            patch[JOBS][own.role.name] = own.scheduling
+            patch[OPERATIONS] += on_template(current, own.scheduling, label=None)
+    _start(kind, patch)
     return {"metadata": {"annotations": {ADMISSION: None, STATUS: None}}, **patch}
 
 

@@ -122,6 +122,7 @@ def read_workload(
         return bare_workload(kind, job), too_large
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
+    problems.found += kind.refused(job)
     problems.attempt(lambda: _check_apart(roles))
     pod_sets = tuple(_pod_set(own, notes, facts=facts, problems=problems) for own in roles)
     if not problems.found:
@@ -326,6 +327,9 @@ def _min_count(role: Role, notes: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     declared = max(0, role.size)
+    if not role.resizable:
+        problem, hint = "its controller runs all of these pods or none", "remove it"
+        raise InvalidInput(_wrong(f"annotation {MIN_COUNT}{role.name}", problem, hint))
     if not 1 <= (_number(text) or 0) <= declared:
         raise InvalidInput(
             FieldProblem(

@@ -24,7 +24,7 @@ from queuer.local.site import Finding, Site, odd, ok, status_of, unknown, unread
 
 if TYPE_CHECKING:
     from queuer.kube.kinds import JobKind, JobObject
-    from queuer.kube.objects import Meta
+    from queuer.kube.objects import Meta, Resource
 
 RELEASE = "queuer uninstall-check --release > release.sh; remove Queuer; sh release.sh"
 BY_HAND = "start those that wait by hand: `--release` has no command for them"
@@ -68,19 +68,40 @@ class QueuedJob:
 
         Where a template that was started changes, its status is written first: Kubernetes below 1.36.2 wants that.
         """
+        from queuer.kube.made import OPERATIONS, as_json_patch
         from queuer.kube.patches import free_patch
 
         body = free_patch(self.kind, self.object)
+        if OPERATIONS in body:
+            parent = self._patch(as_json_patch(body, self.object), "--type=json")
+            return " && ".join([*self._unpin(body), parent])
         steps = [self._patch(body)]
         if self.kind.fixed(self.object) and "template" in json.dumps(body):
             steps.insert(0, self._patch({"status": {"startTime": None}}, "--subresource=status"))
         return " && ".join(steps)
 
-    def _patch(self, body: Mapping[str, Any], *options: str) -> str:
-        meta, resource = self.object.metadata, self.kind.resource
-        what = f"{resource.plural}.{resource.group}/{meta.name} -n {meta.namespace}"
-        said = shlex.quote(json.dumps(body, separators=(",", ":")))
-        return " ".join(["kubectl patch", what, *options, "--type=merge", "-p", said])
+    def _unpin(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """Take the pins of the last start off the Jobs that it made."""
+        from queuer.kube.made import JOBS as PINS
+        from queuer.kube.made import job_patch
+        from queuer.kube.objects import JOBS
+
+        assert self.kind.made is not None
+        for job in self.object.made:  # type: ignore[attr-defined]
+            pins = body[PINS].get(job.metadata.labels.get(self.kind.made.role, ""), {})
+            change = job_patch(job, pins)
+            if change is not None:
+                yield _patched(JOBS, job.metadata, {"spec": change["spec"]}, "--type=merge")
+
+    def _patch(self, body: Any, *options: str) -> str:
+        options = options if "--type=json" in options else (*options, "--type=merge")
+        return _patched(self.kind.resource, self.object.metadata, body, *options)
+
+
+def _patched(resource: Resource, meta: Meta, body: Any, *options: str) -> str:
+    what = f"{resource.plural}.{resource.group}/{meta.name} -n {meta.namespace}"
+    said = shlex.quote(json.dumps(body, separators=(",", ":")))
+    return " ".join(["kubectl patch", what, *options, "-p", said])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +131,22 @@ def queued_jobs(site: Site) -> QueuedJobs:
             if read is None:
                 unread.append(f"{meta.namespace}/{meta.name}")
             elif kind.outcome(read) is None:
-                found.append(QueuedJob(kind=kind, object=read))
+                found.append(QueuedJob(kind=kind, object=with_made(site, kind, read)))
     return QueuedJobs(jobs=sorted(found, key=lambda job: job.name), unreadable=sorted(unread))
+
+
+def with_made(site: Site, kind: JobKind, job: JobObject) -> JobObject:
+    """The job with the Jobs that its controller made."""
+    from msgspec.structs import replace
+
+    from queuer.kube.decoding import decoder_of
+    from queuer.kube.objects import JOBS, Job
+
+    if kind.made is None:
+        return job
+    selector = f"{kind.made.mark}={job.metadata.uid}"
+    made = [decoder_of(Job)(item) for item in site.objects(JOBS.collection, selector=selector)]
+    return replace(job, made=made)  # type: ignore[type-var]
 
 
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:

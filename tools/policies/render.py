@@ -38,12 +38,15 @@ def _words() -> dict[str, Any]:
         "kubeflow": KUBEFLOW,
         "training_operator": OPERATOR,
         "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(KINDS)),
+        "made": lambda owner: _any(_named(owner, [kind]) for kind in KINDS if kind.made is not None),
         "driven": lambda owner: _any(
-            f"request.userInfo.username == '{operator}' && {_named(owner, kinds)}"
-            for operator, kinds in _families(beside)
+            f"request.userInfo.username in {_list(names)} && {_named(owner, kinds)}"
+            for names, kinds in _families(beside)
         ),
-        "operator_names": ", ".join(dict.fromkeys(f"'{kind.operator}'" for kind in beside)),
+        "operator_names": ", ".join(dict.fromkeys(repr(name) for kind in beside for name in kind.operators)),
+        "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in KINDS for label in kind.pod_labels)),
+        "marks": _list(kind.made.mark for kind in KINDS if kind.made is not None),
         "managers": _list(dict.fromkeys(["", *(kind.manager for kind in KINDS)])),
         "roles_keys": _map({kind.name: kind.roles_key for kind in KINDS if kind.roles_key}),
         "suspended": lambda job: f"{_by_kind(job, lambda kind: kind.suspend_path)}.orValue(false)",
@@ -62,9 +65,9 @@ def _rule(kind: JobKind, operations: str, *, below: str = "", status: bool = Fal
     return f"{{apiGroups: [{group}], apiVersions: [{version}], resources: [{names}], operations: [{operations}]}}"
 
 
-def _families(kinds: Sequence[JobKind]) -> list[tuple[str, list[JobKind]]]:
-    """Kinds with one controller, by its user name."""
-    return [(operator, list(same)) for operator, same in groupby(kinds, key=lambda kind: kind.operator)]
+def _families(kinds: Sequence[JobKind]) -> list[tuple[tuple[str, ...], list[JobKind]]]:
+    """Kinds with one controller, by its user names."""
+    return [(names, list(same)) for names, same in groupby(kinds, key=lambda kind: kind.operators)]
 
 
 def _named(owner: str, kinds: Sequence[JobKind]) -> str:
@@ -99,8 +102,12 @@ def _roles(job: str) -> str:
 
 def _pod_templates(job: str, roles: str) -> str:
     """The pod templates of a job, a list. `roles`: the variable with its roles."""
-    named = f"{roles}.map(type, {roles}[type].?template.orValue({{}}))"
-    return f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : {named}"
+    listed = _field(job, ("spec", "replicatedJobs"))
+    return (
+        f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : "
+        f"request.kind.kind == 'JobSet' ? {listed}.orValue([]).map(r, r.?template.?spec.?template.orValue({{}})) : "
+        f"{roles}.map(type, {roles}[type].?template.orValue({{}}))"
+    )
 
 
 def _list(values: Iterable[str]) -> str:

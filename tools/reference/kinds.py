@@ -30,7 +30,16 @@ def _section(kind: JobKind) -> str:
     )
     facts = [
         ("API version", code(kind.api_version)),
-        ("suspended by", code(_path(kind.suspend_path))),
+        ("its controller", " or ".join(map(code, kind.operators))),
+        ("held by", code(_path(kind.suspend_path))),
+        (
+            "hosts are pinned",
+            "in its pod templates" if kind.made is None else "on the Jobs that it makes, before it starts",
+        ),
+        (
+            "fewer pods than declared, by `min-count`",
+            "yes" if any(r.resizable for r in kind.roles(job)) else "no",
+        ),
         ("time limit, read as `max-runtime`", code(_path(kind.deadline_path))),
         ("label that tells its pods apart", code(kind.pod_label or "")),
     ]

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from queuer.controller.apply.made_jobs import MadeJobs
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
@@ -22,6 +23,7 @@ from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_selectors
+from queuer.kube.made import OPERATIONS, as_json_patch
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
     AdmissionMark,
@@ -50,6 +52,7 @@ class ClusterJobs:
 
     def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
         self._client, self._state, self._facts = client, state, facts
+        self._made = MadeJobs(client)
         self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
@@ -187,6 +190,10 @@ class ClusterJobs:
         if not isinstance(body, Mapping):
             return await self._client.json_patch(path, body, resource=kind.resource.plural)
         job = self._state.jobs.get(uid)
+        if OPERATIONS in body and job is not None:
+            await self._made.pin(kind, job.object, body)
+            operations = as_json_patch(body, job.object)
+            return await self._client.json_patch(path, operations, resource=kind.resource.plural)
         if self._client.last_form is Form.REDUCED and job is not None:
             body = await self._loosened(kind, path, job, body)
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
@@ -232,7 +239,9 @@ class ClusterJobs:
             found = self._decoders[kind.name](await self._client.get(path))
         except NotFoundError:
             return None
-        return job_view(kind, found) if found.metadata.uid == uid else None
+        if found.metadata.uid != uid:
+            return None
+        return job_view(kind, await self._made.with_them(kind, found))
 
     def _path(self, uid: str) -> tuple[JobKind, str] | None:
         """Kind and API path of a job, whose object may be gone already; None once nothing is known of it."""
@@ -268,6 +277,7 @@ class ClusterJobs:
         """The job that a pod belongs to; one whose reference was taken off is known from before."""
         member = member_of(pod)
         if member is not None:
-            return member.owner
+            maker = self._state.makers.get(member.owner)
+            return member.owner if maker is None else maker.uid
         known = self._state.pods.get(pod.metadata.uid)
         return None if known is None else known.owner

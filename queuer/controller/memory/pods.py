@@ -7,7 +7,7 @@ Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.workload import GRACE, Workload
@@ -105,6 +105,14 @@ class PodIndex:
     def of(self, workload: Workload) -> tuple[PodView, ...]:
         """Pods of a job. A pod of another namespace is none of them, whatever it says of itself."""
         return tuple(self._by_owner.get((workload.namespace, workload.uid), _NO_PODS).values())
+
+    def rehome(self, owner: str, *, namespace: str, to: str, pod_set: str) -> tuple[PodView, ...]:
+        """Give the pods of an owner to the one that made it; returns them as they are now."""
+        found = tuple(self._by_owner.get((namespace, owner), _NO_PODS).values())
+        moved = tuple(replace(pod, owner=to, pod_set=pod_set) for pod in found)
+        for pod in moved:
+            self.put(pod)
+        return moved
 
     def used(self, node: str) -> Resources:
         """Requests of all pods bound to a node."""

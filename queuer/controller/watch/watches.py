@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
@@ -19,8 +21,9 @@ from queuer.controller.watch.views import Facts, job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import QUEUE
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.kinds import BY_NAME, KINDS, JobKind, JobObject, member_of
+from queuer.kube.kinds import BY_NAME, KINDS, JobKind, JobObject, Made, member_of
 from queuer.kube.objects import (
+    JOBS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -28,6 +31,7 @@ from queuer.kube.objects import (
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
+    Job,
     LimitRange,
     Namespace,
     NodeObject,
@@ -83,6 +87,11 @@ def _rank(found: PriorityClass) -> object:
     return found.metadata.name, found.value, found.global_default
 
 
+def _bears(job: Job) -> object:
+    """The part of a Job that bears on the one that made it: not how many of its pods are active."""
+    return job.spec, msgspec.structs.replace(job.status, active=min(job.status.active, 1))
+
+
 def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
     group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
 
@@ -104,6 +113,10 @@ class Watches:
         self._opted_in: frozenset[str] = frozenset()
         self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[JobKind, Reflector[Any]]] = {}
+        self._made: dict[
+            str, dict[str, Job]
+        ] = {}  # by uid of the job whose controller made them, and their own
+        self._names: dict[Reflector[Any], str] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
             return Reflector(client, resource, kind, on_change=heard, timing=timing)
@@ -118,9 +131,10 @@ class Watches:
             of(PODS, Pod, self._pod),
         ]
         for kind in kinds:
-            self._follow(kind)
+            self.reflectors += self._follow(kind)
 
-    def _follow(self, kind: JobKind) -> Reflector[Any]:
+    def _follow(self, kind: JobKind) -> list[Reflector[Any]]:
+        """The reflectors of a kind, which are still to be started."""
         reflector = Reflector(
             self._client,
             kind.resource,
@@ -130,8 +144,19 @@ class Watches:
             timing=self._timing,
         )
         self._jobs[kind.name] = (kind, reflector)
-        self.reflectors.append(reflector)
-        return reflector
+        if kind.made is None:
+            return [reflector]
+        made = Reflector(
+            self._client,
+            JOBS,
+            Job,
+            on_change=self._made_job(kind, kind.made),
+            selector=kind.made.mark,
+            timing=self._timing,
+        )
+        self._names[made] = f"{JOBS.plural} of {kind.resource.plural}"
+        # Those that were made come first: a job is read with them.
+        return [made, reflector]
 
     @property
     def away_since(self) -> float | None:
@@ -142,7 +167,7 @@ class Watches:
 
     async def run(self, metrics: Metrics, health: Health) -> None:
         """Keep everything up to date until cancelled."""
-        metrics.count_undecodable(lambda: [((r.resource.plural,), r.undecodable) for r in self.reflectors])
+        metrics.count_undecodable(lambda: [((self._name(r),), r.undecodable) for r in self.reflectors])
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
                 _start(group, reflector)
@@ -153,7 +178,10 @@ class Watches:
                 for reflector in self.reflectors:
                     since = reflector.stale_since
                     age = 0.0 if since is None else time.monotonic() - since
-                    metrics.watch_age.labels(reflector.resource.plural).set(age)
+                    metrics.watch_age.labels(self._name(reflector)).set(age)
+
+    def _name(self, reflector: Reflector[Any]) -> str:
+        return self._names.get(reflector, reflector.resource.plural)
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Follow the jobs of a kind from when the cluster has it: its operator was installed."""
@@ -167,7 +195,9 @@ class Watches:
                     continue
                 if came:
                     log.info("this cluster has a new kind", kind=kind.name, api=kind.api_version)
-                    _start(group, self._follow(kind))
+                    for reflector in self._follow(kind):
+                        self.reflectors.append(reflector)
+                        _start(group, reflector)
 
     async def synced(self, *, progress: Callable[[], None] = lambda: None) -> None:
         """Wait until everything was listed once. `progress` is called while objects come."""
@@ -261,6 +291,8 @@ class Watches:
         member = member_of(pod)
         known = self._state.pods.get(pod.metadata.uid)
         owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
+        if owner is not None and (maker := self._state.makers.get(owner)) is not None:
+            owner, pod_set = maker.uid, maker.pod_set
         self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
 
     def _job(self, kind: JobKind) -> Heard:
@@ -272,7 +304,33 @@ class Watches:
 
         return heard
 
+    def _made_job(self, kind: JobKind, made: Made) -> Heard:
+        """Hear of the Jobs that a kind's controller makes: the parent is read again where one bears on it."""
+
+        def heard(change: Change[Job]) -> None:
+            job, parent = change.object, change.object.metadata.controller
+            if parent is None or (parent.api_version, parent.kind) != (kind.api_version, kind.name):
+                return
+            meta, siblings = job.metadata, self._made.setdefault(parent.uid, {})
+            if change.kind is ChangeKind.DELETED:
+                siblings.pop(meta.uid, None)
+                self._state.unmade(meta.uid)
+                if not siblings:
+                    del self._made[parent.uid]
+            else:
+                siblings[meta.uid] = job
+                pod_set = meta.labels.get(made.role, "")
+                self._state.made(meta.uid, namespace=meta.namespace, by=parent.uid, pod_set=pod_set)
+            known = self._jobs[kind.name][1].items.get(parent.uid)
+            if known is not None and (change.old is None or _bears(change.old) != _bears(job)):
+                self._hear_job(kind, known)
+
+        return heard
+
     def _hear_job(self, kind: JobKind, found: Any) -> None:
+        if kind.made is not None:
+            jobs = self._made.get(found.metadata.uid, {})
+            found = msgspec.structs.replace(found, made=list(jobs.values()))
         job = job_view(kind, found)
         if job.namespace in self._opted_in:
             self._state.job_changed(job)

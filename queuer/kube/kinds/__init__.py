@@ -1,12 +1,13 @@
 """The job kinds that Queuer manages, one row each: where things are in the object, and what its controller says."""
 
 from queuer.kube.kinds.job import JOB, MAIN
+from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import PYTORCHJOB
 from queuer.kube.kinds.pods import Member, member_of, object_path, pod_selectors
-from queuer.kube.kinds.row import JobKind, JobObject, Role
+from queuer.kube.kinds.row import JobKind, JobObject, Made, Role
 from queuer.kube.kinds.table import BY_NAME, KINDS
 
 __all__ = [
-    "BY_NAME", "JOB", "KINDS", "MAIN", "PYTORCHJOB", "JobKind", "JobObject", "Member", "Role", "member_of",
-    "object_path", "pod_selectors",
+    "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
+    "member_of", "object_path", "pod_selectors",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ def _roles(job: Job) -> tuple[Role, ...]:
         Role(
             name=MAIN,
             declared=job.spec.parallelism,
-            most=_left(job),
+            most=left_of(job),
             template=job.spec.template,
             count_path=("spec", "parallelism"),
             template_path=("spec", "template"),
@@ -23,7 +23,8 @@ def _roles(job: Job) -> tuple[Role, ...]:
     )
 
 
-def _left(job: Job) -> int | None:
+def left_of(job: Job) -> int | None:
+    """Pods that it still owes, None where it does not count them."""
     if job.spec.completions is None:
         # A work queue: after the first success its controller makes no pod any more, whatever happens to the others.
         return job.status.active if job.status.succeeded else None
@@ -54,14 +55,14 @@ JOB = JobKind(
     api_version="batch/v1",
     resource=JOBS,
     type=Job,
-    operator="system:kube-controller-manager",
+    operators=("system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller"),
     manager="kubernetes.io/job-controller",
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,
     quiet=_quiet,
     fixed=lambda job: job.status.start_time is not None,
     outcome=_outcome,
-    left=_left,
+    left=left_of,
     restarts=lambda job: job.spec.completions is not None or not job.status.succeeded,
     lingers=lambda job: False,
     roles=_roles,

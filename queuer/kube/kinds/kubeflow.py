@@ -132,7 +132,7 @@ def _row(
         api_version=API_VERSION,
         resource=Resource(group="kubeflow.org", version="v1", plural=f"{name.lower()}s"),
         type=TrainingJob,
-        operator=OPERATOR,
+        operators=(OPERATOR,),
         manager="kubeflow.org/training-operator",
         suspend_path=("spec", "runPolicy", "suspend"),
         suspended=lambda job: job.spec.run_policy.suspend,

@@ -6,10 +6,11 @@ has a file of its own here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from queuer.domain.errors import FieldProblem
 from queuer.domain.workload import State
 from queuer.kube.objects import Meta, PodTemplate, Resource
 
@@ -26,7 +27,8 @@ class Role:
     """One pod set as the object has it.
 
     `declared`: pods that run at once, from the field at `count_path`; None = not said, which means one. `most`: the
-    most pods that are left to run, None = no bound. `template_path`: from the object to the pod template.
+    most pods that are left to run, None = no bound. `template_path`: from the object to the pod template; a number is a
+    place in a list. `resizable`: whether its controller lets an admission lower `declared`.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Role:
     count_path: tuple[str, ...]
     template_path: tuple[str, ...]
     most: int | None = None
+    resizable: bool = True
 
     @property
     def size(self) -> int:
@@ -48,26 +51,45 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The Jobs that a kind's controller makes: they own the pods, and take the pins that the parent cannot.
+
+    The decoded parent has those that are known in its field `made`. While it is suspended its controller has made all
+    that `expected` counts. `mark`: label with the parent's uid; `role`: label that names the pod set.
+    """
+
+    mark: str
+    role: str
+    expected: Callable[[Any], int]
+
+
+def nothing_refused(job: object) -> Iterable[FieldProblem]:
+    """For a kind that has no field of its own to refuse."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
     """One row. The functions take the decoded object.
 
-    `operator`: user name of its controller; `manager`: what `managedBy` calls it. `quiet`: the job's controller
-    confirms that it is suspended without an active pod. One PATCH may then change its template and start it. `fixed`:
-    below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`: Succeeded, Failed or None. `left`:
-    pods that it still owes, where their number falls as they succeed. `restarts`: whether it runs on from where it was
-    once it is suspended and started again: a Job without completions is Complete instead, once a pod has succeeded.
-    `lingers`: whether its controller leaves running pods alone after its end, as its owner wrote; `clean`: the field
-    and the value that change that. `pods`: label selector by which its controller knows the pods of a job, from uid and
-    name; `pod_labels`: all labels by which it does; `pod_label`: the one that tells the pod set, None = one set.
-    `roles_key`: the field of the spec that holds the roles by name, where one does. `example`: the spec of a small job,
-    for the reference.
+    `operators`: user names under which its controller is installed; `manager`: what `managedBy` calls it. `quiet`: the
+    job's controller confirms that it is suspended without an active pod. One PATCH may then change its template and
+    start it. `fixed`: below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`: Succeeded,
+    Failed or None. `left`: pods that it still owes, where their number falls as they succeed. `restarts`: whether it
+    runs on from where it was once it is suspended and started again: a Job without completions is Complete instead,
+    once a pod has succeeded. `lingers`: whether its controller leaves running pods alone after its end, as its owner
+    wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
+    pods of a job, from uid and name; `pod_labels`: all labels by which it does; `pod_label`: the one that tells the pod
+    set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
+    Jobs, and has its templates in a list. `roles_key`: the field of the spec that holds the roles by name, where one
+    does. `example`: the spec of a small job, for the reference.
     """
 
     name: str
     api_version: str
     resource: Resource
     type: type[Any]
-    operator: str
+    operators: tuple[str, ...]
     manager: str
     suspend_path: tuple[str, ...]
     suspended: Callable[[Any], bool]
@@ -83,6 +105,8 @@ class JobKind:
     pods: Callable[[str, str], str]
     pod_labels: tuple[str, ...]
     example: dict[str, Any]
+    refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
+    made: Made | None = None
     roles_key: str | None = None
     pod_label: str | None = None
     clean: tuple[tuple[str, ...], str] | None = None

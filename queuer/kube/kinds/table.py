@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from queuer.kube.kinds.job import JOB
+from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.row import JobKind
 
-KINDS: tuple[JobKind, ...] = (JOB, *KUBEFLOW)
+KINDS: tuple[JobKind, ...] = (JOB, JOBSET, *KUBEFLOW)
 BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}

@@ -1,0 +1,77 @@
+"""The Jobs that the controller of a queued job makes: read with it, and pinned before it is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from queuer.kube.client import Client, ConflictError
+from queuer.kube.decoding import decoder_of
+from queuer.kube.kinds import JOB, JobKind, Made, object_path
+from queuer.kube.made import JOBS as PINS
+from queuer.kube.made import job_patch
+from queuer.kube.objects import JOBS, Job
+from queuer.kube.template import Spec
+from queuer.kube.versions import Form
+
+_LOOKS, _PAUSE = 20, 0.25
+"""How often, and how many seconds apart, it is looked whether all Jobs are made."""
+_job_of = decoder_of(Job)
+
+
+class MadeJobs:
+    """Reads and pins them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def with_them(self, kind: JobKind, found: Any) -> Any:
+        """A decoded job with the Jobs that the API server has of it."""
+        if kind.made is None:
+            return found
+        return msgspec.structs.replace(found, made=await self._of(kind.made, found))
+
+    async def pin(self, kind: JobKind, found: Any, patch: Mapping[str, Any]) -> None:
+        """Give them the pins of a patch that is about to start `found`. Raises ApiError, Unavailable.
+
+        ConflictError: one has changed meanwhile, or its controller has not made all of them.
+        """
+        pins: Mapping[str, Spec] | None = patch.get(PINS)
+        if kind.made is None or pins is None:
+            return
+        for job in await self._all(kind.made, found):
+            body = job_patch(job, pins.get(job.metadata.labels.get(kind.made.role, ""), {}))
+            if body is None:
+                continue
+            path = object_path(JOB, job.metadata)
+            if self._client.last_form is Form.REDUCED and JOB.fixed(job):
+                await self._loosen(path, job, body)
+            await self._client.merge_patch(path, body, resource=JOBS.plural)
+
+    async def _loosen(self, path: str, job: Job, body: dict[str, Any]) -> None:
+        first = {"metadata": body["metadata"], "status": {"startTime": None}}
+        version = await self._client.merge_patch(f"{path}/status", first, resource=f"{JOBS.plural}/status")
+        body["metadata"] = {**body["metadata"], "resourceVersion": version}
+
+    async def _all(self, made: Made, found: Any) -> list[Job]:
+        jobs: list[Job] = []
+        for _ in range(_LOOKS):
+            jobs = await self._of(made, found)
+            if len(jobs) >= made.expected(found):
+                return jobs
+            await asyncio.sleep(_PAUSE)
+        text = f"its controller has made {len(jobs)} of {made.expected(found)} Jobs"
+        raise ConflictError(status=409, reason="Conflict", message=text)
+
+    async def _of(self, made: Made, found: Any) -> list[Job]:
+        """Those that say that it controls them: a label anybody may write."""
+        meta = found.metadata
+        path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
+        jobs: list[Job] = []
+        async for page in self._client.pages(path, selector=f"{made.mark}={meta.uid}"):
+            jobs += map(_job_of, page.items or ())
+        owners = [(job, job.metadata.controller) for job in jobs]
+        return [job for job, owner in owners if owner is not None and owner.uid == meta.uid]

@@ -1,0 +1,187 @@
+"""JobSet (0.12): a set of Jobs by roles, `replicatedJobs`, each so many Jobs from one template.
+
+Its controller makes all Jobs suspended while the set is. When the set is resumed it merges selector, tolerations and
+labels of the set's templates into them (resumeJob); what is there already stays. Affinity of a set's template cannot
+change at all (its webhook), that of its suspended Jobs can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from queuer.domain.errors import FieldProblem
+from queuer.domain.workload import State
+from queuer.kube.kinds.job import JOB, left_of
+from queuer.kube.kinds.row import JobKind, Made, Role
+from queuer.kube.objects import Condition, Job, JobSpec, Meta, Resource, Struct, TemplateMeta, holds
+
+_PREFIX = "jobset.sigs.k8s.io"
+_EXCLUSIVE = f"alpha.{_PREFIX}/exclusive-topology"
+_ROLE, _ATTEMPT = f"{_PREFIX}/replicatedjob-name", f"{_PREFIX}/restart-attempt"
+
+
+class JobTemplate(Struct, frozen=True):
+    spec: JobSpec
+    metadata: TemplateMeta = TemplateMeta()
+
+
+class ReplicatedJob(Struct, frozen=True):
+    name: str
+    template: JobTemplate
+    replicas: int = 1
+    depends_on: list[dict[str, str]] = msgspec.field(default_factory=list)
+
+
+class JobSetSpec(Struct, frozen=True):
+    replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list)
+    suspend: bool = False
+
+
+class RoleStatus(Struct, frozen=True):
+    name: str
+    active: int = 0
+
+
+class JobSetStatus(Struct, frozen=True):
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+    replicated_jobs_status: list[RoleStatus] = msgspec.field(default_factory=list)
+    restarts: int = 0
+
+
+class JobSet(Struct, frozen=True):
+    """jobset.x-k8s.io/v1alpha2 JobSet. `made`: the Jobs of it that are known, no field of the object."""
+
+    metadata: Meta
+    spec: JobSetSpec = JobSetSpec()
+    status: JobSetStatus = JobSetStatus()
+    made: list[Job] = msgspec.field(default_factory=list)
+
+
+def _present(jobset: JobSet) -> list[Job]:
+    """Its Jobs, without those of an earlier attempt, which are being replaced."""
+    attempt = str(jobset.status.restarts)
+    return [job for job in jobset.made if job.metadata.labels.get(_ATTEMPT, attempt) == attempt]
+
+
+def _roles(jobset: JobSet) -> tuple[Role, ...]:
+    made: dict[str, list[Job]] = {}
+    for job in _present(jobset):
+        made.setdefault(job.metadata.labels.get(_ROLE, ""), []).append(job)
+    return tuple(
+        _role(place, each, made.get(each.name, [])) for place, each in enumerate(jobset.spec.replicated_jobs)
+    )
+
+
+def _role(place: int, each: ReplicatedJob, made: list[Job]) -> Role:
+    spec = each.template.spec
+    at = ("spec", "replicatedJobs", str(place))
+    whole = max(0, _at_once(spec, spec.completions))
+    unmade = max(0, each.replicas - len(made))
+    return Role(
+        name=each.name,
+        declared=each.replicas * whole,
+        most=sum(map(_runs, made)) + unmade * whole,
+        template=spec.template,
+        count_path=(*at, "replicas"),
+        template_path=(*at, "template", "spec", "template"),
+        resizable=False,
+    )
+
+
+def _at_once(spec: JobSpec, left: int | None) -> int:
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    return parallelism if left is None else min(parallelism, left)
+
+
+def _runs(job: Job) -> int:
+    """Pods that one of its Jobs still runs at once."""
+    return 0 if JOB.outcome(job) is not None else _at_once(job.spec, left_of(job))
+
+
+def _left(jobset: JobSet) -> int:
+    owed = sum(_owes(job) for job in _present(jobset))
+    made = len(_present(jobset))
+    return owed if made else sum(role.size for role in _roles(jobset))
+
+
+def _owes(job: Job) -> int:
+    if JOB.outcome(job) is not None:
+        return 0
+    left = left_of(job)
+    return _at_once(job.spec, None) if left is None else left
+
+
+def _expected(jobset: JobSet) -> int:
+    return sum(each.replicas for each in jobset.spec.replicated_jobs)
+
+
+def _quiet(jobset: JobSet) -> bool:
+    """Its Jobs are quiet, too: only then may the pins of the last start be taken off them."""
+    status = jobset.status
+    told = holds(status.conditions, "Suspended") and not any(r.active for r in status.replicated_jobs_status)
+    jobs = [job for job in _present(jobset) if JOB.outcome(job) is None]
+    return jobset.spec.suspend and told and all(JOB.quiet(job) for job in jobs)
+
+
+def _outcome(jobset: JobSet) -> State | None:
+    if holds(jobset.status.conditions, "Completed"):
+        return State.SUCCEEDED
+    return State.FAILED if holds(jobset.status.conditions, "Failed") else None
+
+
+def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
+    for place, each in enumerate(jobset.spec.replicated_jobs):
+        if each.depends_on:
+            yield FieldProblem(
+                field=f"spec.replicatedJobs[{place}].dependsOn",
+                message="has its Jobs made after the start, when no place can be kept for them",
+                hint="leave it out, or write startupPolicy: {startupPolicyOrder: InOrder}",
+            )
+    notes = [jobset.metadata.annotations]
+    notes += [each.template.metadata.annotations or {} for each in jobset.spec.replicated_jobs]
+    if any(_EXCLUSIVE in each for each in notes):
+        yield FieldProblem(
+            field=f"annotation {_EXCLUSIVE}",
+            message="places the Jobs by rules of its own, beside those of the queue",
+            hint="leave it out, and write queuer.dev/topology-required",
+        )
+
+
+JOBSET = JobKind(
+    name="JobSet",
+    api_version="jobset.x-k8s.io/v1alpha2",
+    resource=Resource(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets"),
+    type=JobSet,
+    operators=(
+        "system:serviceaccount:jobset-system:jobset-controller-manager",
+        "system:serviceaccount:jobset-system:jobset-controller",  # as its Helm chart names it
+    ),
+    manager="jobset.sigs.k8s.io/jobset-controller",
+    suspend_path=("spec", "suspend"),
+    suspended=lambda jobset: jobset.spec.suspend,
+    quiet=_quiet,
+    fixed=lambda jobset: False,
+    outcome=_outcome,
+    left=_left,
+    restarts=lambda jobset: all(JOB.restarts(job) for job in _present(jobset)),
+    lingers=lambda jobset: False,
+    roles=_roles,
+    deadline=lambda jobset: None,
+    deadline_path=(),
+    pods=lambda uid, name: f"{_PREFIX}/jobset-uid={uid}",
+    pod_labels=tuple(
+        f"{_PREFIX}/{label}"
+        for label in ("jobset-name", "jobset-uid", "replicatedjob-name", "job-index", "job-key")
+    ),
+    pod_label=_ROLE,
+    refused=_refused,
+    made=Made(mark=f"{_PREFIX}/jobset-uid", role=_ROLE, expected=_expected),
+    example={
+        "replicatedJobs": [
+            {"name": name, "template": {"spec": {"template": {"spec": {"containers": []}}}}}
+            for name in ("driver", "workers")
+        ]
+    },
+)

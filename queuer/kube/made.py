@@ -1,0 +1,75 @@
+"""Pins of a kind whose controller makes Jobs (JobSet): where a merge patch does not reach, and what the Jobs take.
+
+Its pod templates lie in a list, so they change by the operations of a JSON Patch. Hosts cannot be pinned there at all:
+each Job takes them before its parent is started. A crash in between leaves a suspended gang, and the same again is no
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from queuer.domain.keys import WORKLOAD
+from queuer.kube.kinds import JOB, JobObject, Role
+from queuer.kube.objects import Job
+from queuer.kube.template import Spec, merge_diff, scheduling_of
+
+OPERATIONS, JOBS = "operations", "jobs"
+"""Keys of a patch of such a kind, beside `metadata`: operations on the parent, and by pod set the scheduling part that
+its Jobs are to have."""
+Operation = Mapping[str, Any]
+
+
+def operation(path: Sequence[str], value: Any, *, op: str = "add") -> Operation:
+    """One operation of a JSON Patch (RFC 6902); the parent of what it adds must be there."""
+    pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path)
+    return {"op": op, "path": pointer} if op == "remove" else {"op": op, "path": pointer, "value": value}
+
+
+def on_template(role: Role, wanted: Spec, *, label: str | None) -> Iterator[Operation]:
+    """What gives a template in a list the scheduling part `wanted`, and its pods the label that tells who pays."""
+    current, meta = scheduling_of(role.template.spec), role.template.metadata
+    for key in {**current, **wanted}:
+        if key not in wanted:
+            yield operation((*role.template_path, "spec", key), None, op="remove")
+        elif current.get(key) != wanted[key]:
+            yield operation((*role.template_path, "spec", key), wanted[key])
+    if label is not None and (meta.labels or {}).get(WORKLOAD) != label:
+        labels = {**(meta.labels or {}), WORKLOAD: label}
+        if meta.labels is None and meta.annotations is None:
+            yield operation((*role.template_path, "metadata"), {"labels": labels})
+        else:
+            yield operation((*role.template_path, "metadata", "labels"), labels)
+
+
+def as_json_patch(patch: Mapping[str, Any], job: JobObject) -> list[Operation]:
+    """The JSON Patch of a patch with `OPERATIONS`. The resourceVersion in it makes it a compare-and-set."""
+    meta = patch["metadata"]
+    found = [operation(("metadata", key), meta[key]) for key in ("uid", "resourceVersion") if key in meta]
+    if not job.metadata.annotations:
+        found.append(operation(("metadata", "annotations"), {}))
+    for key, value in meta["annotations"].items():
+        if value is not None:
+            found.append(operation(("metadata", "annotations", key), value))
+        elif key in job.metadata.annotations:
+            found.append(operation(("metadata", "annotations", key), None, op="remove"))
+    return [*found, *patch[OPERATIONS]]
+
+
+def job_patch(job: Job, wanted: Spec) -> dict[str, Any] | None:
+    """The merge patch that a Job needs before its parent is started; None where the parent's own merge is enough."""
+    current = scheduling_of(job.spec.template.spec)
+    if JOB.outcome(job) is not None or _merged(current, wanted) == wanted:
+        return None
+    meta = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+    return {"metadata": meta, "spec": {"template": {"spec": merge_diff(current, wanted)}}}
+
+
+def _merged(current: Spec, wanted: Spec) -> Spec:
+    """What becomes of a Job's scheduling part when its parent, pinned as `wanted` but for hosts, is resumed."""
+    selector = {**current.get("nodeSelector", {}), **wanted.get("nodeSelector", {})}
+    have = current.get("tolerations", [])
+    tolerations = [*have, *(each for each in wanted.get("tolerations", []) if each not in have)]
+    found = {"nodeSelector": selector, "tolerations": tolerations, "affinity": current.get("affinity")}
+    return {key: value for key, value in found.items() if value}
