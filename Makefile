@@ -117,6 +117,10 @@ chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed
 compat: control-plane ## Build Kubernetes 1.35, run story, gangs, landing, evictions on it and on 1.36 (ARGS="--version 1.35")
 	@$(PY) -m tests.compat $(ARGS)
 
+.PHONY: conformance
+conformance: control-plane ## Live a job of every kind under its real controller, some minutes
+	@$(PY) -m pytest tests/e2e/test_conformance.py --kinds=all
+
 .PHONY: soak
 soak: control-plane ## Run 50,000 jobs over 5 million rows of history, an hour (ARGS="--jobs N --history ROWS --minutes M --json")
 	@$(PY) -m tests.soak $(ARGS)

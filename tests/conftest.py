@@ -69,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--database", choices=("auto", "testcontainers"), default="auto", help="where PostgreSQL comes from"
     )
+    parser.addoption(
+        "--kinds",
+        choices=("often", "all"),
+        default="often",
+        help="kinds of job that live in test_conformance",
+    )
 
 
 def pytest_configure() -> None:

@@ -15,10 +15,20 @@ from typing import Any
 
 import pytest
 
+from queuer.kube.kinds import BY_NAME
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from tests.e2e.controller import GPU, Controller, Database, controller
-from tests.e2e.support import create, job_manifest, kubectl, pytorchjob_manifest, read, wait_until
+from tests.e2e.support import (
+    create,
+    job_manifest,
+    jobset_manifest,
+    kubectl,
+    pytorchjob_manifest,
+    read,
+    training_manifest,
+    wait_until,
+)
 
 TEAM_A, TEAM_B = "root.research.team-a", "root.research.team-b"
 HIGH = {
@@ -28,8 +38,14 @@ HIGH = {
     "value": 1000,
     "preemptionPolicy": "Never",
 }
-KINDS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
-PATHS = {"Job": "/apis/batch/v1/jobs", "PyTorchJob": "/apis/kubeflow.org/v1/pytorchjobs"}
+KINDS = {name: f"{kind.resource.plural}.{kind.resource.group}" for name, kind in BY_NAME.items()}
+ROLES: dict[str, tuple[str, ...]] = {
+    "TFJob": ("tfReplicaSpecs", "Chief", "Worker"),
+    "XGBoostJob": ("xgbReplicaSpecs", "Master", "Worker"),
+    "PaddleJob": ("paddleReplicaSpecs", "Master", "Worker"),
+    "JAXJob": ("jaxReplicaSpecs", "Worker"),
+}
+"""The field of the roles and their names, the first of one pod where there are two."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,24 +81,34 @@ class Scene:
         return dict(create(self.cluster, manifest))
 
     def of_kind(self, kind: str, name: str, *, pods: int, **wanted: Any) -> dict[str, Any]:
-        """A Job of `pods` pods, or a PyTorchJob of a master and the rest workers."""
+        """A job of `pods` pods, of a leader and the rest workers where its kind has roles."""
         if kind == "Job":
             return self.job(name, pods=pods, **wanted)
-        return self.pytorchjob(name, workers=pods - 1, **wanted)
+        if kind == "PyTorchJob":
+            return self.pytorchjob(name, workers=pods - 1, **wanted)
+        wanted = {"namespace": self.namespace, "queue": TEAM_A, **wanted}
+        if kind == "JobSet":
+            return dict(create(self.cluster, jobset_manifest(name, workers=pods - 1, **wanted)))
+        key, *roles = ROLES[kind]
+        counts = dict.fromkeys(roles, 1) | {roles[-1]: pods - len(roles) + 1}
+        return dict(create(self.cluster, training_manifest(kind, key, counts, name=name, **wanted)))
 
     def read(self, name: str, kind: str = "Job") -> dict[str, Any]:
         """The object as it is now."""
-        group, _, resource = PATHS[kind].rpartition("/")
-        return dict(read(self.cluster, f"{group}/namespaces/{self.namespace}/{resource}/{name}"))
+        return dict(read(self.cluster, BY_NAME[kind].resource.path(name, namespace=self.namespace)))
 
     def delete(self, name: str, kind: str = "Job", *options: str) -> None:
         """Delete a job as alice."""
         kubectl(self.cluster, "alice", "delete", KINDS[kind], name, "-n", self.namespace, *options)
 
     def pods(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Pods of a job (of either kind), or all of the namespace; those that are going included."""
+        """Pods of a job of any kind, or all of the namespace; those that are going included."""
         items: list[dict[str, Any]] = read(self.cluster, f"/api/v1/namespaces/{self.namespace}/pods")["items"]
-        keys = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name")
+        keys = (
+            "batch.kubernetes.io/job-name",
+            "training.kubeflow.org/job-name",
+            "jobset.sigs.k8s.io/jobset-name",
+        )
         return [
             p for p in items
             if name is None or name in (p["metadata"].get("labels", {}).get(key) for key in keys)

@@ -130,6 +130,53 @@ def pytorchjob_manifest(
     }
 
 
+def training_manifest(
+    kind: str, key: str, roles: Mapping[str, int], *, name: str, namespace: str, queue: str | None = None,
+    gpus: int = 1, cpu: str = "1", run_for: str | None = None, annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A job of another of the training-operator's kinds: so many pods a role, under `spec.<key>`."""
+    container = {"TFJob": "tensorflow", "XGBoostJob": "xgboost", "PaddleJob": "paddle", "JAXJob": "jax"}[kind]
+    template = _template(container, gpus=gpus, cpu=cpu, run_for=run_for, restart=None)
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": _metadata(name, namespace, queue, None, annotations),
+        "spec": {
+            key: {
+                r: {"replicas": n, "restartPolicy": "Never", "template": template} for r, n in roles.items()
+            }
+        },
+    }
+
+
+def jobset_manifest(
+    name: str,
+    *,
+    namespace: str,
+    queue: str | None = None,
+    workers: int = 2,
+    gpus: int = 1,
+    cpu: str = "1",
+    run_for: str | None = None,
+    driver_runs_for: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A JobSet of a driver of one pod and `workers` Jobs of one pod each."""
+
+    def role(of: str, replicas: int, runs: str | None) -> dict[str, Any]:
+        template = _template("main", gpus=gpus, cpu=cpu, run_for=runs, restart="Never")
+        spec = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template}
+        return {"name": of, "replicas": replicas, "template": {"spec": spec}}
+
+    roles = [role("driver", 1, driver_runs_for or run_for), role("workers", workers, run_for)]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(name, namespace, queue, None, annotations),
+        "spec": {"replicatedJobs": roles},
+    }
+
+
 def _metadata(
     name: str,
     namespace: str,

@@ -1,0 +1,167 @@
+"""The life of a job of each kind under the controller that really runs it.
+
+`make test` runs the kinds of `OFTEN`, `make conformance` (`--kinds=all`) all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from queuer.kube.kinds import BY_NAME
+from queuer.kube.objects import JOBS
+from tests.e2e.controller import tree
+from tests.e2e.scene import KINDS, Scene, required
+from tests.e2e.support import Refused, kubectl, read, wait_until
+
+OFTEN = ("Job", "PyTorchJob", "JobSet")
+PODS = 3
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test a kind."""
+    if "kind" in metafunc.fixturenames:
+        names = tuple(BY_NAME) if metafunc.config.getoption("--kinds") == "all" else OFTEN
+        metafunc.parametrize("kind", names)
+
+
+def _patch(scene: Scene, kind: str, name: str, body: dict[str, Any], *, by: str = "alice") -> None:
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(body)}")
+    kubectl(scene.cluster, by, "patch", KINDS[kind], name, *where)
+
+
+def _suspend(kind: str, value: bool) -> dict[str, Any]:
+    body: Any = value
+    for key in reversed(BY_NAME[kind].suspend_path):
+        body = {key: body}
+    return dict(body)
+
+
+def _is_suspended(kind: str, found: Any) -> bool:
+    for key in BY_NAME[kind].suspend_path:
+        found = found.get(key, {})
+    return found is True
+
+
+def _made(scene: Scene, name: str) -> list[dict[str, Any]]:
+    """The Jobs that the controller of a JobSet made."""
+    path = f"/apis/{JOBS.group}/{JOBS.version}/namespaces/{scene.namespace}/jobs"
+    selector = f"jobset.sigs.k8s.io/jobset-name={name}"
+    return list(read(scene.cluster, path, labelSelector=selector)["items"])
+
+
+def _only(scene: Scene, rack: str) -> None:
+    """Leave the nodes of one rack open."""
+    nodes = scene.nodes()
+    scene.uncordon(sorted(n for n, r in nodes.items() if r == rack))
+    scene.cordon(sorted(n for n, r in nodes.items() if r != rack))
+
+
+def test_a_gang_is_held_lands_inside_its_pins_and_goes_elsewhere(scene: Scene, kind: str) -> None:
+    """Three pods of a host each, in racks of four: hosts are pinned, not the rack."""
+    scene.database.apply(tree(scene.namespace))
+    _only(scene, "r01")
+    created = scene.of_kind(kind, "gang", pods=PODS, gpus=8, annotations=required("rack"))
+    assert _is_suspended(kind, created), "a policy holds it while no controller is there"
+    scene.start()
+    scene.wait_state("gang", "Running")
+    assert scene.racks("gang") == {"r01"}
+    assert scene.database.used() == 8 * PODS
+    first = {p["metadata"]["uid"]: p for p in scene.pods("gang")}
+    assert len(first) == PODS
+    assert all("kubernetes.io/hostname" in json.dumps(p["spec"]["affinity"]) for p in first.values())
+
+    _only(scene, "r02")
+    _patch(scene, kind, "gang", _suspend(kind, True))
+    wait_until(
+        lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
+        describe=lambda: scene.story("gang"),
+    )  # fmt: skip
+    scene.wait_state("gang", "Running")
+    assert scene.racks("gang") == {"r02"}
+    assert not first.keys() & {p["metadata"]["uid"] for p in scene.pods("gang")}
+    written = json.dumps([scene.read("gang", kind)["spec"], [j["spec"] for j in _made(scene, "gang")]])
+    assert not [n for n, rack in scene.nodes().items() if rack == "r01" and f'"{n}"' in written]
+    assert scene.database.used() == 8 * PODS
+
+    scene.delete("gang", kind)
+    scene.wait_empty()
+
+
+def test_a_gang_ends_and_gives_back_all(scene: Scene, kind: str) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.of_kind(kind, "short", pods=PODS, gpus=1, run_for="1s")
+    scene.wait_state("short", "Succeeded", timeout=60)
+    scene.wait_empty()
+
+
+def test_a_gang_that_waits_is_deleted(scene: Scene, kind: str) -> None:
+    scene.database.apply(tree(scene.namespace))
+    _only(scene, "r01")
+    scene.start()
+    scene.of_kind(kind, "large", pods=5, gpus=8)
+    scene.wait_reason("large", "TopologyPlacementFailed")
+    scene.delete("large", kind)
+    wait_until(
+        lambda: scene.state("large") not in ("Queued", "Held"), timeout=30,
+        describe=lambda: scene.story("large"),
+    )  # fmt: skip
+    assert not scene.database.open_rows()
+    assert not scene.pods("large")
+
+
+class TestJobSet:
+    """What is particular to a kind that makes Jobs."""
+
+    def test_nobody_else_starts_a_job_of_it(self, scene: Scene) -> None:
+        scene.of_kind("JobSet", "held", pods=PODS)
+        wait_until(lambda: len(_made(scene, "held")) == PODS, timeout=30, describe="its Jobs are made")
+        name = _made(scene, "held")[0]["metadata"]["name"]
+        with pytest.raises(Refused, match="queuer-guard-made"):
+            _patch(scene, "Job", name, {"spec": {"suspend": False}})
+        label = {"queuer.dev/workload": "another"}
+        with pytest.raises(Refused, match="queuer-guard-made"):
+            _patch(scene, "Job", name, {"spec": {"template": {"metadata": {"labels": label}}}})
+
+    def test_pins_of_an_earlier_start_are_replaced(self, scene: Scene) -> None:
+        """Its controller merges, and never takes anything off a Job."""
+        scene.database.apply(tree(scene.namespace))
+        _only(scene, "r01")
+        scene.of_kind("JobSet", "gang", pods=PODS, gpus=8, annotations=required("rack"))
+        wait_until(lambda: len(_made(scene, "gang")) == PODS, timeout=30, describe="its Jobs are made")
+        other = next(node for node, rack in scene.nodes().items() if rack == "r04")
+        for job in _made(scene, "gang"):
+            stale = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": other}}}}}
+            _patch(scene, "Job", job["metadata"]["name"], stale)
+        scene.start()
+        scene.wait_state("gang", "Running")
+        assert scene.racks("gang") == {"r01"}
+
+    def test_what_has_succeeded_is_not_asked_for_again(self, scene: Scene) -> None:
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        scene.of_kind("JobSet", "gang", pods=PODS, gpus=2, driver_runs_for="1s")
+        wait_until(
+            lambda: scene.database.used() == 2 * (PODS - 1), timeout=60, describe=lambda: scene.story("gang")
+        )
+        _patch(scene, "JobSet", "gang", _suspend("JobSet", True))
+        wait_until(
+            lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
+            describe=lambda: scene.story("gang"),
+        )  # fmt: skip
+        scene.wait_state("gang", "Running")
+        assert scene.database.used() == 2 * (PODS - 1)
+
+    def test_its_jobs_never_queue_by_themselves(self, scene: Scene) -> None:
+        """Not even where the namespace gives a queue to every job."""
+        scene.database.apply(tree(scene.namespace))
+        label = "queuer.dev/default-queue=root.research.team-a"
+        kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, label)
+        scene.start()
+        scene.of_kind("JobSet", "gang", pods=PODS, queue=None)
+        scene.wait_state("gang", "Running")
+        rows = scene.database.rows("SELECT name FROM workload WHERE namespace = %s", scene.namespace)
+        assert [row["name"] for row in rows] == ["gang"]
