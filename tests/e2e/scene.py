@@ -276,7 +276,11 @@ def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene
     with made.exits:
         yield made
     kubectl(
-        cluster, "admin", "delete", "jobs.batch,pytorchjobs.kubeflow.org,pods", "--all", "-n", namespace,
+        cluster, "admin", "delete", ",".join([*KINDS.values(), "pods"]), "--all", "-n", namespace,
         "--wait=false", "--cascade=background",
     )  # fmt: skip
-    wait_until(lambda: not made.pods(), timeout=60, describe=lambda: f"pods are gone: {made.pods()}")
+    wait_until(
+        lambda: not made.pods(),
+        timeout=60,
+        describe=lambda: f"pods are gone: {[p['metadata']['name'] for p in made.pods()]}",
+    )

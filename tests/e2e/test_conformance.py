@@ -106,7 +106,7 @@ def test_a_gang_that_waits_is_deleted(scene: Scene, kind: str) -> None:
     scene.wait_reason("large", "TopologyPlacementFailed")
     scene.delete("large", kind)
     wait_until(
-        lambda: scene.state("large") not in ("Queued", "Held"), timeout=30,
+        lambda: scene.database.workload("large", scene.namespace)["deleted_at"], timeout=30,
         describe=lambda: scene.story("large"),
     )  # fmt: skip
     assert not scene.database.open_rows()
