@@ -148,13 +148,16 @@ class Server:
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
 
+JOB, OPERATOR = "training.kubeflow.org/job-name", "training.kubeflow.org/operator-name"
+
+
 @pytest.mark.parametrize(
     ("kind", "uid", "name", "expected", "selectors"),
     [
         ("Job", "ours", "j", True, ["queuer.dev/workload=ours"]),
         ("Job", "beside", "j", True, ["queuer.dev/workload=beside", "batch.kubernetes.io/controller-uid=beside"]),
         ("Job", "u", "j", False, ["queuer.dev/workload=u", "batch.kubernetes.io/controller-uid=u"]),
-        ("PyTorchJob", "u", "j", False, ["queuer.dev/workload=u", "training.kubeflow.org/job-name=j"]),
+        ("PyTorchJob", "u", "j", False, ["queuer.dev/workload=u", f"{JOB}=j,{OPERATOR}=pytorchjob-controller"]),
         ("PyTorchJob", "u", "j" * 64, False, ["queuer.dev/workload=u"]),
     ],
 )  # fmt: skip
