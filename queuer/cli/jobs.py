@@ -18,6 +18,8 @@ from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import devices
 from queuer.domain.workload import State
 
+SILENT = 10.0
+"""Seconds without a sign of life after which the controller may be gone; its loop gives one every 5 s."""
 PAUSE = 2.0
 """Seconds between two looks of `-w` and `queuer wait`."""
 
@@ -144,7 +146,8 @@ def full_reference(job: Mapping[str, Any]) -> str:
 def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     """The workload that a person means: the live one of that name, else the newest."""
     kind, _, name = job.rpartition("/")
-    matches = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")["items"]
+    answer = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")
+    matches = answer["items"]
     if kind:
         matches = [m for m in matches if m["kind"].lower() == kind.lower().removesuffix("s")]
     if not matches:
@@ -153,7 +156,8 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
         where = f" in namespace {namespace}" if namespace else ""
         raise CommandFailed(
             f"no job {job}{where} is known", exit_code=Exit.NOT_FOUND,
-            hint="queuer jobs -a; a job is only seen with the label queuer.dev/queue in a managed namespace",
+            hint=_unread(answer)
+            or "queuer jobs -a; a job is only seen with the label queuer.dev/queue in a managed namespace",
         )  # fmt: skip
     references = sorted({(m["namespace"], m["kind"]) for m in matches})
     if len(references) > 1:
@@ -164,6 +168,17 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
     first: Mapping[str, Any] = (live or matches)[0]
     return first
+
+
+def _unread(answer: Mapping[str, Any]) -> str:
+    """What to do about a job that no controller may have read yet; "" while one reads jobs."""
+    found, now = answer["controller"], moment(answer["asOf"])
+    if found["state"] in ("leading", "idle") and (now - moment(found["at"])).total_seconds() < SILENT:
+        return ""
+    since = f"since {found['at']} ({ago(found['at'], now)} ago)" if found["at"] else "so far"
+    away = found["state"] == "away"
+    who = "the controller cannot read jobs" if away else "no controller is known to have read jobs"
+    return f"queuer status; {who} {since}: a job that was created meanwhile is known when it does again"
 
 
 def check_namespace(client: Client, name: str) -> None:

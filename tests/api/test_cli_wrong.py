@@ -67,6 +67,22 @@ async def test_every_verb_that_speaks_of_waiting_or_room_says_that_nobody_decide
     assert not SILENT.search((await run(shared, "jobs")).err)
 
 
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [(0, "only seen with the label"), (15, "no controller is known to have read jobs since"),
+     (60, "no controller is known to have read jobs since")],
+)  # fmt: skip
+async def test_a_job_that_nobody_may_have_read_is_not_said_to_lack_its_label(
+    shared: httpx2.AsyncClient, author: Author, silent: float, said: str
+) -> None:
+    """The controller is taken to be gone after 30 s; a job that is unknown before may be one that it has not read."""
+    await author.beat(silent=silent)
+    done = await run(shared, "why", "new", "-n", "team-a")
+    assert done.code == Exit.NOT_FOUND
+    assert said in done.err
+    assert ("label" in done.err) is (silent == 0)
+
+
 async def test_a_namespace_of_which_nothing_is_seen_is_told_with_the_right_that_may_be_missing(
     shared: httpx2.AsyncClient,
 ) -> None:
