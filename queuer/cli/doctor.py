@@ -149,6 +149,7 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("policies", "upgrade", policies),
     ("roles", "upgrade", installed(NAMESPACE, by_form=ROLES)),
     ("rights", "upgrade", cluster.rights),
+    ("objects", "upgrade", cluster.config_objects),
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
     ("namespaces", "cluster", cluster.fitting("namespaces", cluster.namespaces)),

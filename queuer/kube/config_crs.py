@@ -24,7 +24,7 @@ from queuer.domain.errors import FieldProblem, QueuerError
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.config import Access
 from queuer.kube.config_set import GROUP, PLURALS, VERSION, ConfigObject, ConfigSet, Listed, config_set
-from queuer.kube.config_status import PERIOD, Statuses, Verdict, verdicts
+from queuer.kube.config_status import PERIOD, Statuses, Verdict, refusals, verdicts
 from queuer.kube.decoding import decoder_of
 
 log = structlog.get_logger(part="configuration objects")
@@ -82,6 +82,8 @@ class Reconciler:
     listed: Listed = field(default_factory=Listed)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     statuses: Statuses = field(default_factory=Statuses)
+    refused: tuple[str, ...] = ()
+    """Why the set of the last round was not taken over."""
     _generations: Mapping[str, int] = field(default_factory=dict)
     _due: float = 0.0
     _pauses: Iterator[float] | None = None
@@ -131,9 +133,18 @@ class Reconciler:
             return False
         self.listed, self._generations = listed, listed.generations
         self.verdicts = verdicts(listed, wanted, problems=outcome.problems, conflicts=outcome.conflicts)
+        self._log(refusals(listed, self.verdicts))
         self.statuses.seen(listed)
         self._pauses, self._due = None, time.monotonic() + RESYNC
         return True
+
+    def _log(self, refused: tuple[str, ...]) -> None:
+        """Tell once that a set was refused, and that a later one was not."""
+        if refused and refused != self.refused:
+            log.warning("objects refused, the last good set stays in force", faults=refused)
+        elif self.refused and not refused:
+            log.info("objects taken over again")
+        self.refused = refused
 
     async def _report(self) -> None:
         """Write statuses that are due; the figures in them are asked for every PERIOD seconds."""

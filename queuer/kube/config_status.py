@@ -79,6 +79,17 @@ def verdicts(
     return {uid: own.get(uid, others) for uid in names}
 
 
+def refusals(listed: Listed, said: Mapping[str, Verdict]) -> tuple[str, ...]:
+    """Why the set was refused, e.g. `queues/team-a: the sum is …`, by object; () where it is in force."""
+    refused = [
+        (f"{plural}/{item.metadata.name}", verdict)
+        for plural, item in listed.items()
+        if (verdict := said[item.metadata.uid]).condition is not CrCondition.IN_FORCE
+    ]
+    own = [f"{name}: {v.message}" for name, v in refused if v.condition is not CrCondition.SET_REFUSED]
+    return tuple(sorted(own)) or tuple(sorted({v.message for _, v in refused}))
+
+
 def status_of(
     verdict: Verdict,
     *,

@@ -6,9 +6,11 @@ Roles are not compared. The API server is asked what the service accounts may do
 from __future__ import annotations
 
 import itertools
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from http import HTTPStatus
 from typing import NamedTuple
 
 from queuer.domain.document import TreeDocument
@@ -114,6 +116,34 @@ def rights(site: Site) -> Iterator[Finding]:
         yield wrong(f"the service account {account} may not {', '.join(names)}", fix)
     if not missing:
         yield ok(f"the service accounts have the {len(wanted)} rights that they need")
+
+
+# Configuration objects
+
+
+def config_objects(site: Site) -> Iterator[Finding]:
+    """Whether the Queue, Flavor and Topology objects are in force: the API cannot tell, as it asks no cluster."""
+    from queuer.kube.config_set import GROUP, PLURALS, VERSION
+    from queuer.kube.config_status import CrCondition, accepted
+
+    count, said = 0, defaultdict[str, list[str]](list)
+    for plural in PLURALS:
+        try:
+            found = [json.loads(item) for item in site.objects(f"/apis/{GROUP}/{VERSION}/{plural}")]
+        except QueuerError as error:
+            if status_of(error) == HTTPStatus.NOT_FOUND:
+                continue  # its definition is missing, which is told
+            raise unreadable(f"{plural} cannot be listed", error) from error
+        count += len(found)
+        for each in found:
+            condition = accepted(each.get("status", {}))
+            text = f"{plural}/{each['metadata']['name']} is refused: {condition.get('message')}"
+            said[condition.get("reason", "")].append(text)
+    refused = [*said[CrCondition.INVALID], *said[CrCondition.CONFLICT]] or said[CrCondition.SET_REFUSED][:1]
+    for text in refused:
+        yield wrong(text, "mend the object and apply it again; until then the last good set stays in force")
+    if not refused:
+        yield ok(f"{count} objects are in force" if count else "no objects configure Queuer")
 
 
 # The tree beside the cluster

@@ -73,7 +73,7 @@ def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -
     assert [f for f in seen if f["health"] == "unknown"] == []
     assert {f["check"] for f in seen} == {
         "api", "identity", "controller", "database", "kubernetes", "installation", "definitions", "policies", "roles",
-        "rights", "topology", "flavors", "namespaces", "clocks", "kubectl",
+        "rights", "objects", "topology", "flavors", "namespaces", "clocks", "kubectl",
     }  # fmt: skip
     kubectl(cluster, "admin", "delete", POLICIES, "queuer-required-jobs")
     warn = json.dumps({"spec": {"validationActions": ["Warn"]}})
@@ -115,6 +115,7 @@ def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Do
         "policies",
         "roles",
         "rights",
+        "objects",
         "topology",
         "flavors",
         "namespaces",

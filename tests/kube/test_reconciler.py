@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
+from structlog.testing import capture_logs
 
+from queuer.domain.errors import FieldProblem
 from queuer.kube.client import Page
 from queuer.kube.config_crs import ConfigOutcome, Reconciler
 from queuer.kube.config_set import ConfigSet
 from queuer.kube.config_status import accepted
 from tests.waiting import until
+
+REFUSED = ConfigOutcome(problems=(FieldProblem(field="queues.root.a.weight", message="too much"),))
 
 
 class Cluster:
@@ -69,6 +73,22 @@ async def test_a_change_is_applied_while_statuses_are_written() -> None:
     await asyncio.gather(first, second)
     assert [uid for uid, _ in cluster.patches] == ["root.a", "root.a", "root.b"]
     assert accepted(reconciler.statuses.known["root.a"])["observedGeneration"] == 2
+
+
+async def test_a_set_that_is_refused_is_logged_once() -> None:
+    cluster: Any = Cluster()
+    cluster.weights = {"root.a": 1}
+    outcomes = [REFUSED, REFUSED, ConfigOutcome()]
+
+    async def apply(_: ConfigSet) -> ConfigOutcome:
+        return outcomes.pop(0)
+
+    reconciler = Reconciler(client=cluster, apply=apply, figures=cluster.figures, clock=lambda: 0.0)
+    with capture_logs() as logged:
+        while outcomes:
+            await reconciler.reconcile()
+    assert [line["log_level"] for line in logged] == ["warning", "info"]
+    assert logged[0]["faults"] == ("queues/root.a: queues.root.a.weight: too much",)
 
 
 async def test_a_status_that_a_listing_missed_stays_known() -> None:

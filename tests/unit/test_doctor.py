@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from queuer import __version__
@@ -17,10 +18,11 @@ from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
-from queuer.kube.client import NotFoundError
+from queuer.kube.client import NotFoundError, Page
 from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
+from queuer.local import cluster_checks
 from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed
 from queuer.local.installed import FORCED, installation, policies, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
@@ -235,7 +237,7 @@ def test_a_cluster_without_queuer_is_told_in_one_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "CHECKS", checks)
     with site(cluster=there) as cluster:
         ((name, finding),) = doctor.examine(cluster)
-    assert len(checks) == 5
+    assert len(checks) == 6
     assert (name, finding.text) == ("installation", "Queuer is not installed in this cluster")
     assert finding.fix.startswith("helm install queuer deploy/helm/queuer -n queuer-system")
 
@@ -257,6 +259,41 @@ def test_a_cluster_that_was_upgraded_is_told_to_upgrade_the_chart(
         found = list(policies(cluster))
     assert set(healths(found)) == {health}
     assert ("helm upgrade" in [finding.fix for finding in found]) is (health is ODD)
+
+
+class ConfigObjects:
+    """A cluster with queues that were answered; it does not know the other kinds."""
+
+    def __init__(self, **reasons: str) -> None:
+        self.queues = [
+            {
+                "metadata": {"name": name},
+                "status": {"conditions": [{"type": "Accepted", "reason": reason, "message": f"{name} says"}]},
+            }
+            for name, reason in reasons.items()
+        ]
+
+    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
+        if not path.endswith("/queues"):
+            raise NotFoundError(status=404, reason="NotFound", message="no such kind")
+        items = [msgspec.Raw(msgspec.json.encode(each)) for each in self.queues]
+        yield msgspec.convert({"metadata": {}, "items": items}, Page)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        ({}, ["no objects configure Queuer"]),
+        ({"a": "InForce", "b": "InForce"}, ["2 objects are in force"]),
+        ({"a": "SetRefused", "b": "Invalid"}, ["queues/b is refused: b says"]),
+        ({"a": "SetRefused", "b": "SetRefused"}, ["queues/a is refused: a says"]),
+    ],
+)
+def test_an_object_that_is_refused_is_named(reasons: dict[str, str], said: list[str]) -> None:
+    with site(cluster=ConfigObjects(**reasons)) as there:
+        found = list(cluster_checks.config_objects(there))
+    assert [each.text for each in found] == said
+    assert {each.health for each in found} == {WRONG if "refused" in said[0] else WELL}
 
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])
