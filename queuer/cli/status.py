@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, ago, clean, moment, printed, styled
+from queuer.cli.output import Column, Printer, ago, clean, moment, printed, say, styled
 from queuer.cli.why import reasons
 
 _CAPACITY = [
@@ -29,6 +29,7 @@ def status(*, out: Printer) -> None:
     if found["capacity"]:
         out.line("")
         out.table(_CAPACITY, found["capacity"])
+        say("FREE: all that no queue uses. `queuer topo` takes off what pods beside the queues hold")
     if found["reasons"]:
         out.line("")
         out.entries(reasons(now), found["reasons"])

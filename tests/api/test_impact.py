@@ -161,7 +161,7 @@ async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Au
     await author.tree(tree(a=8))
     made = await plan(api, tree(a=9))
     assert made["impact"] is None
-    assert "no cycle" in made["impactMissing"]
+    assert "no decision" in made["impactMissing"]
 
 
 async def test_a_put_asks_for_no_impact(

@@ -42,7 +42,7 @@ class Fake:
     """A child that says how long it took, and the newest number in the database."""
 
     seconds: float = 0.0
-    newest: int = 1
+    newest: int | None = 1
     usable: bool = True
     told: list[bytes | None] = field(default_factory=list)
     free: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,10 +69,11 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Fake:
     async def begin(_: AsyncEngine) -> AsyncIterator[None]:
         yield
 
-    async def number(_: None) -> int:
+    async def number(_: None) -> int | None:
         return found.newest
 
     async def row(_: None) -> StoredRow:
+        assert found.newest is not None
         return StoredRow(cycle=found.newest, at=0.0, seed=0, body=b"%d" % found.newest)
 
     monkeypatch.setattr(latest_cycle, "Child", lambda *_, **__: found)
@@ -111,6 +112,15 @@ async def test_a_number_that_falls_back_is_another_cycle(child: Fake) -> None:
         assert found is not None
         told.append(found.cycle)
     assert told == [9, 4, 5]
+
+
+async def test_a_cycle_of_a_database_that_was_lost_is_told_no_more(child: Fake) -> None:
+    latest, told = LatestCycle(NO_ENGINE), []
+    for child.newest in (9, None, 9):
+        found = await latest.ask(QueueRanks())
+        told.append(found and found.cycle)
+    assert told == [9, None, 9]
+    assert child.told.count(b"9") == 2
 
 
 async def test_a_full_line_is_told_to_come_back(child: Fake) -> None:

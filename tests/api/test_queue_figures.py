@@ -341,6 +341,7 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     await decided(author, workload("a1", queue=A, gpus=8, pods=2), runs=runs)
     await author.tree({**TREE, "queues": queues})
     await author.misconfigured(workload("wrong", queue=A), "a field")
+    await author.misconfigured(workload("stray", queue="short"), "no queue is named short")
     async with begin(author.engine) as connection:
         await rollup.record(connection, author.epoch, at=time.time())
     found = (await api.get("/api/v1/overview")).json()
@@ -351,13 +352,13 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
     assert f"of 16 {GPU}" in told["starved"]["text"]
     assert f"24 {GPU}" in told["overLimit"]["text"]
-    assert (found["attentionTotal"], told["unstartable"]["count"]) == (len(found["attention"]), 1)
+    assert (found["attentionTotal"], told["unstartable"]["count"]) == (len(found["attention"]), 2)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
     assert [gpus[part] for part in ("allocatable", "used", "free", "unplaceable")] == ["64", "32", "24", "8"]
     reasons = {r["token"]: (r["verdict"], r["jobs"], r["amounts"][GPU]) for r in found["reasons"]}
-    assert reasons["Misconfigured"] == ("CHANGE", 1, "1")
-    assert sum(jobs for _, jobs, _ in reasons.values()) == 2
-    assert (found["counts"], len(found["at"])) == ({"Queued": 2, "Admitted": 4}, 1)
+    assert reasons["Misconfigured"] == ("CHANGE", 2, "2")
+    assert sum(jobs for _, jobs, _ in reasons.values()) == 3
+    assert (found["counts"], len(found["at"])) == ({"Queued": 3, "Admitted": 4}, 1)
     line = next(s for s in found["series"] if s["resource"] == GPU)
     assert (line["used"], line["pending"]) == (["32"], ["16"])
     await author.beat(silent=60)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.config import models
 from queuer.api.config.cautions import Cautions, Consequences
 from queuer.api.http.pointers import place
-from queuer.api.latest_cycle import LatestCycle
+from queuer.api.latest_cycle import NO_DECISION, LatestCycle
 from queuer.api.models import FieldError, instant
 from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, format_quantity, format_resources
@@ -26,7 +26,6 @@ from queuer.store.judge import waiting_in
 
 MOST_JOBS = 100
 _NOT_ASKED = "a PUT asks for none: POST /changesets plans with it"
-_NO_CYCLE = "no cycle is stored yet that this version reads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ async def report(seen: Seen, newest: LatestCycle, *, party: str, impact: bool = 
     """The whole report, or one without the impact. Without an answer about the newest cycle a change can still be
     planned: the report says so. `party`: of whom asks.
     """
-    answer, missing = None, _NO_CYCLE
+    answer, missing = None, NO_DECISION
     try:
         answer = await newest.ask(Consequences(cautions=seen.cautions, impact=impact), party=party)
     except DatabaseUnavailable:

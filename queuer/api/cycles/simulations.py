@@ -15,6 +15,7 @@ from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_v
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
+from queuer.api.latest_cycle import NO_DECISION
 from queuer.api.models import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
@@ -73,7 +74,7 @@ async def simulate(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"
         ) from error
     if found is None:
-        raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
+        raise NotFound(NO_DECISION, hint="is the controller running? queuer queue ls")
     answer = await _answer(found.cycle, found.at, found.value, asker)
     kinds = found.value.unseen
     unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in kinds]

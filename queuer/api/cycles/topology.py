@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from queuer.api.controller import controller
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, one_view
+from queuer.api.latest_cycle import NO_DECISION
 from queuer.api.models import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
@@ -84,7 +85,7 @@ async def get_slots(
 
 def _there(found: T | None) -> T:
     if found is None:
-        raise NotFound("no cycle is stored yet that this version reads", hint="queuer queue ls")
+        raise NotFound(NO_DECISION, hint="queuer queue ls")
     return found
 
 

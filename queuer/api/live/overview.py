@@ -75,7 +75,7 @@ class AttentionItem(Model):
 
 class Capacity(Model):
     """A resource over all flavors. `used`: by admitted work of the queues; `unplaceable`: free on nodes that are
-    cordoned or not ready; `free`: all else that is allocatable.
+    cordoned or not ready; `free`: all else that is allocatable, with what pods beside the queues hold of it.
     """
 
     resource: str
@@ -268,7 +268,8 @@ def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
         what = "job runs, and no queue counts it" if beside == 1 else "jobs run, and no queue counts them"
         text = f"{beside} {what}: apply the tree that {'it was' if beside == 1 else 'they were'} in"
         yield _item(Attention.UNSTARTABLE, text, count=beside, severity=Severity.WARNING)
-    if (count := view.queues[ROOT].unstartable - beside) > 0:
+    # Of all that wait, as a job in a queue that is not there is in no subtree.
+    if (count := sum(group.jobs for group in view.waiting if group.unstartable) - beside) > 0:
         text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
         yield _item(Attention.UNSTARTABLE, text, count=count)
 
