@@ -172,7 +172,10 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
 
 def _unread(answer: Mapping[str, Any]) -> str:
     """What to do about a job that no controller may have read yet; "" while one reads jobs."""
-    found, now = answer["controller"], moment(answer["asOf"])
+    found = answer.get("controller")
+    if not found:
+        return ""
+    now = moment(answer["asOf"])
     if found["state"] in ("leading", "idle") and (now - moment(found["at"])).total_seconds() < SILENT:
         return ""
     since = f"since {found['at']} ({ago(found['at'], now)} ago)" if found["at"] else "so far"
