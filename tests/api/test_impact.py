@@ -206,6 +206,8 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
     [
         ({"queues": {A: {"quota": [{"resource": GPU, "guaranteed": 64}]}}}, f"queues.{A}.quota[0].guaranteed", "64"),
         ({"queues": {A: {"quota": [{"resource": "gpu", "limit": 8}]}}}, f"queues.{A}.quota[0].resource", "has gpu"),
+        ({"queues": {A: {"quota": [{"resource": "nvidia.com-gpu", "limit": 8}]}}}, f"queues.{A}.quota[0].resource",
+         f"no node has nvidia.com-gpu (did you mean {GPU}?)"),
         ({"queues": {"root.c": {}}}, "queues.root.c.namespaces", "nobody may use it"),
         ({"queues": {A: {"access": {"perUser": {"limits": {"gpu": 8}}}}}}, f"queues.{A}.access.perUser.limits.gpu",
          "no node has gpu"),

@@ -22,6 +22,17 @@ def heartbeat(scene: Scene) -> dict[str, Any]:
     return row
 
 
+def test_the_nodes_are_kept_before_there_is_a_tree_or_a_job(scene: Scene) -> None:
+    """What a first tree is warned about comes from them."""
+    scene.start()
+
+    def kept() -> list[dict[str, Any]]:
+        return scene.database.rows("SELECT body FROM stored_cycle")
+
+    (row,) = wait_until(kept, timeout=30, describe="a decision is kept")
+    assert len(decode(row["body"]).snapshot.nodes) == len(scene.nodes())
+
+
 def test_a_start_is_foretold_and_decisions_can_be_made_again(scene: Scene, tmp_path: Path) -> None:
     kept = tmp_path / "cycles"
     root = {"policy": {"halfLife": "1h"}}

@@ -25,9 +25,12 @@ from queuer.controller.memory.live import JobView
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.controller.watch.views import Facts
 from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from queuer.kube.workloads import NamespaceFacts
+from queuer.solver.decide import decide
+from queuer.solver.records import Plan, Snapshot
 from queuer.store import ledger, workloads
 from queuer.store.config import ConfigUnreadable
 from queuer.store.engine import begin
@@ -69,9 +72,10 @@ class Scene:
             as_decided=lambda job: True,
             withdraw=lambda live: {},
             resource_quotas=lambda: (),
+            known=Facts,
         )
         self.loop = Loop(
-            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, None), health=Health(stalled=30.0),
+            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=Health(stalled=30.0),
             settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=1, wake=asyncio.Event(),
             clock=lambda: self.now,
         )  # fmt: skip
@@ -79,6 +83,10 @@ class Scene:
             engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
             failpoints=Failpoints(), quarantine=self.loop.term.quarantine, clock=lambda: self.now,
         )  # fmt: skip
+
+    async def decide(self, snapshot: Snapshot, **given: Any) -> Plan:
+        """Decides, without a process of its own."""
+        return decide(snapshot, **given)
 
     async def begin(self, spoilt: str) -> None:
         made = [workload(uid) for uid in ("a", "b")]

@@ -31,7 +31,7 @@ log = logger("decisions")
 
 CAPACITY = "capacity"
 """Trigger of a record that only says that the cluster's capacity changed: readers take it from the newest record, and
-while nobody waits none is made."""
+while nobody waits none is made. A decision follows, which is kept: a change of the tree is held against its nodes."""
 NOTED = 5.0
 """Seconds between two looks whether the capacity alone is to be noted. A look goes through all pods of charged work
 while a node has more in use than it has.
@@ -97,7 +97,7 @@ class Decisions:
         if self._made is None:
             self._begin(group)
         if self._made is None:
-            await self._note_capacity()
+            await self._note_capacity(group)
 
     def _begin(self, group: asyncio.TaskGroup) -> None:
         state, now = self._term.state, self._term.clock()
@@ -106,10 +106,13 @@ class Decisions:
         if self._health.unguarded is not None:  # the guard is part of admission; what is due stays due
             self._timers.decided = now
             return
-        trigger = "change" if state.take_stale() else "time"
+        self._start("change" if state.take_stale() else "time", group, now=now)
+
+    def _start(self, trigger: str, group: asyncio.TaskGroup, *, now: float, idle: bool = False) -> None:
+        """Begin a decision where somebody waits for one, or `idle`."""
         span = TRACER.start_span("queuer.cycle", attributes={"queuer.trigger": trigger})
         with trace.use_span(span):
-            request = self._ask(trigger, now=now)
+            request = self._ask(trigger, now=now, idle=idle)
             if request is None:  # the span is never ended, so nobody sees it
                 self._timers.decided = now
                 self._term.metrics.last_cycle.set(now)
@@ -119,12 +122,14 @@ class Decisions:
             self._health.deciding_since = self._health.clock()
             self._made = group.create_task(self._decide(request), name=f"cycle {request.cycle}")
 
-    def _ask(self, trigger: str, *, now: float) -> DecisionRequest | None:
-        """The next request; None where nobody waits for a decision. A workload that fails is quarantined."""
+    def _ask(self, trigger: str, *, now: float, idle: bool) -> DecisionRequest | None:
+        """The next request; None where nobody waits for a decision, unless `idle`. A workload that fails is
+        quarantined.
+        """
         state = self._term.state
         while True:
             waiting = [live for live in state.lives() if is_candidate(live, state, now=now)]
-            if not waiting and not state.bonds and not state.reservations:
+            if not (idle or waiting or state.bonds or state.reservations):
                 return None
             cycle = self._term.next_cycle()
             try:
@@ -239,7 +244,7 @@ class Decisions:
             effort=round(self.effort, 3),
         )  # fmt: skip
 
-    async def _note_capacity(self) -> None:
+    async def _note_capacity(self, group: asyncio.TaskGroup) -> None:
         """Write down that capacity, or what is out of use, changed, where no decision is under way that would."""
         term, now = self._term, self._term.clock()
         if now < self._looked + NOTED:
@@ -249,6 +254,8 @@ class Decisions:
             return
         self._nodes = nodes
         await term.commit(undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY))
+        if self._health.unguarded is None:
+            self._start(CAPACITY, group, now=now, idle=True)
 
 
 def _nodes(record: CycleRecord | None) -> tuple[object, object]:

@@ -31,6 +31,7 @@ from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
+from queuer.solver.stored import StoredCycle
 from tests.solver.make import plan_of
 from tests.unit.make import gang, job_view, placed
 
@@ -166,7 +167,36 @@ async def test_rounds_without_a_decision_seldom_look_at_the_capacity(monkeypatch
             clock[0], before = float(at), len(looks)
             await loop.round(group)
             assert (len(looks) > before) is (at % 5 == 0)
+            await asyncio.sleep(0)  # a decision that follows is made
     assert len(noted) == 2
+
+
+async def test_nodes_are_kept_for_what_is_planned_though_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A first tree is held against them before there is any job."""
+    decider, clock = Deciding(), [100.0]
+    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    loop.term.state.drop("a")
+    uncommitted(loop)
+    kept = list[StoredCycle]()
+
+    async def commit(_: Term, changes: Round) -> None:
+        """There is no database."""
+
+    def offer(number: int, cycle: StoredCycle, *, took: float, committed: bool) -> None:
+        assert committed
+        kept.append(cycle)
+
+    monkeypatch.setattr(Term, "commit", commit)
+    monkeypatch.setattr(loop.decisions.recorder, "offer", offer)
+    for count in (1, 2):
+        loop.term.state.node_changed(Node(name=f"n{count}", labels={}, allocatable={"gpu": 8}))
+        for _ in range(3):
+            clock[0] += 6.0
+            async with asyncio.TaskGroup() as group:
+                await loop.round(group)
+    assert [len(cycle.snapshot.nodes) for cycle in kept] == [1, 2]
 
 
 async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start() -> None:
