@@ -14,7 +14,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources, format_quantity, parse_resources
 from queuer.domain.shape_text import MOST_RESOURCES
-from queuer.kube.kinds import Role
+from queuer.kube.kinds import Role, field_of
 from queuer.kube.objects import REQUIRED, LimitRange, PodSpec, ResourceRequirements
 from queuer.kube.requests import container_defaults
 
@@ -30,7 +30,7 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
     """Everything of a pod set but its amounts. `schedulers`: those that place pods here; `field`: of its pod spec."""
     if role.count < 0:
         hint = "write the number of pods, 0 for none"
-        yield _wrong(".".join(role.count_path), f"{role.count} is less than 0", hint)
+        yield _wrong(field_of(role.count_path), f"{role.count} is less than 0", hint)
     spec = role.template.spec
     if not spec.containers:
         yield _wrong(f"{field}.containers", "is empty", "write what the pods run")
@@ -48,7 +48,7 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
         hint = "take the gates out: a queued job waits as a whole before it has pods"
         yield _wrong(f"{field}.schedulingGates", problem, hint)
     if spec.resource_claims:
-        problem = f"asks for devices through {len(spec.resource_claims)} claims, which no quota counts"
+        problem = "asks for devices through claims, which no quota counts"
         hint = "ask in resources.limits instead, e.g. nvidia.com/gpu: 1"
         yield _wrong(f"{field}.resourceClaims", problem, hint)
     if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:

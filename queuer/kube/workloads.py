@@ -34,7 +34,7 @@ from queuer.domain.keys import (
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.kube.kinds import JobKind, JobObject, Role
+from queuer.kube.kinds import JobKind, JobObject, Role, field_of
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_limits, effective_requests, unstated
@@ -154,7 +154,7 @@ def runtime_classes(kind: JobKind, job: JobObject) -> frozenset[str]:
 
 
 def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts, problems: Problems) -> PodSet:
-    role, where = own.role, ".".join(own.role.template_path)
+    role, where = own.role, field_of(own.role.template_path)
     spec, field = role.template.spec, f"{where}.spec"
     problems.found += wrong_parts(role, schedulers=facts.schedulers, field=field)
     requests, limits = problems.attempt(lambda: _amounts(spec, facts, field), (NOTHING, NOTHING))
@@ -187,7 +187,7 @@ def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[Fiel
     read = (key for key in notes if key in _OWNERS or key == USER or key.startswith(MIN_COUNT))
     texts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
     for role in roles[:MOST_POD_SETS]:
-        at = f"{'.'.join(role.template_path)[:LONGEST_TEXT]}.spec"
+        at = f"{field_of(role.template_path)[:LONGEST_TEXT]}.spec"
         texts += [(at, role.name), (at, msgspec.to_builtins(role.template.spec))]
         yield from too_many(role.template.spec, field=at)
     for at, part in texts:
@@ -218,7 +218,7 @@ def _check_apart(roles: tuple[Own, ...]) -> None:
     for own in roles:
         first = known.setdefault(own.role.name, own)
         if first is not own:
-            one, other = (".".join(o.role.count_path[:-1]) for o in (first, own))
+            one, other = (field_of(o.role.count_path[:-1]) for o in (first, own))
             raise InvalidInput(_wrong(other, f"is the same pod set as {one}", "keep one of them"))
 
 
@@ -297,7 +297,7 @@ def _deadline(kind: JobKind, job: JobObject) -> float | None:
     seconds = kind.deadline(job)
     if seconds is not None and seconds <= 0:
         problem = f"{seconds} ends the job as soon as it starts"
-        raise InvalidInput(_wrong(".".join(kind.deadline_path), problem, "raise it above 0, or remove it"))
+        raise InvalidInput(_wrong(field_of(kind.deadline_path), problem, "raise it above 0, or remove it"))
     return None if seconds is None else min(float(seconds), _LONGEST_RUN)
 
 

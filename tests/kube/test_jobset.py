@@ -100,13 +100,27 @@ class TestReading:
         assert JOBSET.outcome(decoded({**jobset(), "status": status})) is state
 
     @pytest.mark.parametrize(
-        ("more", "field"),
-        [({"dependsOn": [{"name": "driver", "status": "Ready"}]}, "spec.replicatedJobs[0].dependsOn")],
+        ("statuses", "hint"),
+        [
+            (("Ready",), "startupPolicyOrder: InOrder"),
+            (("Complete",), "an init container"),
+            (("Ready", "Complete"), "an init container"),
+        ],
     )
-    def test_what_no_place_can_be_kept_for_is_refused(self, more: Manifest, field: str) -> None:
+    def test_what_no_place_can_be_kept_for_is_refused(self, statuses: tuple[str, ...], hint: str) -> None:
+        """A start in order is no substitute for waiting until a Job is complete."""
+        others = [{"name": f"first-{status}", "status": status} for status in statuses]
         with pytest.raises(InvalidInput) as refused:
-            read(jobset(**more), kind=JOBSET)
-        assert field in [problem.field for problem in refused.value.problems]
+            read(jobset(dependsOn=others), kind=JOBSET)
+        hints = {problem.field: problem.hint for problem in refused.value.problems}
+        assert hint in hints["spec.replicatedJobs[0].dependsOn"]
+
+    def test_a_fault_of_a_template_is_told_by_its_place_in_the_list(self) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            read(jobset({"schedulerName": "nobody"}), kind=JOBSET)
+        fields = [problem.field for problem in refused.value.problems]
+        template = "template.spec.template.spec.schedulerName"
+        assert fields == [f"spec.replicatedJobs[{place}].{template}" for place in (0, 1)]
 
     def test_it_runs_whole_or_not_at_all(self) -> None:
         found = jobset()

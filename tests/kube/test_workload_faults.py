@@ -44,7 +44,7 @@ SPECS = "spec.pytorchReplicaSpecs"
          f"{SPECS}.Worker.template.spec.schedulingGates", "take the gates out"),
         (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "resourceClaims": [
             {"name": "gpu", "resourceClaimTemplateName": "eight"}]}}}),
-         f"{SPECS}.Worker.template.spec.resourceClaims", "through 1 claims, which no quota counts (ask in resources"),
+         f"{SPECS}.Worker.template.spec.resourceClaims", "through claims, which no quota counts (ask in resources"),
         (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}],
                                                 "terminationGracePeriodSeconds": 315360000}}}),
          f"{SPECS}.Worker.template.spec.terminationGracePeriodSeconds", "write 3600 at most"),

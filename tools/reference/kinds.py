@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from queuer.kube.kinds import KINDS, JobKind
+from queuer.kube.kinds import KINDS, JobKind, field_of
 from tools.reference.markdown import code, page, table
 
 
@@ -24,14 +24,14 @@ def _section(kind: JobKind) -> str:
     sets = table(
         ("pod set", "how many pods", "pod template"),
         [
-            (code(role.name), code(_path(role.count_path)), code(_path(role.template_path)))
+            (code(role.name), code(field_of(role.count_path)), code(field_of(role.template_path)))
             for role in kind.roles(job)
         ],
     )
     facts = [
         ("API version", code(kind.api_version)),
         ("its controller", " or ".join(map(code, kind.operators))),
-        ("held by", code(_path(kind.suspend_path))),
+        ("held by", code(field_of(kind.suspend_path))),
         (
             "hosts are pinned",
             "in its pod templates" if kind.made is None else "on the Jobs that it makes, before it starts",
@@ -40,14 +40,10 @@ def _section(kind: JobKind) -> str:
             "fewer pods than declared, by `min-count`",
             "yes" if any(r.resizable for r in kind.roles(job)) else "no",
         ),
-        ("time limit, read as `max-runtime`", code(_path(kind.deadline_path))),
+        ("time limit, read as `max-runtime`", code(field_of(kind.deadline_path))),
         ("label that tells its pods apart", code(kind.pod_label or "")),
     ]
     if kind.clean is not None:
         path, value = kind.clean
-        facts.append(("written when it is evicted after its end", code(f"{_path(path)}: {value}")))
+        facts.append(("written when it is evicted after its end", code(f"{field_of(path)}: {value}")))
     return "\n\n".join([f"## {kind.name}", table(("", ""), [row for row in facts if row[1]]), sets])
-
-
-def _path(path: tuple[str, ...]) -> str:
-    return ".".join(path)

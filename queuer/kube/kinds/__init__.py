@@ -4,10 +4,10 @@ from queuer.kube.kinds.job import JOB, MAIN
 from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import PYTORCHJOB
 from queuer.kube.kinds.pods import Member, member_of, object_path, pod_selectors
-from queuer.kube.kinds.row import JobKind, JobObject, Made, Role
+from queuer.kube.kinds.row import JobKind, JobObject, Made, Role, field_of
 from queuer.kube.kinds.table import BY_NAME, KINDS
 
 __all__ = [
     "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
-    "member_of", "object_path", "pod_selectors",
+    "field_of", "member_of", "object_path", "pod_selectors",
 ]  # fmt: skip

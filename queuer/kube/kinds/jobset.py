@@ -131,13 +131,20 @@ def _outcome(jobset: JobSet) -> State | None:
     return State.FAILED if holds(jobset.status.conditions, "Failed") else None
 
 
+def _instead_of(each: ReplicatedJob) -> str:
+    """A start in order waits until the Jobs before are ready, never until they are complete."""
+    if any(other.get("status") == "Complete" for other in each.depends_on):
+        return "do the first step in an init container, or queue it as a job of its own"
+    return "leave it out, or write startupPolicy: {startupPolicyOrder: InOrder}"
+
+
 def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
     for place, each in enumerate(jobset.spec.replicated_jobs):
         if each.depends_on:
             yield FieldProblem(
                 field=f"spec.replicatedJobs[{place}].dependsOn",
                 message="has its Jobs made after the start, when no place can be kept for them",
-                hint="leave it out, or write startupPolicy: {startupPolicyOrder: InOrder}",
+                hint=_instead_of(each),
             )
     notes = [jobset.metadata.annotations]
     notes += [each.template.metadata.annotations or {} for each in jobset.spec.replicated_jobs]
@@ -145,7 +152,7 @@ def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
         yield FieldProblem(
             field=f"annotation {_EXCLUSIVE}",
             message="places the Jobs by rules of its own, beside those of the queue",
-            hint="leave it out, and write queuer.dev/topology-required",
+            hint="leave it out; queuer.dev/topology-required keeps all its Jobs in one domain",
         )
 
 

@@ -22,6 +22,11 @@ class JobObject(Protocol):
     def metadata(self) -> Meta: ...
 
 
+def field_of(path: Iterable[str]) -> str:
+    """A field as kubectl and the API server write it: a place in a list in brackets, `spec.replicatedJobs[0].name`."""
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path).removeprefix(".")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """One pod set as the object has it.
