@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from queuer.domain.variables import Variable
 
 app = typer.Typer(help="Run a server process: the controller or the API.", no_args_is_help=True)
 
@@ -20,6 +23,7 @@ def controller() -> None:
     from queuer.controller.tracing import exporting
 
     configure()
+    _warn_of_misspelt()
     with exporting("controller"):
         asyncio.run(run(Settings.from_env()))
 
@@ -50,5 +54,27 @@ def api(
 
     settings = ApiSettings.from_env(os.environ, host=host, open_network=open_network)
     configure()
+    _warn_of_misspelt()
     with exporting("api"):
         asyncio.run(serve(settings))
+
+
+def known() -> tuple[Variable, ...]:
+    """The settings of both servers: an environment may be that of both."""
+    from queuer.api import settings as api_server
+    from queuer.controller import settings as controller_process
+    from queuer.controller.logs import LOG_FORMAT, LOG_LEVEL
+
+    own = *controller_process.VARIABLES.values(), *api_server.VARIABLES.values(), *api_server.OIDC.values()
+    return *own, LOG_LEVEL, LOG_FORMAT
+
+
+def _warn_of_misspelt() -> None:
+    """Log each variable that no server reads and that resembles one which is read."""
+    import os
+
+    from queuer.controller.logs import logger
+    from queuer.domain.variables import misspelt
+
+    for name, nearest in misspelt(os.environ, known()).items():
+        logger("main").warning("no such setting", variable=name, nearest=nearest)

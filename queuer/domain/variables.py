@@ -6,12 +6,17 @@ Each part has its rows in the module that reads them; docs/reference/settings.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+
+_OURS = "QUEUER_"
+_NEAR = 0.8
+"""How like a variable a name must be to count as misspelt: no two variables of different programs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,17 @@ def read(environ: Mapping[str, str], table: Mapping[str, Variable]) -> dict[str,
     if problems:
         raise InvalidInput(*problems)
     return values
+
+
+def misspelt(environ: Mapping[str, str], known: Iterable[Variable]) -> dict[str, str]:
+    """Variables of Queuer that resemble a known one and are not known: each with the nearest.
+
+    Others may be those of another program, or of a Service whose name begins with `queuer`.
+    """
+    names = [variable.name.removeprefix(_OURS) for variable in known if variable.name.startswith(_OURS)]
+    own = sorted(name.removeprefix(_OURS) for name in environ if name.startswith(_OURS))
+    near = {name: get_close_matches(name, names, n=1, cutoff=_NEAR) for name in own if name not in names}
+    return {_OURS + name: _OURS + found[0] for name, found in near.items() if found}
 
 
 def seconds(text: str) -> float:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from queuer.api.http.problems import KINDS
+from queuer.cli.serve import known
 from queuer.controller.settings import Settings
 from queuer.domain.keys import KEYS
 from queuer.domain.reasons import ROWS, Token
-from queuer.domain.variables import Variable
+from queuer.domain.variables import Variable, misspelt
 from tools.reference.metrics import Family, api, controller
 from tools.reference.pages import FOLDER, PAGES
 from tools.reference.settings import PARTS
@@ -42,6 +43,13 @@ def test_every_variable_that_the_code_names_is_a_setting() -> None:
     known = {variable.name for rows in PARTS.values() for variable in rows}
     named = {name for text in _sources("queuer") for name in re.findall(r"\bQUEUER_[A-Z_]+[A-Z]\b", text)}
     assert named - {"QUEUER_PARTS", "QUEUER_OIDC"} == {name for name in known if name.startswith("QUEUER_")}
+
+
+def test_a_server_is_warned_of_misspelt_variables_and_of_no_other_program_s() -> None:
+    everyone = {variable.name: "" for rows in PARTS.values() for variable in rows}
+    links = dict.fromkeys(("QUEUER_API_PORT", "QUEUER_API_SERVICE_HOST", "QUEUER_API_PORT_8787_TCP_ADDR"), "")
+    wrong = {"QUEUER_LANDING_DEADLIN": "QUEUER_LANDING_DEADLINE", "QUEUER_LOGLEVEL": "QUEUER_LOG_LEVEL"}
+    assert misspelt({**everyone, **links, **wrong}, known()) == wrong
 
 
 def test_every_key_that_code_and_policies_name_is_in_the_table() -> None:

@@ -31,7 +31,8 @@ def made() -> str:
     """The page."""
     said = (
         "Programs are set up by environment variables, read once at the start. All that is wrong is named at once, "
-        "and the program does not start. An empty variable is one that is not set."
+        "and the program does not start. An empty variable is one that is not set. A server warns of a variable that "
+        "it does not know and that resembles one of these: `no such setting`."
     )
     parts = [text for title, rows in PARTS.items() for text in (f"## {title}", _table(rows))]
     return page("Settings", said, *parts)
