@@ -13,8 +13,8 @@ import pytest
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.objects import JOBS
 from tests.e2e.controller import tree
-from tests.e2e.scene import KINDS, Scene, required
-from tests.e2e.support import Refused, kubectl, read, wait_until
+from tests.e2e.scene import KINDS, TEAM_A, Scene, required
+from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, wait_until
 
 OFTEN = ("Job", "PyTorchJob", "JobSet")
 PODS = 3
@@ -125,6 +125,22 @@ class TestJobSet:
         label = {"queuer.dev/workload": "another"}
         with pytest.raises(Refused, match="queuer-guard-made"):
             _patch(scene, "Job", name, {"spec": {"template": {"metadata": {"labels": label}}}})
+
+    @pytest.mark.parametrize(("workers", "to_jobs"), [(4, 0), (3, 3)], ids=["a rack", "hosts"])
+    def test_one_write_starts_it_and_one_each_job_that_takes_hosts(
+        self, scene: Scene, workers: int, to_jobs: int
+    ) -> None:
+        """A gang that takes a whole rack is pinned to the rack, by its JobSet alone."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        before = [scene.writes(kind).get("200", 0) for kind in ("jobsets", "jobs")]
+        wanted: Any = {"workers": workers, "gpus": 8, "annotations": required("rack")}
+        manifest = jobset_manifest("gang", namespace=scene.namespace, queue=TEAM_A, **wanted)
+        del manifest["spec"]["replicatedJobs"][0]
+        create(scene.cluster, manifest)
+        scene.wait_state("gang", "Running")
+        after = [scene.writes(kind).get("200", 0) for kind in ("jobsets", "jobs")]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, to_jobs]
 
     def test_pins_of_an_earlier_start_are_replaced(self, scene: Scene) -> None:
         """Its controller merges, and never takes anything off a Job."""
