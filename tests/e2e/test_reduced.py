@@ -17,7 +17,7 @@ from queuer.kube.resources import POLICIES, objects
 from queuer.kube.versions import Form
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import jobset_manifest, kubectl, wait_until
 from tests.e2e.tenancy import (
     CONTROLLER_MANAGER,
     QUEUE,
@@ -72,6 +72,17 @@ def asked(place: Place, manifest: Manifest) -> Manifest:
     with refused(POLICY, "merge into it: {") as said:
         place.try_create(manifest)
     return dict(asked_of(str(said.value)))
+
+
+def test_a_jobset_is_asked_for_its_classes_by_role(asking: Place) -> None:
+    """Its templates lie in a list, which a merge patch could only replace whole."""
+    plain = jobset_manifest("study", namespace=asking.namespace, queue="root.test")
+    waiting = merged(plain, asked(asking, plain))
+    with refused(POLICY, "template.spec.template.spec of driver, workers in spec.replicatedJobs"):
+        asking.try_create(waiting)
+    for role in waiting["spec"]["replicatedJobs"]:
+        role["template"]["spec"]["template"]["spec"]["priorityClassName"] = "queuer-default"
+    assert is_suspended(asking.try_create(waiting))
 
 
 def test_what_a_refusal_asks_for_is_all_that_a_mutating_policy_would_write(asking: Place, kind: str) -> None:
