@@ -26,6 +26,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "gangs start whole": ("tests/e2e/test_gangs.py",),
     "landing": ("tests/e2e/test_landing.py",),
     "eviction, re-admission": ("tests/e2e/test_eviction.py",),
+    "each kind's life": ("tests/e2e/test_conformance.py",),
     "repair after a lost node": ("tests/e2e/test_repair.py",),
     "forced jobs": ("tests/e2e/test_adopted.py",),
     "what a manifest lacks": ("tests/e2e/test_reduced.py",),

@@ -159,12 +159,14 @@ def jobset_manifest(
     cpu: str = "1",
     run_for: str | None = None,
     driver_runs_for: str | None = None,
+    priority_class: str = "queuer-default",
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """A JobSet of a driver of one pod and `workers` Jobs of one pod each."""
 
     def role(of: str, replicas: int, runs: str | None) -> dict[str, Any]:
         template = _template("main", gpus=gpus, cpu=cpu, run_for=runs, restart="Never")
+        template["spec"] |= {"priorityClassName": priority_class} if priority_class else {}
         spec = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template}
         return {"name": of, "replicas": replicas, "template": {"spec": spec}}
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from queuer.local.cluster import Cluster
-from tests.e2e.support import wait_until
+from tests.e2e.scene import ROLES
+from tests.e2e.support import jobset_manifest, training_manifest, wait_until
 from tests.e2e.tenancy import (
     ADMISSION,
     CONTROLLER_MANAGER,
@@ -52,6 +53,26 @@ class TestCreate:
         assert [t["spec"]["priorityClassName"] for t in templates(created)] == ["queuer-default"] * len(
             templates(created)
         )
+
+    @pytest.mark.parametrize("of", sorted(ROLES))
+    def test_a_job_of_another_of_the_operators_kinds_is_held_alike(self, managed: Place, of: str) -> None:
+        key, *roles = ROLES[of]
+        counts = dict.fromkeys(roles, 1)
+        wanted: Any = {"name": "held", "namespace": managed.namespace, "queue": "root.test"}
+        created = managed.try_create(training_manifest(of, key, counts, **wanted))
+        assert created["spec"]["runPolicy"] == {"suspend": True, "cleanPodPolicy": "Running"}
+        specs = [role["template"]["spec"] for role in created["spec"][key].values()]
+        assert [spec["priorityClassName"] for spec in specs] == ["queuer-default"] * len(roles)
+
+    def test_a_jobset_is_held_with_all_its_roles(self, managed: Place) -> None:
+        plain = jobset_manifest("held", namespace=managed.namespace, queue="root.test", priority_class="")
+        created = managed.try_create(plain)
+        assert created["spec"]["suspend"] is True
+        roles = [role["template"]["spec"]["template"]["spec"] for role in created["spec"]["replicatedJobs"]]
+        assert [role["priorityClassName"] for role in roles] == ["queuer-default"] * 2
+        plain["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"labels": {QUEUE: "root.test"}}
+        with refused("queuer-guard", "take the label queuer.dev/queue out of spec.replicatedJobs"):
+            managed.try_create(plain)
 
     def test_workers_end_with_their_job_unless_their_owner_says_otherwise(self, managed: Place) -> None:
         """The operator's own default lets them run on after the end, where nobody waits for them."""

@@ -76,7 +76,7 @@ def asked(place: Place, manifest: Manifest) -> Manifest:
 
 def test_a_jobset_is_asked_for_its_classes_by_role(asking: Place) -> None:
     """Its templates lie in a list, which a merge patch could only replace whole."""
-    plain = jobset_manifest("study", namespace=asking.namespace, queue="root.test")
+    plain = jobset_manifest("study", namespace=asking.namespace, queue="root.test", priority_class="")
     waiting = merged(plain, asked(asking, plain))
     with refused(POLICY, "template.spec.template.spec of driver, workers in spec.replicatedJobs"):
         asking.try_create(waiting)
