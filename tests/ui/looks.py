@@ -6,9 +6,12 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.e2e.support import wait_until
 from tests.ui.conftest import PICTURES
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+# 720: a window of 1440 at twice its size.
+WIDTHS = (1024, 720)
 # Targets of 24 pixels (WCAG 2.2, 2.5.8) are no rule of axe's unless it is asked for.
 _RULES = "{resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}"
 
@@ -65,3 +68,20 @@ def cut_off(page: Page) -> list[str]:
     """Elements outside the window, or clipped, that no scrolling brings into sight."""
     found: list[str] = page.evaluate(_CUT)
     return found
+
+
+def in_both_colours(page: Page, name: str) -> list[str]:
+    """Axe's findings in light and in dark; a picture of each is kept."""
+    found: list[str] = []
+    for colours in ("light", "dark"):
+        page.emulate_media(color_scheme=colours)
+        picture(page, f"demo-{name}-{colours}")
+        found += faults(page)
+    return found
+
+
+def whole_when_narrow(page: Page) -> None:
+    """Nothing is cut off in a narrow window, once charts have followed its size."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 640})
+        wait_until(lambda: not cut_off(page), timeout=10, describe=lambda: f"all is seen: {cut_off(page)}")

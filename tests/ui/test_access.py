@@ -11,9 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.ui.browser import opened
 from tests.ui.jobs import Waiting, vanished
-from tests.ui.looks import cut_off, faults, picture, settled
+from tests.ui.looks import cut_off, in_both_colours, settled, whole_when_narrow
 from tests.ui.site import Site
-from tests.ui.test_screens import SCREENS
 
 GPU = "nvidia.com/gpu"
 PARTS = (
@@ -21,8 +20,6 @@ PARTS = (
     "queue-Pending", "queue-Running", "queue-History", "queue-Policy", "queue-Changes", "queue-missing",
     "edit-text", "plan",
 )  # fmt: skip
-# 720: a window of 1440 at twice its size.
-WIDTHS = (1024, 720)
 
 
 def first(demo: Site, question: str, key: str) -> str:
@@ -58,20 +55,13 @@ def places(chromium: Browser, demo: Site, waiting: Waiting) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_axe_finds_nothing_in_a_part(page: Page, places: dict[str, str], name: str) -> None:
+def test_axe_finds_nothing_in_a_part_and_a_narrow_window_loses_nothing(
+    page: Page, places: dict[str, str], name: str
+) -> None:
     settled(page, places[name])
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     assert in_both_colours(page, name) == []
-
-
-def in_both_colours(page: Page, name: str) -> list[str]:
-    """Axe's findings in light and in dark; a picture of each is kept."""
-    found: list[str] = []
-    for colours in ("light", "dark"):
-        page.emulate_media(color_scheme=colours)
-        picture(page, f"demo-{name}-{colours}")
-        found += faults(page)
-    return found
+    whole_when_narrow(page)
 
 
 def help_dialog(page: Page) -> None:
@@ -107,22 +97,12 @@ def test_axe_finds_nothing_in_what_opens(page: Page, waiting: Waiting, open_: Ca
     assert in_both_colours(page, open_.__name__) == []
 
 
-@pytest.mark.parametrize("name", [*SCREENS, *PARTS])
-def test_a_narrow_window_loses_nothing(page: Page, places: dict[str, str], name: str) -> None:
-    settled(page, places.get(name) or SCREENS[name])
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 640})
-        picture(page, f"demo-{name}-{width}")
-        assert cut_off(page) == [], width
-
-
 @pytest.mark.parametrize("name", ["job-waiting", "job-misled", "job-running", "job-deleted"])
 def test_a_job_is_read_at_four_times_its_size(
     chromium: Browser, demo: Site, places: dict[str, str], name: str
 ) -> None:
     with opened(chromium, demo.url, viewport={"width": 360, "height": 640}) as page:
         settled(page, places[name])
-        picture(page, f"demo-{name}-360")
         assert cut_off(page) == []
         # Text needs no sideways scrolling, tables included.
         wide = page.evaluate(
