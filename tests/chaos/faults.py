@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Callable
 from enum import StrEnum
 from random import Random
@@ -13,7 +12,7 @@ from queuer.local.controlplane import API_SERVER
 from tests.chaos import clock
 from tests.chaos.outages import disk_full, failover, read_only
 from tests.chaos.world import TEAM_B, Manifest, Undo, World
-from tests.e2e.support import wait_until
+from tests.e2e.support import crash, wait_until
 
 STEP = 300.0
 """Seconds by which the controller's clock is put forward or back."""
@@ -47,32 +46,16 @@ def database(world: World, random: Random) -> Undo:
 
 def api_paused(world: World, random: Random) -> Undo:
     """The API server answers nobody; connections stay open."""
-    pid = _api_server(world)
+    pid = world.cluster.pid(API_SERVER)
+    assert pid is not None, "the API server runs"
     os.kill(pid, signal.SIGSTOP)
     return lambda: os.kill(pid, signal.SIGCONT)
 
 
-def _api_server(world: World) -> int:
-    pid = world.cluster.pid(API_SERVER)
-    assert pid is not None, "the API server runs"
-    return pid
-
-
 def streams_cut(world: World, random: Random) -> Undo:
     """The API server is killed and started: every watch ends, and its cache of events is empty."""
-    os.kill(_api_server(world), signal.SIGKILL)
-    port = world.cluster.state.ports[API_SERVER]
-    wait_until(lambda: _free(port), timeout=20, describe=f"port {port} is free")
+    crash(world.cluster, API_SERVER)
     return lambda: world.cluster.start([API_SERVER])
-
-
-def _free(port: int) -> bool:
-    """Whether a server may listen there; the last one's goes a moment after its process."""
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def pod_terminating(world: World, random: Random) -> Undo:

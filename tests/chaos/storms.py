@@ -104,7 +104,7 @@ class _Story:
             wrong += sound(self.world, picture(self.world), gangs)
             self._rage(runs)
             took = self._calm(runs)
-            wrong += settled(self.world)
+            wrong += settle(self.world, timeout=self.scale.quiet)
             wrong += sound(self.world, picture(self.world), gangs)
             if drift:
                 edited, removed = (gang["metadata"]["uid"] for gang in (runs[0], runs[-1]))

@@ -212,7 +212,7 @@ def tree(namespaces: tuple[str, ...]) -> Manifest:
 
 @contextmanager
 def world(cluster: Cluster) -> Iterator[World]:
-    """A place with an empty database; at its end namespaces and database are gone."""
+    """A place with an empty database; at its end jobs, pods and database are gone, and its namespaces are going."""
     memory = Path("/dev/shm")
     home = Path(tempfile.mkdtemp(prefix="queuer-chaos-", dir=memory if memory.is_dir() else None))
     home.chmod(0o755)  # the account of PostgreSQL must enter it
@@ -233,8 +233,10 @@ def world(cluster: Cluster) -> Iterator[World]:
             finally:
                 for namespace in made.namespaces:
                     admin.delete(f"/api/v1/namespaces/{namespace}")
-                for namespace in made.namespaces:
-                    made.close_namespace(namespace)
+                wait_until(
+                    lambda: not made.jobs() and not made.every("Pod"), timeout=60,
+                    describe=lambda: f"all is gone from {made.namespaces}: {made.every('Pod')}",
+                )  # fmt: skip
     finally:
         if server := postgres.running(home):
             server.stop()

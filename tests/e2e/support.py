@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -59,6 +62,23 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "al
         return json.loads(cluster.kubectl(identity).create(manifest, "--output=json"))
     except KubectlError as error:
         raise Refused(str(error)) from error
+
+
+def crash(cluster: Cluster, part: str) -> None:
+    """End a part at once and wait until its port is free: the API server's own end waits 15 s for its watchers."""
+    pid, port = cluster.pid(part), cluster.state.ports[part]
+    assert pid is not None, f"{part} runs"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: _free(port), timeout=20, describe=f"port {port} is free")
+
+
+def _free(port: int) -> bool:
+    """Whether a server may listen there; the last one's goes a moment after its process."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def wait_until(

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from queuer.local.controlplane import API_SERVER
 from tests.alerts import STEP, Case, Scrape, play, series_of
 from tests.e2e.controller import Controller, tree
 from tests.e2e.scene import Scene
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import crash, kubectl, wait_until
 
 BINDING = ("validatingadmissionpolicybindings", "queuer-guard", "--type=merge", "-p")
 API: Mapping[str, str] = {'queuer_stream_clients{instance="api"}': "0x99"}
@@ -102,10 +103,10 @@ def test_alerts_fire_on_the_numbers_of_a_release_that_is_broken(scene: Scene, tm
     watch.scrape(lambda: controller.metric("queuer_guard_faults") == 0, "the guard is there again")
     watch.expect("the guard is changed", "QueuerUnguarded", after=[faults])
 
-    scene.exits.callback(scene.cluster.start, ["kube-apiserver"])
-    scene.cluster.stop(["kube-apiserver"])
+    scene.exits.callback(scene.cluster.start, [API_SERVER])
+    crash(scene.cluster, API_SERVER)
     away = watch.above("queuer_watch_stale_seconds", 0)
-    scene.cluster.start(["kube-apiserver"])
+    scene.cluster.start([API_SERVER])
     watch.expect("the API server is away", "QueuerWatchStale", after=_lasting(away), held=1)
 
     with scene.database.shut():

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 
+from queuer.local.controlplane import API_SERVER
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import crash, kubectl, wait_until
 
 LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 
@@ -79,8 +80,8 @@ def test_jobs_deleted_while_the_watch_was_away_and_its_history_compacted(scene: 
     process.freeze()
     scene.delete("deleted")
     scene.delete("waiting")
-    scene.cluster.stop(["kube-apiserver"])  # cuts every watch, and forgets what its cache could replay
-    scene.cluster.start(["kube-apiserver"])
+    crash(scene.cluster, API_SERVER)  # cuts every watch, and forgets what its cache could replay
+    scene.cluster.start([API_SERVER])
     _compact(scene)
     process.thaw()
     wait_until(

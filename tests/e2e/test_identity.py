@@ -18,7 +18,7 @@ from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
 from tests.api.rows import TREE, Author
 from tests.e2e import nursery
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import crash, kubectl, wait_until
 from tests.e2e.tokens import create_token
 from tests.store.support import workload
 
@@ -128,14 +128,18 @@ def test_a_token_ends_with_its_account(api: Api, cluster: Cluster, account: str)
 
 
 def test_a_role_binding_gives_rights_by_the_shipped_roles(api: Api, cluster: Cluster, account: str) -> None:
-    """`view` in a namespace shows its jobs; `queuer-viewer` for the whole cluster shows all."""
+    """`view` in a namespace shows its jobs; `queuer-viewer` for the whole cluster shows all. Who may not is not asked
+    about again for half a minute, so another account has that right.
+    """
     token = create_token(cluster, account, "--audience=queuer")
     assert api.get("/me", token).json()["readsEverything"] is False
     name = f"viewer-{account}"
     admin = cluster.kubectl("admin")
+    admin.run("create", "serviceaccount", "viewer", "-n", account)
     admin.run("create", "clusterrolebinding", name, "--clusterrole=queuer-viewer",
-              f"--serviceaccount={account}:robot")  # fmt: skip
+              f"--serviceaccount={account}:viewer")  # fmt: skip
     try:
+        token = create_token(cluster, account, "--audience=queuer", account="viewer")
         wait_until(
             lambda: seen(api.get("/workloads", token)) == {"a1", "b1"},
             timeout=45,
@@ -215,7 +219,7 @@ def test_a_browser_logs_in_at_the_provider_and_has_the_rights_of_its_group(
 
 def test_without_the_api_server_nobody_is_let_in(api: Api, cluster: Cluster) -> None:
     admin = cluster.token("admin")
-    cluster.stop([API_SERVER])
+    crash(cluster, API_SERVER)
     try:
         said = problem_of(api.get("/queues", admin), status=503, code="unavailable")
         assert "Kubernetes API server" in said["detail"]

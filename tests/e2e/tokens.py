@@ -11,9 +11,9 @@ from tests.e2e.support import get, kubectl
 ISSUER = "https://kubernetes.default.svc"
 
 
-def create_token(cluster: Cluster, namespace: str, *options: str) -> str:
-    """A token of the service account `robot`."""
-    return kubectl(cluster, "admin", "create", "token", "robot", "-n", namespace, *options).strip()
+def create_token(cluster: Cluster, namespace: str, *options: str, account: str = "robot") -> str:
+    """A token of a service account."""
+    return kubectl(cluster, "admin", "create", "token", account, "-n", namespace, *options).strip()
 
 
 def signed(cluster: Cluster, namespace: str, *, begins: int, ends: int) -> str:
