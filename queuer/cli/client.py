@@ -238,12 +238,12 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
 
 def _look(url: str, *, log: bool = False) -> str:
     """Where to look at the servers behind this address, or at the API's `log`: on this machine, or in their cluster."""
-    if _made_here(url):
+    if made_here(url):
         return "queuer local logs api" if log else "queuer local status"
     return f"kubectl -n queuer-system {'logs deploy/queuer-api' if log else 'get pods'}"
 
 
-def _made_here(url: str) -> bool:
+def made_here(url: str) -> bool:
     """Whether `queuer local` made the server: a port-forward has a loopback address, too."""
     if urlsplit(url).hostname not in LOOPBACK:
         return False

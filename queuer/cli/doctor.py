@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import typer
 
 from queuer import __version__
-from queuer.cli.client import Client
+from queuer.cli.client import Client, made_here
 from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
@@ -89,8 +89,9 @@ def controller(site: Installation) -> Iterator[Finding]:
     elif said["state"] == "unguarded":
         yield wrong(said["text"], "mend what the checks of the cluster name")
     else:
-        fix = "start `queuer serve controller`, or look into its log; here: queuer local up"
-        yield wrong(said["text"], fix)
+        here = made_here(site.client.url)
+        step = "queuer local up" if here else f"kubectl -n {site.home} logs deploy/queuer-controller"
+        yield wrong(said["text"], f"start the controller, or look into its log: {step}")
 
 
 def database(site: Installation) -> Iterator[Finding]:

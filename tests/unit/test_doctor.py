@@ -78,6 +78,9 @@ def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health
     overview = {"controller": {"state": state, "text": "said", "at": None}}
     (found,) = doctor.controller(site({"/overview": overview}, meta={}))
     assert (found.health, found.text) == (health, "said")
+    assert ("kubectl -n queuer-system logs deploy/queuer-controller" in found.fix) is (
+        state in ("stale", "never")
+    )
 
 
 def test_a_server_of_another_version_is_told() -> None:
