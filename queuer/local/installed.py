@@ -140,7 +140,12 @@ def _fault(wanted: Shipped, live: Any, upgrade: str) -> Finding | None:
     difference = None if wanted.document["kind"] in _FREE else differs(wanted.document, live)
     if difference is None:
         return None
-    fix = upgrade + (FORCED if _written_by_others(live) else "") if upgrade else wanted.replace
+    if not upgrade:
+        fix = wanted.replace
+    elif _written_by_others(live):
+        fix = f"{wanted.replace}; {upgrade}{FORCED}"  # Helm alone would leave what they added to a list
+    else:
+        fix = upgrade
     return wrong(f"{wanted.name} {difference}", fix)
 
 

@@ -229,7 +229,10 @@ def test_objects_of_a_release_are_mended_by_helm_alone() -> None:
     assert all(fix.startswith("kubectl ") for fix in by_hand.values())
     for each in there.objects.values():
         each["metadata"]["annotations"] = OWNED
-    assert sorted(mended(there).values()) == [UPGRADE, UPGRADE, UPGRADE + FORCED]
+    by_helm = mended(there)
+    assert sorted(by_helm.values())[:2] == [UPGRADE, UPGRADE]
+    edited = policies_of[2].rpartition("/")[2]
+    assert by_helm[edited] == f"{by_hand[edited]}; {UPGRADE}{FORCED}"
 
 
 def test_a_cluster_without_queuer_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
