@@ -26,8 +26,18 @@ class LogFormat(StrEnum):
     TEXT = "text"
 
 
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _level(text: str) -> int:
+    """The number of a level. Raises ValueError."""
+    if text.lower() not in _LEVELS:
+        raise ValueError(f"{text!r} is no level")
+    return logging.getLevelNamesMapping()[text.upper()]
+
+
 LOG_LEVEL = Variable(
-    name="QUEUER_LOG_LEVEL", default="info", form="debug, info, warning or error",
+    name="QUEUER_LOG_LEVEL", default="info", form="debug, info, warning or error", parse=_level,
     meaning="How much the servers log.",
 )  # fmt: skip
 LOG_FORMAT = Variable(
@@ -36,17 +46,17 @@ LOG_FORMAT = Variable(
 )  # fmt: skip
 
 
-def configure(level: str | None = None) -> None:
-    """Set up logging for a server process; the level is `LOG_LEVEL` where none is given. Raises InvalidInput."""
-    wanted = (level or LOG_LEVEL.text(os.environ)).upper()
-    number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
+def configure() -> None:
+    """Set up logging for a server process, as `LOG_LEVEL` and `LOG_FORMAT` say. Raises InvalidInput naming both."""
+    given = read(os.environ, {"level": LOG_LEVEL, "form": LOG_FORMAT})
+    number = given["level"]
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso"),
         _with_trace,
     ]
-    last = _rendering(read(os.environ, {"form": LOG_FORMAT})["form"])
+    last = _rendering(given["form"])
     structlog.configure(
         processors=[*common, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),

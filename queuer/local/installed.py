@@ -84,7 +84,8 @@ def installation(site: Site) -> Iterator[Finding]:
     there = [answer for answer in answers if not isinstance(answer, QueuerError)]
     failed = [answer for answer in answers if isinstance(answer, QueuerError)]
     if not there and all(status_of(error) == HTTPStatus.NOT_FOUND for error in failed):
-        fix = f"helm install queuer {_CHART} -n {site.home} -f values.yaml  # docs/install.md says what comes before"
+        # Helm refuses to install a second time where the first one failed, but for this form.
+        fix = f"helm upgrade --install queuer {_CHART} -n {site.home} -f values.yaml  # see docs/install.md"
         yield wrong("Queuer is not installed in this cluster", fix)
         return
     site.upgrade = ""

@@ -60,20 +60,22 @@ def test_lines_are_json_those_of_libraries_too_unless_text_is_asked_for() -> Non
     assert "{" not in text
 
 
-def test_a_form_that_there_is_not_is_refused() -> None:
+def test_a_level_and_a_form_that_there_are_not_are_refused_at_once() -> None:
     program = """
 from queuer.controller.logs import configure
 from queuer.domain.errors import InvalidInput
 try:
     configure()
 except InvalidInput as error:
-    print(error.problems[0].field, error.problems[0].hint)
+    for problem in error.problems:
+        print(problem.field, problem.hint)
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        env={**os.environ, "QUEUER_LOG_FORMAT": "xml"},
+        env={**os.environ, "QUEUER_LOG_FORMAT": "xml", "QUEUER_LOG_LEVEL": "trace"},
     )  # fmt: skip
-    assert ran.stdout == "QUEUER_LOG_FORMAT json or text\n"
+    level = "QUEUER_LOG_LEVEL debug, info, warning or error"
+    assert ran.stdout.splitlines() == [level, "QUEUER_LOG_FORMAT json or text"]
 
 
 def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:
