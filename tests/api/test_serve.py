@@ -88,7 +88,7 @@ def test_an_admin_plans_a_change_for_another_to_apply(server: str, tmp_path: Pat
     grown["queues"]["root.research.team-b"]["weight"] = 2
     document.write_text(yaml.safe_dump(grown))
     said, _ = queuer(server, "diff", "-f", str(document), expect=1)
-    assert said.startswith("~ root.research.team-b: weight 1 -> 2\n  impact: unknown, no cycle")
+    assert said.startswith("~ root.research.team-b: weight 1 -> 2\n  impact: unknown, no decision")
     _, then = queuer(server, "plan", "-f", str(document))
     id = then.split("--changeset ")[1].strip()
     assert "-y" in queuer(server, "apply", "--changeset", id, expect=2)[1]
