@@ -15,7 +15,7 @@ from queuer.kube.kinds import JOB, JobObject, Role
 from queuer.kube.objects import Job
 from queuer.kube.template import Spec, merge_diff, scheduling_of
 
-OPERATIONS, JOBS = "operations", "jobs"
+OPERATIONS, PINS = "operations", "jobs"
 """Keys of a patch of such a kind, beside `metadata`: operations on the parent, and by pod set the scheduling part that
 its Jobs are to have."""
 Operation = Mapping[str, Any]

@@ -44,6 +44,11 @@ class Meta(Struct, frozen=True):
         """The owner that drives the object, if any."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
+    def is_controlled_by(self, uid: str) -> bool:
+        """Whether that object drives this one."""
+        owner = self.controller
+        return owner is not None and owner.uid == uid
+
 
 class Named(Struct, frozen=True):
     """Any object, by its metadata alone."""
@@ -112,6 +117,7 @@ class JobSpec(Struct, frozen=True):
     suspend: bool = False
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str = ""
     active_deadline_seconds: int | None = None
 
 

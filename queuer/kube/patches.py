@@ -20,7 +20,7 @@ import msgspec
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
 from queuer.kube.kinds import JobKind, JobObject, Role
-from queuer.kube.made import JOBS, OPERATIONS, on_template, operation
+from queuer.kube.made import OPERATIONS, PINS, on_template, operation
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 _LONGEST_STATUS = 1000
@@ -75,12 +75,12 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
     written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`).
     """
     by_name = {pin.pod_set: pin for pin in pins}
-    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], JOBS: {}}
+    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], PINS: {}}
     restore: dict[str, Any] = {}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         pin = by_name[own.role.name]
         if kind.made is not None:
-            patch[JOBS][own.role.name] = pinned(own.scheduling, pin)
+            patch[PINS][own.role.name] = pinned(own.scheduling, pin)
             pin = replace(pin, hosts=None)
         note = note_of(own.scheduling, pin)
         if pin.count != own.role.count:
@@ -192,12 +192,12 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
 
     The annotations of ours that say how it waits or was started go.
     """
-    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], JOBS: {}}
+    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], PINS: {}}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         if kind.made is None:
             _change(patch, current, own.scheduling, size=own.role.declared, label=None)
         else:
-            patch[JOBS][own.role.name] = own.scheduling
+            patch[PINS][own.role.name] = own.scheduling
             patch[OPERATIONS] += on_template(current, own.scheduling, label=None)
     _start(kind, patch)
     return {"metadata": {"annotations": {ADMISSION: None, STATUS: None}}, **patch}

@@ -82,8 +82,8 @@ class QueuedJob:
 
     def _unpin(self, body: Mapping[str, Any]) -> Iterator[str]:
         """Take the pins of the last start off the Jobs that it made."""
-        from queuer.kube.made import JOBS as PINS
-        from queuer.kube.made import job_patch
+        from queuer.kube.kinds import JOB
+        from queuer.kube.made import PINS, job_patch
         from queuer.kube.objects import JOBS
 
         assert self.kind.made is not None
@@ -91,6 +91,9 @@ class QueuedJob:
             pins = body[PINS].get(job.metadata.labels.get(self.kind.made.role, ""), {})
             change = job_patch(job, pins)
             if change is not None:
+                if JOB.fixed(job):
+                    status = {"status": {"startTime": None}}
+                    yield _patched(JOBS, job.metadata, status, "--subresource=status", "--type=merge")
                 yield _patched(JOBS, job.metadata, {"spec": change["spec"]}, "--type=merge")
 
     def _patch(self, body: Any, *options: str) -> str:
@@ -144,9 +147,10 @@ def with_made(site: Site, kind: JobKind, job: JobObject) -> JobObject:
 
     if kind.made is None:
         return job
-    selector = f"{kind.made.mark}={job.metadata.uid}"
-    made = [decoder_of(Job)(item) for item in site.objects(JOBS.collection, selector=selector)]
-    return replace(job, made=made)  # type: ignore[type-var]
+    meta = job.metadata
+    path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
+    found = map(decoder_of(Job), site.objects(path, selector=f"{kind.made.mark}={meta.uid}"))
+    return replace(job, made=[each for each in found if each.metadata.is_controlled_by(meta.uid)])  # type: ignore[type-var]
 
 
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:

@@ -116,15 +116,52 @@ def test_a_gang_that_waits_is_deleted(scene: Scene, kind: str) -> None:
 class TestJobSet:
     """What is particular to a kind that makes Jobs."""
 
-    def test_nobody_else_starts_a_job_of_it(self, scene: Scene) -> None:
-        scene.of_kind("JobSet", "held", pods=PODS)
+    def test_nobody_else_makes_changes_or_orphans_a_job_of_it(self, scene: Scene) -> None:
+        """Its pods would run beside the queue, or be charged to somebody else."""
+        held = scene.of_kind("JobSet", "held", pods=PODS)
         wait_until(lambda: len(_made(scene, "held")) == PODS, timeout=30, describe="its Jobs are made")
-        name = _made(scene, "held")[0]["metadata"]["name"]
-        with pytest.raises(Refused, match="queuer-guard-made"):
-            _patch(scene, "Job", name, {"spec": {"suspend": False}})
-        label = {"queuer.dev/workload": "another"}
-        with pytest.raises(Refused, match="queuer-guard-made"):
-            _patch(scene, "Job", name, {"spec": {"template": {"metadata": {"labels": label}}}})
+        job = _made(scene, "held")[0]
+        name, template = job["metadata"]["name"], job["spec"]["template"]
+        for change in (
+            {"spec": {"suspend": False}},
+            {"spec": {"parallelism": 500}},
+            {"spec": {"template": {"metadata": {"labels": {"queuer.dev/workload": "another"}}}}},
+            {"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-uid": None}}},
+            {"metadata": {"ownerReferences": None}},
+        ):
+            with pytest.raises(Refused, match="queuer-guard-made"):
+                _patch(scene, "Job", name, change)
+        with pytest.raises(Refused, match="queuer-guard-deletion"):
+            scene.delete(name, "Job", "--cascade=orphan")
+        forged = {key: job["metadata"][key] for key in ("namespace", "labels", "ownerReferences")}
+        spec = {"template": {"spec": template["spec"]}}
+        manifest = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "forged", **forged},
+            "spec": spec,
+        }
+        with pytest.raises(Refused, match="may give it a Job to own"):
+            create(scene.cluster, manifest)
+        assert len(_made(scene, "held")) == PODS
+        assert _is_suspended("JobSet", held)
+
+    def test_its_quota_is_returned_when_its_pods_are_gone(self, scene: Scene) -> None:
+        """Its Jobs go before their pods, which run on for their grace."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        scene.of_kind("JobSet", "gang", pods=PODS, gpus=2)
+        scene.wait_state("gang", "Running")
+        kept = scene.pods("gang")[0]["metadata"]["name"]
+        finalizer = ("--type=merge", '-p={"metadata":{"finalizers":["example.org/kept"]}}')
+        kubectl(scene.cluster, "admin", "patch", "pod", kept, "-n", scene.namespace, *finalizer)
+        scene.delete("gang", "JobSet", "--wait=false")
+        wait_until(lambda: not _made(scene, "gang"), timeout=60, describe="its Jobs are gone")
+        wait_until(lambda: scene.database.used() == 2, timeout=30, describe=lambda: scene.story("gang"))
+        assert [p["metadata"]["name"] for p in scene.pods("gang")] == [kept]
+        freed = ("--type=merge", '-p={"metadata":{"finalizers":null}}')
+        kubectl(scene.cluster, "admin", "patch", "pod", kept, "-n", scene.namespace, *freed)
+        scene.wait_empty()
 
     @pytest.mark.parametrize(("workers", "to_jobs"), [(4, 0), (3, 3)], ids=["a rack", "hosts"])
     def test_one_write_starts_it_and_one_each_job_that_takes_hosts(
@@ -151,7 +188,7 @@ class TestJobSet:
         other = next(node for node, rack in scene.nodes().items() if rack == "r04")
         for job in _made(scene, "gang"):
             stale = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": other}}}}}
-            _patch(scene, "Job", job["metadata"]["name"], stale)
+            _patch(scene, "Job", job["metadata"]["name"], stale, by="queuer-controller")
         scene.start()
         scene.wait_state("gang", "Running")
         assert scene.racks("gang") == {"r01"}

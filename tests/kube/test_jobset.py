@@ -122,6 +122,14 @@ class TestReading:
         template = "template.spec.template.spec.schedulerName"
         assert fields == [f"spec.replicatedJobs[{place}].{template}" for place in (0, 1)]
 
+    def test_jobs_that_the_api_server_would_refuse_are_told(self) -> None:
+        found = jobset()
+        del found["spec"]["replicatedJobs"][1]["template"]["spec"]["completions"]
+        with pytest.raises(InvalidInput, match="completionMode: NonIndexed"):
+            read(found, kind=JOBSET)
+        found["spec"]["replicatedJobs"][1]["template"]["spec"]["completionMode"] = "NonIndexed"
+        assert read(found, kind=JOBSET).pod_sets[1].count == 6
+
     def test_it_runs_whole_or_not_at_all(self) -> None:
         found = jobset()
         found["metadata"]["annotations"] = {"queuer.dev/min-count.workers": "2"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from queuer.kube.kinds import JOB, KINDS, JobKind
+from queuer.kube.kinds import JOB, JOBSET, KINDS, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -47,6 +47,13 @@ def _words() -> dict[str, Any]:
         "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in KINDS for label in kind.pod_labels)),
         "marks": _list(kind.made.mark for kind in KINDS if kind.made is not None),
+        "made_labels": _list(
+            dict.fromkeys(label for kind in KINDS if kind.made is not None for label in kind.pod_labels)
+        ),
+        "made_mark": JOBSET.made.mark if JOBSET.made is not None else "",
+        "garbage_collectors": _list(
+            (*JOB.operators[:1], "system:serviceaccount:kube-system:generic-garbage-collector")
+        ),
         "managers": _list(dict.fromkeys(["", *(kind.manager for kind in KINDS)])),
         "roles_keys": _map({kind.name: kind.roles_key for kind in KINDS if kind.roles_key}),
         "suspended": lambda job: f"{_by_kind(job, lambda kind: kind.suspend_path)}.orValue(false)",

@@ -22,7 +22,7 @@ from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
-from queuer.kube.kinds import BY_NAME, JobKind, member_of, object_path, pod_selectors
+from queuer.kube.kinds import BY_NAME, JOB, JobKind, member_of, object_path, pod_selectors
 from queuer.kube.made import OPERATIONS, as_json_patch
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
@@ -41,6 +41,8 @@ from queuer.kube.workloads import NamespaceFacts, bare_workload, read_workload
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
+_ASKED = 4
+"""Jobs of one maker that are asked why they have no pod: alike, they have the same reason."""
 _pod_of = decoder_of(Pod)
 
 
@@ -190,7 +192,9 @@ class ClusterJobs:
         if not isinstance(body, Mapping):
             return await self._client.json_patch(path, body, resource=kind.resource.plural)
         job = self._state.jobs.get(uid)
-        if OPERATIONS in body and job is not None:
+        if OPERATIONS in body:
+            if job is None:
+                raise NotFoundError(status=404, reason="NotFound", message="the job was deleted")
             await self._made.pin(kind, job.object, body)
             operations = as_json_patch(body, job.object)
             return await self._client.json_patch(path, operations, resource=kind.resource.plural)
@@ -227,7 +231,17 @@ class ClusterJobs:
     async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
         """The newest Event about a pod that could not be created. Raises ApiError or Unavailable."""
         path = events_path(workload.namespace)
-        return newest_refusal(await self._client.get(path, params=warnings_of(workload.uid)), since=since)
+        found = [
+            newest_refusal(await self._client.get(path, params=warnings_of(uid)), since=since)
+            for uid in self._makers_of_pods(workload.uid)
+        ]
+        return max(found, key=lambda refusal: refusal.at)
+
+    def _makers_of_pods(self, uid: str) -> list[str]:
+        """Uids of the objects whose Events tell why a pod is not made: of the Jobs that it made, some."""
+        job = self._state.jobs.get(uid)
+        made = getattr(job.object, "made", []) if job is not None else []
+        return [each.metadata.uid for each in made if JOB.outcome(each) is None][:_ASKED] or [uid]
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""
@@ -275,9 +289,11 @@ class ClusterJobs:
 
     def _owner(self, pod: Pod) -> str | None:
         """The job that a pod belongs to; one whose reference was taken off is known from before."""
-        member = member_of(pod)
-        if member is not None:
-            maker = self._state.makers.get(member.owner)
-            return member.owner if maker is None else maker.uid
         known = self._state.pods.get(pod.metadata.uid)
-        return None if known is None else known.owner
+        if known is not None and known.owner is not None:
+            return known.owner
+        member = member_of(pod)
+        if member is None:
+            return None
+        maker = self._state.makers.get(member.owner)
+        return member.owner if maker is None else maker.uid

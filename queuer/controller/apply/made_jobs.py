@@ -8,18 +8,23 @@ from typing import Any
 
 import msgspec
 
-from queuer.kube.client import Client, ConflictError
+from queuer.kube.client import Client, InvalidError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JOB, JobKind, Made, object_path
-from queuer.kube.made import JOBS as PINS
-from queuer.kube.made import job_patch
+from queuer.kube.made import PINS, job_patch
 from queuer.kube.objects import JOBS, Job
 from queuer.kube.template import Spec
 from queuer.kube.versions import Form
 
-_LOOKS, _PAUSE = 20, 0.25
-"""How often, and how many seconds apart, it is looked whether all Jobs are made."""
+_LOOKS, _PAUSE = 4, 0.25
+"""How often, and how many seconds apart, it is looked whether all Jobs are made: for one that was just created. The
+slot of a request is held meanwhile."""
 _job_of = decoder_of(Job)
+
+
+def _not_ready(text: str) -> InvalidError:
+    """The start fails, and is tried again after a rest."""
+    return InvalidError(status=422, reason="Invalid", message=text)
 
 
 class MadeJobs:
@@ -37,7 +42,7 @@ class MadeJobs:
     async def pin(self, kind: JobKind, found: Any, patch: Mapping[str, Any]) -> None:
         """Give them the pins of a patch that is about to start `found`. Raises ApiError, Unavailable.
 
-        ConflictError: one has changed meanwhile, or its controller has not made all of them.
+        ConflictError: one has changed meanwhile. InvalidError: not all of them are made, or one has pods.
         """
         pins: Mapping[str, Spec] | None = patch.get(PINS)
         if kind.made is None or pins is None:
@@ -46,6 +51,8 @@ class MadeJobs:
             body = job_patch(job, pins.get(job.metadata.labels.get(kind.made.role, ""), {}))
             if body is None:
                 continue
+            if not JOB.quiet(job):
+                raise _not_ready(f"its Job {job.metadata.name} is not suspended, or has pods yet")
             path = object_path(JOB, job.metadata)
             if self._client.last_form is Form.REDUCED and JOB.fixed(job):
                 await self._loosen(path, job, body)
@@ -63,8 +70,9 @@ class MadeJobs:
             if len(jobs) >= made.expected(found):
                 return jobs
             await asyncio.sleep(_PAUSE)
-        text = f"its controller has made {len(jobs)} of {made.expected(found)} Jobs"
-        raise ConflictError(status=409, reason="Conflict", message=text)
+        raise _not_ready(
+            f"its controller has made {len(jobs)} of {made.expected(found)} Jobs: its Events say why"
+        )
 
     async def _of(self, made: Made, found: Any) -> list[Job]:
         """Those that say that it controls them: a label anybody may write."""
@@ -73,5 +81,4 @@ class MadeJobs:
         jobs: list[Job] = []
         async for page in self._client.pages(path, selector=f"{made.mark}={meta.uid}"):
             jobs += map(_job_of, page.items or ())
-        owners = [(job, job.metadata.controller) for job in jobs]
-        return [job for job, owner in owners if owner is not None and owner.uid == meta.uid]
+        return [job for job in jobs if job.metadata.is_controlled_by(meta.uid)]

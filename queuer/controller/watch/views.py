@@ -72,8 +72,8 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
 
 
 def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:
-    """A pod; its requests are summed again where its spec has changed, as by a resize. Its owner is kept where the
-    reference was taken off.
+    """A pod; its requests are summed again where its spec has changed, as by a resize. Its owner is the first that
+    was known: the reference may be taken off, and the Job between a pod and its job may go first.
     """
     phase, generation = found.status.phase, found.metadata.generation
     same = known if known is not None and known.generation == generation else None
@@ -82,8 +82,8 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         uid=found.metadata.uid,
         namespace=found.metadata.namespace,
         name=found.metadata.name,
-        owner=owner or (known.owner if known is not None else None),
-        pod_set=pod_set or (known.pod_set if known is not None else None),
+        owner=known.owner if known is not None and known.owner is not None else owner,
+        pod_set=known.pod_set if known is not None and known.owner is not None else pod_set,
         node=found.spec.node_name or None,
         requests=_requests(found) if same is None else same.requests,
         generation=generation,

@@ -48,6 +48,7 @@ log = logger("watch")
 
 _REPORT_EVERY = 5.0
 _LOOK = 30.0
+_MOMENT = 0.05
 
 Heard = Callable[[Change[Any]], None]
 
@@ -113,9 +114,9 @@ class Watches:
         self._opted_in: frozenset[str] = frozenset()
         self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[JobKind, Reflector[Any]]] = {}
-        self._made: dict[
-            str, dict[str, Job]
-        ] = {}  # by uid of the job whose controller made them, and their own
+        # By namespace and uid of the one that made them, and by their own.
+        self._made: dict[tuple[str, str], dict[str, Job]] = {}
+        self._changed: set[str] = set()  # uids of those that are to be heard of again
         self._names: dict[Reflector[Any], str] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
@@ -305,31 +306,46 @@ class Watches:
         return heard
 
     def _made_job(self, kind: JobKind, made: Made) -> Heard:
-        """Hear of the Jobs that a kind's controller makes: the parent is read again where one bears on it."""
+        """Hear of the Jobs that a kind's controller makes: the parent is read again where one bears on it.
+
+        An owner reference is a claim: it counts inside its namespace alone.
+        """
 
         def heard(change: Change[Job]) -> None:
             job, parent = change.object, change.object.metadata.controller
             if parent is None or (parent.api_version, parent.kind) != (kind.api_version, kind.name):
                 return
-            meta, siblings = job.metadata, self._made.setdefault(parent.uid, {})
+            meta = job.metadata
+            key = meta.namespace, parent.uid
             if change.kind is ChangeKind.DELETED:
-                siblings.pop(meta.uid, None)
+                self._made.get(key, {}).pop(meta.uid, None)
                 self._state.unmade(meta.uid)
-                if not siblings:
-                    del self._made[parent.uid]
+                if not self._made.get(key):
+                    self._made.pop(key, None)
             else:
-                siblings[meta.uid] = job
+                self._made.setdefault(key, {})[meta.uid] = job
                 pod_set = meta.labels.get(made.role, "")
                 self._state.made(meta.uid, namespace=meta.namespace, by=parent.uid, pod_set=pod_set)
-            known = self._jobs[kind.name][1].items.get(parent.uid)
-            if known is not None and (change.old is None or _bears(change.old) != _bears(job)):
-                self._hear_job(kind, known)
+            if change.kind is ChangeKind.DELETED or change.old is None or _bears(change.old) != _bears(job):
+                self._soon(kind, parent.uid)
 
         return heard
 
+    def _soon(self, kind: JobKind, uid: str) -> None:
+        """Have a parent heard of again, once for all that happens to its Jobs in a moment: it may have thousands."""
+        if uid not in self._changed:
+            self._changed.add(uid)
+            asyncio.get_running_loop().call_later(_MOMENT, self._again, kind, uid)
+
+    def _again(self, kind: JobKind, uid: str) -> None:
+        self._changed.discard(uid)
+        known = self._jobs[kind.name][1].items.get(uid)
+        if known is not None:
+            self._hear_job(kind, known)
+
     def _hear_job(self, kind: JobKind, found: Any) -> None:
         if kind.made is not None:
-            jobs = self._made.get(found.metadata.uid, {})
+            jobs = self._made.get((found.metadata.namespace, found.metadata.uid), {})
             found = msgspec.structs.replace(found, made=list(jobs.values()))
         job = job_view(kind, found)
         if job.namespace in self._opted_in:

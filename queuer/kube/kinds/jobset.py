@@ -146,6 +146,13 @@ def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
                 message="has its Jobs made after the start, when no place can be kept for them",
                 hint=_instead_of(each),
             )
+        spec = each.template.spec
+        if spec.parallelism is not None and spec.completions is None and spec.completion_mode != "NonIndexed":
+            yield FieldProblem(
+                field=f"spec.replicatedJobs[{place}].template.spec.completions",
+                message="is missing: its Jobs are Indexed, and the API server refuses them",
+                hint=f"write {spec.parallelism}, or completionMode: NonIndexed",
+            )
     notes = [jobset.metadata.annotations]
     notes += [each.template.metadata.annotations or {} for each in jobset.spec.replicated_jobs]
     if any(_EXCLUSIVE in each for each in notes):
@@ -180,7 +187,14 @@ JOBSET = JobKind(
     pods=lambda uid, name: f"{_PREFIX}/jobset-uid={uid}",
     pod_labels=tuple(
         f"{_PREFIX}/{label}"
-        for label in ("jobset-name", "jobset-uid", "replicatedjob-name", "job-index", "job-key")
+        for label in (
+            "jobset-name",
+            "jobset-uid",
+            "replicatedjob-name",
+            "restart-attempt",
+            "job-index",
+            "job-key",
+        )
     ),
     pod_label=_ROLE,
     refused=_refused,

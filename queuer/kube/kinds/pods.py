@@ -25,19 +25,30 @@ class Member:
 def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
-    The controlling owner decides. An orphaned pod, whose job was deleted, is known by the label that every admission
-    puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
-    (policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
+    The controlling owner decides, but for pods of a Job that another job's controller made: these carry the uid of that
+    other twice, in our label and in the label of the controller. An orphaned pod, whose job was deleted, is known by
+    our label, which every admission puts on the pod templates. Nothing of this can be forged or taken off where a
+    namespace has opted in (policies/guard-pods.yaml, guard-made.yaml), and it does not count across namespaces
+    (`PodIndex.of`).
     """
-    owner = pod.metadata.controller
+    meta, owner = pod.metadata, pod.metadata.controller
+    uid = meta.labels.get(WORKLOAD)
     if owner is not None:
         kind = _BY_OWNER.get((owner.api_version, owner.kind))
-        return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, pod.metadata))
-    uid = pod.metadata.labels.get(WORKLOAD)
+        maker = _maker(meta) if kind is JOB and uid and uid != owner.uid else None
+        if maker is not None:
+            return Member(owner=str(uid), pod_set=_pod_set(maker, meta))
+        return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, meta))
     if not uid:
         return None
-    kind = next((k for k in KINDS if k.pod_label is not None and k.pod_label in pod.metadata.labels), JOB)
-    return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
+    kind = next((k for k in KINDS if k.pod_label is not None and k.pod_label in meta.labels), JOB)
+    return Member(owner=uid, pod_set=_pod_set(kind, meta))
+
+
+def _maker(meta: Meta) -> JobKind | None:
+    """The kind whose controller made the Job of a pod, by labels that agree."""
+    uid = meta.labels.get(WORKLOAD)
+    return next((k for k in KINDS if k.made is not None and meta.labels.get(k.made.mark) == uid), None)
 
 
 def _pod_set(kind: JobKind, meta: Meta) -> str:

@@ -1,0 +1,50 @@
+"""Whose a pod is, by its owner and by the labels that policies keep true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuer.kube.kinds import Member, member_of
+from queuer.kube.objects import Pod
+
+UID, ROLE = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/replicatedjob-name"
+OURS = "queuer.dev/workload"
+
+
+def pod(owner: tuple[str, str, str] | None, **labels: str) -> Any:
+    version, kind, uid = owner or ("", "", "")
+    reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": uid, "controller": True}
+    named = {{"ours": OURS, "uid": UID, "role": ROLE}[key]: value for key, value in labels.items()}
+    meta = {"name": "p", "namespace": "n", "labels": named, "ownerReferences": [reference] if owner else []}
+    return msgspec.convert({"metadata": meta, "spec": {}}, Pod)
+
+
+JOB = ("batch/v1", "Job", "job")
+
+
+@pytest.mark.parametrize(
+    ("found", "whose"),
+    [
+        (pod(JOB), Member(owner="job", pod_set="main")),
+        (pod(JOB, ours="job"), Member(owner="job", pod_set="main")),
+        (pod(JOB, ours="set", uid="set", role="w"), Member(owner="set", pod_set="w")),
+        (pod(None, ours="set", uid="set", role="w"), Member(owner="set", pod_set="w")),
+        (pod(JOB, ours="set"), Member(owner="job", pod_set="main")),
+        (pod(JOB, ours="set", uid="other", role="w"), Member(owner="job", pod_set="main")),
+        (pod(("apps/v1", "ReplicaSet", "r")), None),
+    ],
+    ids=[
+        "of a Job",
+        "of an admitted Job",
+        "of a JobSet's Job",
+        "orphaned",
+        "our label alone",
+        "labels differ",
+        "none",
+    ],
+)
+def test_whose_a_pod_is(found: Pod, whose: Member | None) -> None:
+    assert member_of(found) == whose
