@@ -25,6 +25,7 @@ from tests.kube.merge_patch import merged
 from tests.kube.test_patches import GPU_TAINT, SPOT, without_empty
 
 ROLE, ATTEMPT = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/restart-attempt"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 MARK = AdmissionMark(id="a1", epoch=3, cycle=9, domains=("r07",))
 SUSPENDED = {"type": "Suspended", "status": "True"}
 
@@ -114,6 +115,22 @@ class TestReading:
             read(jobset(dependsOn=others), kind=JOBSET)
         hints = {problem.field: problem.hint for problem in refused.value.problems}
         assert hint in hints["spec.replicatedJobs[0].dependsOn"]
+
+    @pytest.mark.parametrize("place", ["set", "role", "pods", "a Job that was made"])
+    def test_a_domain_for_each_job_is_refused_wherever_it_is_asked(self, place: str) -> None:
+        """Whoever takes the annotation off the set leaves it on the Jobs, whose pods would then never be placed."""
+        found = jobset()
+        jobs, role = made(found), found["spec"]["replicatedJobs"][1]["template"]
+        asking = {
+            "set": found,
+            "role": role,
+            "pods": role["spec"]["template"],
+            "a Job that was made": jobs[1],
+        }[place]
+        asking["metadata"] = {**asking.get("metadata", {}), "annotations": {EXCLUSIVE: "rack"}}
+        assert [problem.field for problem in JOBSET.refused(decoded(found, jobs))] == [
+            f"metadata.annotations[{EXCLUSIVE}]"
+        ]
 
     def test_a_fault_of_a_template_is_told_by_its_place_in_the_list(self) -> None:
         with pytest.raises(InvalidInput) as refused:

@@ -58,6 +58,8 @@ PARAMS: list[tuple[Token, dict[str, Any], str]] = [
      "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "gpu", "asks": "9", "limit": "8"},
      "kubectl delete job train -n team-a, then create it again with at most 8 gpu; or ask who administers root.a"),
+    (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "1", "limit": "0", "live": True},
+     "kubectl delete job train -n team-a, then create it again with no gpu"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "9", "limit": "8", "live": True},
      "kubectl delete job train -n team-a, then create it again with at most 8 gpu"),
     (Token.TOPOLOGY_PLACEMENT_FAILED, {"unstartable": True},

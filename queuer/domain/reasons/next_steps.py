@@ -105,7 +105,8 @@ def ask_less(job: AdvisedJob) -> str:
     if "asked" in job.params or any(change.kind is ChangeKind.PREEMPTIBLE for change in job.changes):
         return f"kubectl annotate {job.kubectl} --overwrite queuer.dev/preemptible=true"
     most = job.params.get("left") or job.params.get("limit")
-    what = f"at most {most} {job.params['resource']}" if most and "resource" in job.params else "less"
+    size = "no" if most == "0" else f"at most {most}"
+    what = f"{size} {job.params['resource']}" if most and "resource" in job.params else "less"
     whose = "" if job.params.get("live") else f"; or ask who administers {job.params.get('queue', job.queue)}"
     return _again(job, what) + whose
 

@@ -7,7 +7,7 @@ change at all (its webhook), that of its suspended Jobs can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -138,6 +138,16 @@ def _instead_of(each: ReplicatedJob) -> str:
     return "leave it out, or write startupPolicy: {startupPolicyOrder: InOrder}"
 
 
+def _annotations(jobset: JobSet) -> Iterator[Mapping[str, str]]:
+    """Annotations that may reach its pods. Its controller takes none off a Job that it has made."""
+    yield jobset.metadata.annotations
+    for each in jobset.spec.replicated_jobs:
+        yield each.template.metadata.annotations or {}
+        yield each.template.spec.template.metadata.annotations or {}
+    for job in _present(jobset):
+        yield job.metadata.annotations
+
+
 def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
     for place, each in enumerate(jobset.spec.replicated_jobs):
         if each.depends_on:
@@ -153,12 +163,10 @@ def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
                 message="is missing: its Jobs are Indexed, and the API server refuses them",
                 hint=f"write {spec.parallelism}, or completionMode: NonIndexed",
             )
-    notes = [jobset.metadata.annotations]
-    notes += [each.template.metadata.annotations or {} for each in jobset.spec.replicated_jobs]
-    if any(_EXCLUSIVE in each for each in notes):
+    if any(_EXCLUSIVE in notes for notes in _annotations(jobset)):
         yield FieldProblem(
-            field=f"annotation {_EXCLUSIVE}",
-            message="places the Jobs by rules of its own, beside those of the queue",
+            field=f"metadata.annotations[{_EXCLUSIVE}]",
+            message="places the Jobs by rules of its own, and stays on those that are made",
             hint="leave it out; queuer.dev/topology-required keeps all its Jobs in one domain",
         )
 
