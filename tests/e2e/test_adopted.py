@@ -4,6 +4,7 @@ with the rest.
 
 from __future__ import annotations
 
+from queuer.store import migrate
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene
 from tests.e2e.support import kubectl, wait_until
@@ -66,3 +67,20 @@ def test_work_that_runs_under_an_empty_database_is_charged_again(scene: Scene) -
     scene.delete("running")
     scene.wait_state("next", "Running")
     wait_until(lambda: scene.database.used() == 8, timeout=15, describe="what ran is paid back")
+
+
+def test_work_that_runs_is_not_said_to_never_start_before_the_tree_is_back(scene: Scene) -> None:
+    """The database was emptied and brought to the schema again, as `queuer db upgrade` does it."""
+    scene.database.apply(tree(scene.namespace, **LIMIT))
+    process = scene.start()
+    scene.job("running", pods=2, gpus=8)
+    scene.wait_state("running", "Running")
+    process.stop()
+    scene.database.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    migrate.upgrade(scene.database.url)
+    process.start().wait_leading()
+    told = scene.wait_reason("running", "Misconfigured")
+    assert told["text"].startswith("it runs, and no queue counts what it uses: queue root.research.team-a")
+    scene.database.apply(tree(scene.namespace, **LIMIT))
+    scene.wait_state("running", "Running")
+    assert scene.database.used() == 16
