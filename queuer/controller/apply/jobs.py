@@ -295,5 +295,5 @@ class ClusterJobs:
         member = member_of(pod)
         if member is None:
             return None
-        maker = self._state.makers.get(member.owner)
+        maker = self._state.pods.makers.get(member.owner)
         return member.owner if maker is None else maker.uid

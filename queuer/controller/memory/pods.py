@@ -60,10 +60,19 @@ class PodView:
 _NO_PODS: Mapping[str, PodView] = {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """The job whose controller made a Job, and its pod set that the pods of that Job are."""
+
+    uid: str
+    pod_set: str
+
+
 class PodIndex:
-    """All pods of the cluster, with the sums of requests by node and by namespace."""
+    """All pods of the cluster, with the sums of requests by node and by namespace. `makers`: by uid of a Job."""
 
     def __init__(self) -> None:
+        self.makers: dict[str, Maker] = {}
         self._pods: dict[str, PodView] = {}
         self._by_owner: dict[tuple[str, str], dict[str, PodView]] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -106,13 +115,18 @@ class PodIndex:
         """Pods of a job. A pod of another namespace is none of them, whatever it says of itself."""
         return tuple(self._by_owner.get((workload.namespace, workload.uid), _NO_PODS).values())
 
-    def rehome(self, owner: str, *, namespace: str, to: str, pod_set: str) -> tuple[PodView, ...]:
-        """Give the pods of an owner to the one that made it; returns them as they are now."""
-        found = tuple(self._by_owner.get((namespace, owner), _NO_PODS).values())
-        moved = tuple(replace(pod, owner=to, pod_set=pod_set) for pod in found)
+    def made(self, job: str, maker: Maker, *, namespace: str) -> tuple[PodView, ...]:
+        """A Job is known to be made by another: returns those of its pods that go over to that one."""
+        self.makers[job] = maker
+        found = tuple(self._by_owner.get((namespace, job), _NO_PODS).values())
+        moved = tuple(replace(pod, owner=maker.uid, pod_set=maker.pod_set) for pod in found)
         for pod in moved:
             self.put(pod)
         return moved
+
+    def unmade(self, job: str) -> None:
+        """A Job of another is no more. Pods that are left of it keep their owner."""
+        self.makers.pop(job, None)
 
     def used(self, node: str) -> Resources:
         """Requests of all pods bound to a node."""

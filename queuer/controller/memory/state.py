@@ -8,12 +8,12 @@ listing at each start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from queuer.controller.memory.lines import Lines, Turns
 from queuer.controller.memory.live import JobView, Live
-from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.pods import Maker, PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.capacity import Use, allocatable, exceeds, live_capacity, lost_in_use
@@ -28,19 +28,10 @@ from queuer.solver.explain.unstartable import Outlook
 from queuer.store.tables import NotAsked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
-    """The queued job that made a Job, and its pod set that the pods of it are."""
-
-    uid: str
-    pod_set: str
-
-
 class ClusterState:
     """The controller's memory.
 
-    `on_change` is called, cheaply and often, when there is something new to look at. `makers`: by uid of the Jobs that
-    others made. `jobs`: those that are ours to
+    `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`: uids of workloads that are
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
     `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
@@ -53,7 +44,6 @@ class ClusterState:
         self._overused: set[str] = set()  # names of nodes, those that are gone too
         self._outlook: Outlook | None = None
         self.pods = PodIndex()
-        self.makers: dict[str, Maker] = {}
         self.jobs: dict[str, JobView] = {}
         self.elsewhere: dict[str, JobView] = {}
         self.live: dict[str, Live] = {}
@@ -116,15 +106,10 @@ class ClusterState:
         old = self.pods.put(pod)
         self._pod_moved(old, pod)
 
-    def made(self, job: str, *, namespace: str, by: str, pod_set: str) -> None:
+    def made(self, job: str, maker: Maker, *, namespace: str) -> None:
         """A Job is known to be made by a queued one: its pods, those that come too, are pods of that."""
-        self.makers[job] = Maker(uid=by, pod_set=pod_set)
-        for pod in self.pods.rehome(job, namespace=namespace, to=by, pod_set=pod_set):
+        for pod in self.pods.made(job, maker, namespace=namespace):
             self._pod_moved(pod, pod)
-
-    def unmade(self, job: str) -> None:
-        """A Job of another is no more. Pods that are left of it keep their owner."""
-        self.makers.pop(job, None)
 
     def pod_gone(self, uid: str) -> None:
         """A pod object is no more."""

@@ -16,6 +16,7 @@ import msgspec
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
+from queuer.controller.memory.pods import Maker
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
@@ -292,7 +293,7 @@ class Watches:
         member = member_of(pod)
         known = self._state.pods.get(pod.metadata.uid)
         owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
-        if owner is not None and (maker := self._state.makers.get(owner)) is not None:
+        if owner is not None and (maker := self._state.pods.makers.get(owner)) is not None:
             owner, pod_set = maker.uid, maker.pod_set
         self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
 
@@ -319,13 +320,13 @@ class Watches:
             key = meta.namespace, parent.uid
             if change.kind is ChangeKind.DELETED:
                 self._made.get(key, {}).pop(meta.uid, None)
-                self._state.unmade(meta.uid)
+                self._state.pods.unmade(meta.uid)
                 if not self._made.get(key):
                     self._made.pop(key, None)
             else:
                 self._made.setdefault(key, {})[meta.uid] = job
-                pod_set = meta.labels.get(made.role, "")
-                self._state.made(meta.uid, namespace=meta.namespace, by=parent.uid, pod_set=pod_set)
+                maker = Maker(uid=parent.uid, pod_set=meta.labels.get(made.role, ""))
+                self._state.made(meta.uid, maker, namespace=meta.namespace)
             if change.kind is ChangeKind.DELETED or change.old is None or _bears(change.old) != _bears(job):
                 self._soon(kind, parent.uid)
 
