@@ -47,6 +47,8 @@ MADE = (
     "clusterrole/queuer-research", "clusterrolebinding/queuer-research", "rolebinding/robot",
 )  # fmt: skip
 """What pages create beside jobs: on a cluster that is kept it is there when they come again."""
+OWNERS = "jobsets,jaxjobs,pytorchjobs"
+"""Jobs of other kinds than Kubernetes' own that pages create."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,9 @@ class Place:
         """Nothing runs, nothing waits, and the tree is the first one."""
         kubectl(self.cluster, "admin", "delete", *MADE, "-n", "team-a", "--ignore-not-found", "--wait=false")
         for namespace in ("team-a", "team-b"):
-            what = ("jobs,pods,serviceaccounts", "--all", "-n", namespace, "--force", "--grace-period=0")
-            kubectl(self.cluster, "admin", "delete", *what)
+            what = f"{OWNERS},jobs,pods,serviceaccounts"
+            options = ("--all", "-n", namespace, "--force", "--grace-period=0")
+            kubectl(self.cluster, "admin", "delete", what, *options)
         headers = {"Authorization": f"Bearer {self.cluster.token('admin')}", "If-Match": "*"}
         with httpx2.Client(
             base_url=f"{self.cluster.queuer_url}/api/v1", headers=headers, trust_env=False
