@@ -28,7 +28,7 @@ def operation(path: Sequence[str], value: Any, *, op: str = "add") -> Operation:
 
 
 def on_template(role: Role, wanted: Spec, *, label: str | None) -> Iterator[Operation]:
-    """What gives a template in a list the scheduling part `wanted`, and its pods the label that tells who pays."""
+    """Operations that give a template in a list the scheduling part `wanted`, and its pods the label that tells who pays."""
     current, meta = scheduling_of(role.template.spec), role.template.metadata
     for key in {**current, **wanted}:
         if key not in wanted:
@@ -67,7 +67,7 @@ def job_patch(job: Job, wanted: Spec) -> dict[str, Any] | None:
 
 
 def _merged(current: Spec, wanted: Spec) -> Spec:
-    """What becomes of a Job's scheduling part when its parent, pinned as `wanted` but for hosts, is resumed."""
+    """The scheduling part that a Job gets when its parent, pinned as `wanted` but for hosts, is resumed."""
     selector = {**current.get("nodeSelector", {}), **wanted.get("nodeSelector", {})}
     have = current.get("tolerations", [])
     tolerations = [*have, *(each for each in wanted.get("tolerations", []) if each not in have)]

@@ -1,7 +1,7 @@
 """The parts of a pod template of which no pod could be made, or none that lands and leaves as others may count on.
 
-The API server checks the template of a Job when it is created, those of other kinds never: there the first pod is
-refused, and the hosts that were kept for it have been kept in vain. The rules for amounts are those of Kubernetes
+The API server checks the template of a Job when it is created, those of other kinds never. There the first pod is
+refused, and hosts have been kept for it in vain. The rules for amounts are those of Kubernetes
 (pkg/apis/core/validation, 1.36), for every kind.
 """
 

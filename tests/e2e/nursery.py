@@ -3,7 +3,7 @@
     python -m tests.e2e.nursery SOCKET
 
 The fixture `cluster` runs it beside the cluster, and `launch` asks it. A fork is the same program with an environment,
-a session and a log of its own, and its PID file is the one of any process of a local cluster. Servers that `queuer
+a session and a log of its own. Its PID file is the one of any process of a local cluster. Servers that `queuer
 local`, a chart's pods or another module start are never forked.
 """
 

@@ -114,7 +114,7 @@ def test_a_gang_that_waits_is_deleted(scene: Scene, kind: str) -> None:
 
 
 class TestJobSet:
-    """What is particular to a kind that makes Jobs."""
+    """A kind that makes Jobs."""
 
     def test_nobody_else_makes_changes_or_orphans_a_job_of_it(self, scene: Scene) -> None:
         """Its pods would run beside the queue, or be charged to somebody else."""

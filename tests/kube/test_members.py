@@ -1,4 +1,4 @@
-"""Whose a pod is, by its owner and by the labels that policies keep true."""
+"""The job of a pod, by its owner and by the labels that policies keep true."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
 
 def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:
     """A pod; its requests are summed again where its spec has changed, as by a resize. Its owner is the first that
-    was known: the reference may be taken off, and the Job between a pod and its job may go first.
+    was known. The reference may be taken off, and the Job between a pod and its job may go first.
     """
     phase, generation = found.status.phase, found.metadata.generation
     same = known if known is not None and known.generation == generation else None

@@ -1,4 +1,4 @@
-"""Whose a pod is, and how the pods of a job are found."""
+"""The job of a pod, and the pods of a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Member:
 def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
-    The controlling owner decides, but for pods of a Job that another job's controller made: these carry the uid of that
+    The controlling owner decides, but for pods of a Job that another job's controller made. These carry the uid of that
     other twice, in our label and in the label of the controller. An orphaned pod, whose job was deleted, is known by
     our label, which every admission puts on the pod templates. Nothing of this can be forged or taken off where a
     namespace has opted in (policies/guard-pods.yaml, guard-made.yaml), and it does not count across namespaces

@@ -1,4 +1,4 @@
-"""What a kind of job is to Queuer: one row of facts about its object and its controller.
+"""A kind of job: one row of facts about its object and its controller.
 
 Everything else about jobs (`workloads.py`, `patches.py`, the policies) is written against these rows. A family of kinds
 has a file of its own here.
@@ -84,7 +84,7 @@ class JobKind:
     runs on from where it was once it is suspended and started again: a Job without completions is Complete instead,
     once a pod has succeeded. `lingers`: whether its controller leaves running pods alone after its end, as its owner
     wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
-    pods of a job, from uid and name; `pod_labels`: all labels by which it does; `pod_label`: the one that tells the pod
+    pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
     Jobs, and has its templates in a list. `roles_key`: the field of the spec that holds the roles by name, where one
     does. `example`: the spec of a small job, for the reference.
