@@ -28,7 +28,7 @@ def operation(path: Sequence[str], value: Any, *, op: str = "add") -> Operation:
 
 
 def on_template(role: Role, wanted: Spec, *, label: str | None) -> Iterator[Operation]:
-    """Operations that give a template in a list the scheduling part `wanted`, and its pods the label that tells who pays."""
+    """Operations that give a template in a list the scheduling part `wanted`, and its pods the label of who pays."""
     current, meta = scheduling_of(role.template.spec), role.template.metadata
     for key in {**current, **wanted}:
         if key not in wanted:
