@@ -90,7 +90,7 @@ def _serves(kubectl: Kubectl, version: str, plurals: Iterable[str]) -> bool:
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:
     """Wait until a new job of each kind comes back suspended in a dry run, or is asked in full for what it lacks."""
     form = _form(kubectl)
-    for job in (_probe_job(where), _probe_pytorchjob(where)):
+    for job in (_probe_job(where), _probe_pytorchjob(where), _probe_jobset(where)):
         _wait(partial(_is_kept, kubectl, job, form), f"the policies have no effect on a {job['kind']}")
 
 
@@ -124,6 +124,21 @@ def _probe_pytorchjob(where: str) -> dict[str, Any]:
         "kind": "PyTorchJob",
         "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
         "spec": {"pytorchReplicaSpecs": {"Master": replica}},
+    }
+
+
+def _probe_jobset(where: str) -> dict[str, Any]:
+    pods = {
+        "priorityClassName": "queuer-default",
+        "restartPolicy": "Never",
+        "containers": [_container("main")],
+    }
+    role = {"name": "main", "template": {"spec": {"template": {"spec": pods}}}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
+        "spec": {"replicatedJobs": [role]},
     }
 
 

@@ -117,6 +117,11 @@ class Cluster:
         return self.dir / "postgres"
 
     @property
+    def cycles(self) -> Path:
+        """The directory of the cycles that the controller records."""
+        return self.dir / "cycles"
+
+    @property
     def database_url(self) -> str:
         """The database in use, as a SQLAlchemy URL. Raises `NotFound` while the cluster's own is down."""
         if self.state.database_url:
@@ -207,7 +212,7 @@ class Cluster:
         settings = {
             "KUBECONFIG": str(self.kubeconfig(identity)),
             port: str(self.state.ports[part]),
-            "QUEUER_CYCLES_DIR": str(self.dir / "cycles"),
+            "QUEUER_CYCLES_DIR": str(self.cycles),
             "QUEUER_TOKEN_AUDIENCES": ",".join(AUDIENCES),
             **environment,
         }

@@ -153,7 +153,8 @@ def reset(cluster: Cluster) -> None:
     """Stop everything and delete what was made here; files of others in the directory stay."""
     down(cluster)
     layout = cluster.layout
-    for folder in (layout.etcd_data, layout.certificates, layout.kubeconfigs, cluster.database):
+    made = (layout.etcd_data, layout.certificates, layout.kubeconfigs, cluster.database, cluster.cycles)
+    for folder in made:
         shutil.rmtree(folder, ignore_errors=True)
     cluster.processes.forget()
     for name in _FILES:

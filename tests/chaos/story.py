@@ -23,7 +23,7 @@ from tests.chaos.world import Manifest, World, world
 from tests.e2e.controller import Controller
 from tests.e2e.support import wait_until
 
-REACHED = 60.0
+REACHED = 120.0
 """Seconds until a controller is at its point."""
 QUIET = 90.0
 """Seconds until everything has settled."""
