@@ -50,7 +50,7 @@ FULL = Scale(
 )  # fmt: skip
 """The controller's own defaults."""
 SHORT = Scale(
-    load=2.0, outage=10.0, refusal=4.0, pace=2.0, quiet=120.0,
+    load=2.0, outage=10.0, refusal=10.0, pace=2.0, quiet=180.0,
     weather=Weather(dropped=0.3, doubled=0.3, life=2.0),
     settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "3"},
 )  # fmt: skip

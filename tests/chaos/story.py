@@ -25,7 +25,7 @@ from tests.e2e.support import wait_until
 
 REACHED = 120.0
 """Seconds until a controller is at its point."""
-QUIET = 90.0
+QUIET = 180.0
 """Seconds until everything has settled."""
 
 

@@ -27,7 +27,7 @@ QUICK = (
 """One for each point of a story. The others wait for a lease, for a namespace to go, or for a copy of the database."""
 
 
-@pytest.mark.timeout(480)  # on a slow machine the checker tells what is not settled before
+@pytest.mark.timeout(900)  # on a slow machine the checker tells what is not settled before
 @pytest.mark.parametrize("seed", range(SHARED))
 def test_a_story_of_crashes_ends_as_if_nobody_had_died(cluster: Cluster, seed: int) -> None:
     points = tuple(Point)[seed::SHARED]
@@ -35,13 +35,14 @@ def test_a_story_of_crashes_ends_as_if_nobody_had_died(cluster: Cluster, seed: i
     assert told == []
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_after_a_storm_all_is_remembered_as_it_is(cluster: Cluster, record_property: Any) -> None:
     """Events lost and doubled, streams cut, 410, no database, no rights: all that was missed is found."""
     told = blow(cluster, seed=1, scale=SHORT, drift=False)
     record_property("figures", str(told))
     assert told.wrong == ()
-    assert all(told.counts[what] for what in ("dropped", "doubled", "cut", "gone", "401", "403"))
+    wanted = ("dropped", "doubled", "cut", "gone", "401", "403")
+    assert [what for what in wanted if not told.counts[what]] == [], str(told)
 
 
 SABOTAGE = {
