@@ -50,10 +50,10 @@ def as_json_patch(patch: Mapping[str, Any], job: JobObject) -> list[Operation]:
     if not job.metadata.annotations:
         found.append(operation(("metadata", "annotations"), {}))
     for key, value in meta["annotations"].items():
-        if value is not None:
-            found.append(operation(("metadata", "annotations", key), value))
-        elif key in job.metadata.annotations:
-            found.append(operation(("metadata", "annotations", key), None, op="remove"))
+        path = ("metadata", "annotations", key)
+        found.append(operation(path, value or ""))
+        if value is None:  # only what is there can be removed, and `job` may be older than the patch
+            found.append(operation(path, None, op="remove"))
     return [*found, *patch[OPERATIONS]]
 
 

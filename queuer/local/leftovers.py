@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE, STATUS, USER
@@ -24,7 +24,7 @@ from queuer.local.site import Finding, Site, odd, ok, status_of, unknown, unread
 
 if TYPE_CHECKING:
     from queuer.kube.kinds import JobKind, JobObject
-    from queuer.kube.objects import Meta, Resource
+    from queuer.kube.objects import Job, Meta, Resource
 
 RELEASE = "queuer uninstall-check --release > release.sh; remove Queuer; sh release.sh"
 BY_HAND = "start those that wait by hand: `--release` has no command for them"
@@ -87,7 +87,8 @@ class QueuedJob:
         from queuer.kube.objects import JOBS
 
         assert self.kind.made is not None
-        for job in self.object.made:  # type: ignore[attr-defined]
+        made: list[Job] = getattr(self.object, "made", [])
+        for job in made:
             pins = body[PINS].get(job.metadata.labels.get(self.kind.made.role, ""), {})
             change = job_patch(job, pins)
             if change is not None:
@@ -138,7 +139,7 @@ def queued_jobs(site: Site) -> QueuedJobs:
     return QueuedJobs(jobs=sorted(found, key=lambda job: job.name), unreadable=sorted(unread))
 
 
-def with_made(site: Site, kind: JobKind, job: JobObject) -> JobObject:
+def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
     """The job with the Jobs that its controller made."""
     from msgspec.structs import replace
 
@@ -146,11 +147,12 @@ def with_made(site: Site, kind: JobKind, job: JobObject) -> JobObject:
     from queuer.kube.objects import JOBS, Job
 
     if kind.made is None:
-        return job
-    meta = job.metadata
+        return cast("JobObject", job)
+    meta: Meta = job.metadata
     path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
     found = map(decoder_of(Job), site.objects(path, selector=f"{kind.made.mark}={meta.uid}"))
-    return replace(job, made=[each for each in found if each.metadata.is_controlled_by(meta.uid)])  # type: ignore[type-var]
+    own = [each for each in found if each.metadata.is_controlled_by(meta.uid)]
+    return cast("JobObject", replace(job, made=own))
 
 
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:
