@@ -18,6 +18,8 @@ PARTS = (
     "jobset-controller, controller, api"
 )
 """All of `queuer.local.cluster`, which takes half a second to load."""
+OPTIONAL = "trainer"
+"""Those that run only where they are asked for."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,6 +34,15 @@ Directory = Annotated[
         "--dir",
         help="Where state, logs and data live. Default: QUEUER_LOCAL_DIR, else /var/lib/queuer/local "
         "for root, else ~/.local/state/queuer/local.",
+        show_default=False,
+    ),
+]
+
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help=f"With this controller of further kinds of job; may be given several times: {OPTIONAL}.",
         show_default=False,
     ),
 ]
@@ -61,6 +72,7 @@ def up(
             show_default=False,
         ),
     ] = None,
+    beside: Beside = None,
     bare: Annotated[
         bool,
         typer.Option(
@@ -76,7 +88,8 @@ def up(
     from queuer.local.progress import Reporter
 
     sizes = {"nodes": nodes, "blocks": blocks, "racks": racks, "gpus": gpus}
-    options = _options(directory, sizes, kubeconfig=kubeconfig, parts=part or (), bare=bare)
+    parts = (*(part or PARTS.split(", ")), *(beside or ()))
+    options = _options(directory, sizes, kubeconfig=kubeconfig, parts=parts, bare=bare)
     clock = stack.Clock()
     cluster = stack.up(options, reporter=Reporter(), clock=clock)
     _print_summary(cluster, clock.seconds)
@@ -95,11 +108,11 @@ def _options(
 
     from queuer.domain.errors import FieldProblem, InvalidInput
     from queuer.local import stack
-    from queuer.local.cluster import ALL_PARTS
+    from queuer.local.cluster import KNOWN_PARTS
     from queuer.local.fleet import Fleet
 
-    if unknown := [name for name in parts if name not in ALL_PARTS]:
-        text, hint = f"no part is named {unknown[0]!r}", f"one of {', '.join(ALL_PARTS)}"
+    if unknown := [name for name in parts if name not in KNOWN_PARTS]:
+        text, hint = f"no part is named {unknown[0]!r}", f"one of {', '.join(KNOWN_PARTS)}"
         raise InvalidInput(FieldProblem(field="--part", message=text, hint=hint))
     if bare and kubeconfig is not None:
         text, hint = "nothing is left to do in an existing cluster", "leave --bare or --kubeconfig out"
@@ -108,7 +121,7 @@ def _options(
     return stack.Options(
         dir=directory or stack.default_directory(),
         fleet=Fleet(**given) if given else None,
-        parts=tuple(parts) or ALL_PARTS,
+        parts=tuple(parts),
         bare=bare,
         kubeconfig=kubeconfig,
         database_url=os.environ.get("QUEUER_DATABASE_URL", ""),
@@ -116,12 +129,12 @@ def _options(
 
 
 @app.command()
-def build() -> None:
+def build(beside: Beside = None) -> None:
     """Build the Kubernetes programs of a local cluster, where they are not built yet."""
     from queuer.local.binaries import default_cache, ensure_binaries
     from queuer.local.progress import Reporter
 
-    ensure_binaries(default_cache(), reporter=Reporter())
+    ensure_binaries(default_cache(), reporter=Reporter(), beside=beside or ())
 
 
 @app.command()

@@ -16,7 +16,7 @@ import subprocess
 import sysconfig
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,7 @@ class Tool:
     `version_of` is the required module whose version is stamped into the programs, in the packages `stamp`.
     `package` is what is built; None = all tools that the module names. `crds` are files inside the module
     `version_of` that are kept beside the programs. `tags`: build tags, which are in the command that names its folder.
+    `optional`: built only where its program is asked for, and its CRDs are known only there.
     """
 
     name: str
@@ -67,10 +68,9 @@ class Tool:
     package: str | None = None
     crds: tuple[str, ...] | None = None
     tags: str = field(default="", repr=False)
+    optional: bool = field(default=False, repr=False)
 
 
-KUBEFLOW_PLURALS = ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")
-"""The kinds that the training-operator runs here."""
 TOOLS = (
     Tool(
         name="k8s",
@@ -96,7 +96,10 @@ TOOLS = (
         programs=("training-operator",),
         version_of="github.com/kubeflow/training-operator",
         package=".",
-        crds=tuple(f"manifests/base/crds/kubeflow.org_{plural}.yaml" for plural in KUBEFLOW_PLURALS),
+        crds=tuple(
+            f"manifests/base/crds/kubeflow.org_{plural}.yaml"
+            for plural in ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")
+        ),
     ),
     Tool(
         name="jobset",
@@ -104,6 +107,17 @@ TOOLS = (
         version_of="sigs.k8s.io/jobset",
         package="sigs.k8s.io/jobset",
         crds=("config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",),
+    ),
+    Tool(
+        name="trainer",
+        programs=("trainer",),
+        version_of="github.com/kubeflow/trainer/v2",
+        package="github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        crds=tuple(
+            f"manifests/base/crds/trainer.kubeflow.org_{plural}.yaml"
+            for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+        ),
+        optional=True,
     ),
     Tool(
         name="helm",
@@ -143,20 +157,27 @@ def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "queuer"
 
 
-def tools_of(version: str) -> tuple[Tool, ...]:
-    """All tools, with Kubernetes of a minor version. Raises InvalidInput naming those that there are."""
+def tools_of(version: str, *, beside: Collection[str] = ()) -> tuple[Tool, ...]:
+    """All tools, with Kubernetes of a minor version, and the optional ones whose program is in `beside`.
+
+    Raises InvalidInput naming the versions that there are.
+    """
     if version not in BY_VERSION:
         text, hint = f"there is no control plane of Kubernetes {version!r}", f"one of {', '.join(BY_VERSION)}"
         raise InvalidInput(FieldProblem(field=KUBERNETES.name, message=text, hint=hint))
-    return (BY_VERSION[version], *TOOLS[1:])
+    chosen = (tool for tool in TOOLS[1:] if not tool.optional or not set(beside).isdisjoint(tool.programs))
+    return (BY_VERSION[version], *chosen)
 
 
-def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] | None = None) -> Binaries:
+def ensure_binaries(
+    cache: Path, *, reporter: Reporter, tools: Sequence[Tool] | None = None, beside: Collection[str] = ()
+) -> Binaries:
     """The programs of these tools, built into `cache` where they are not there yet. Raises `BuildFailed`.
 
-    None: all that a local cluster needs, Kubernetes as `KUBERNETES` says.
+    None: all that a local cluster needs, Kubernetes as `KUBERNETES` says, and the optional ones of `beside`.
     """
-    home, tools = cache / "control-plane", tools_of(KUBERNETES.text(os.environ)) if tools is None else tools
+    home = cache / "control-plane"
+    tools = tools_of(KUBERNETES.text(os.environ), beside=beside) if tools is None else tools
     missing = [tool for tool in tools if not _place(home, tool).is_dir()]
     if missing:
         go = _find_go()

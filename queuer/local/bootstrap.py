@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ from typing import Any
 from queuer.domain.errors import Unavailable
 from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, shipped
 from queuer.kube.versions import Form, form_of
-from queuer.local.binaries import KUBEFLOW_PLURALS
-from queuer.local.controlplane import Layout, jobset_webhooks
+from queuer.local.controlplane import Layout, webhooks
 from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import NO_SCHEMAS, Kubectl, KubectlError, asked_of
 
 MANAGED_LABEL = "queuer.dev/managed"
 QUEUE_LABEL = "queuer.dev/queue"
-_JOB_KINDS = {"kubeflow.org/v1": KUBEFLOW_PLURALS, "jobset.x-k8s.io/v1alpha2": ("jobsets",)}
 _POLICY_SECONDS = 60.0
 _PROBE_NAME = "queuer-probe"
 
@@ -67,24 +65,26 @@ def tenant_binding(tenant: str, where: str) -> dict[str, Any]:
     }
 
 
-def install_jobset_webhooks(kubectl: Kubectl, layout: Layout) -> None:
-    """Apply JobSet's webhooks, once its controller serves them: nobody could create a JobSet before."""
-    kubectl.apply(files=[], documents=jobset_webhooks(layout))
+def install_webhooks(kubectl: Kubectl, layout: Layout, part: str) -> None:
+    """Apply a part's webhooks, once it serves them: nobody could create objects of its kinds before."""
+    kubectl.apply(files=[], documents=webhooks(layout, part))
 
 
 def install_job_kinds(kubectl: Kubectl, crds: Sequence[Path], *, known: Sequence[Path]) -> None:
     """Put the CRDs of job kinds, `known` ones excepted, and wait until they are served: the controllers exit before."""
     kubectl.put_crds(crds, known=known)
-    for version, plurals in _JOB_KINDS.items():
-        _wait(partial(_serves, kubectl, version, plurals), f"the API server does not serve {version}")
+    for spec in (json.loads(file.read_text())["spec"] for file in crds):
+        version = next(each["name"] for each in spec["versions"] if each["served"])
+        path, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+        _wait(partial(_serves, kubectl, path, plural), f"the API server does not serve {plural}")
 
 
-def _serves(kubectl: Kubectl, version: str, plurals: Iterable[str]) -> bool:
+def _serves(kubectl: Kubectl, path: str, plural: str) -> bool:
     try:
-        resources = kubectl.get(f"/apis/{version}")["resources"]
+        resources = kubectl.get(path)["resources"]
     except KubectlError:
         return False
-    return {resource["name"] for resource in resources}.issuperset(plurals)
+    return any(resource["name"] == plural for resource in resources)
 
 
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from queuer.domain.errors import Conflict, NotFound
 from queuer.local import postgres
 from queuer.local.binaries import Binaries
-from queuer.local.controlplane import KUBERNETES_PARTS, Layout, answers, commands
+from queuer.local.controlplane import KUBERNETES_PARTS, OPTIONAL_PARTS, Layout, answers, commands
 from queuer.local.fleet import Fleet
 from queuer.local.identities import ADMIN, API, AUDIENCES, CONTROLLER, token_of
 from queuer.local.kubectl import Kubectl
@@ -27,6 +27,8 @@ CONTROLLER_PART = "controller"
 API_PART = "api"
 QUEUER_PARTS = (CONTROLLER_PART, API_PART)
 ALL_PARTS = (POSTGRES, *KUBERNETES_PARTS, *QUEUER_PARTS)
+"""Those that run unless somebody chooses."""
+KNOWN_PARTS = (POSTGRES, *KUBERNETES_PARTS, *OPTIONAL_PARTS, *QUEUER_PARTS)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +201,7 @@ class Cluster:
         if name not in known:
             parts = (*known, *QUEUER_PARTS)
             raise NotFound(f"there is no part {name!r} to run", hint=f"known are {', '.join(parts)}")
-        return replace(known[name], environment=extra)
+        return replace(known[name], environment={**known[name].environment, **extra})
 
     def _kubernetes(self) -> dict[str, Command]:
         return commands(self.layout, Binaries(programs=self.state.programs, crds=()))

@@ -22,7 +22,8 @@ from queuer.local.processes import Command, Probe
 
 SCHEDULER_CONFIG = "scheduler.yaml"
 JOBSET_CONFIG = "jobset.yaml"
-CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG)
+TRAINER_CONFIG = "trainer.yaml"
+CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG, TRAINER_CONFIG)
 """Configuration files of parts, written into the cluster's directory from templates of the same names."""
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -31,6 +32,7 @@ SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 TRAINING_OPERATOR = "training-operator"
 JOBSET_CONTROLLER = "jobset-controller"
+TRAINER = "trainer"
 KUBERNETES_PARTS = (
     ETCD,
     API_SERVER,
@@ -40,9 +42,12 @@ KUBERNETES_PARTS = (
     TRAINING_OPERATOR,
     JOBSET_CONTROLLER,
 )
+OPTIONAL_PARTS = (TRAINER,)
+"""Controllers of further job kinds, each named as its program: built and run only where they are asked for."""
 _ETCD_PEER = "etcd-peer"
-_JOBSET_WEBHOOK = "jobset-webhook"
-PORT_NAMES = (*KUBERNETES_PARTS, _ETCD_PEER, _JOBSET_WEBHOOK)
+WEBHOOKS = {JOBSET_CONTROLLER: "jobset-webhooks.yaml", TRAINER: "trainer-webhooks.yaml"}
+"""The registrations of the webhooks of parts that serve some, by template."""
+PORT_NAMES = (*KUBERNETES_PARTS, *OPTIONAL_PARTS, _ETCD_PEER, *(f"{part}-webhook" for part in WEBHOOKS))
 """The listeners of the parts; every name gets a free port."""
 
 # Node lifecycle and taint eviction are left out: they would want a lease renewed for every node.
@@ -91,8 +96,8 @@ class Layout:
 
 
 def commands(layout: Layout, binaries: Binaries) -> dict[str, Command]:
-    """The command of each Kubernetes part, in an order in which they can be started."""
-    parts = (
+    """The command of each Kubernetes part that is built, in an order in which they can be started."""
+    parts = [
         _etcd(layout, binaries),
         _api_server(layout, binaries),
         _controller_manager(layout, binaries),
@@ -100,15 +105,16 @@ def commands(layout: Layout, binaries: Binaries) -> dict[str, Command]:
         _kwok(layout, binaries),
         _training_operator(layout, binaries),
         _jobset_controller(layout, binaries),
-    )
+    ]
+    parts += [make(layout, binaries) for part, make in _OPTIONAL.items() if part in binaries.programs]
     return {part.name: part for part in parts}
 
 
-def jobset_webhooks(layout: Layout) -> list[dict[str, Any]]:
-    """JobSet's webhook configurations: they default, and they refuse changes of what must stay as it is."""
+def webhooks(layout: Layout, part: str) -> list[dict[str, Any]]:
+    """A part's webhook configurations: they default, and they refuse changes of what must stay as it is."""
     text = _filled(
-        "jobset-webhooks.yaml",
-        url=f"https://127.0.0.1:{layout.ports[_JOBSET_WEBHOOK]}",
+        WEBHOOKS[part],
+        url=f"https://127.0.0.1:{_webhook_port(layout, part)}",
         ca=base64.b64encode(layout.ca_file.read_bytes()).decode(),
     )
     return list(yaml.safe_load_all(text))
@@ -209,19 +215,14 @@ def _training_operator(layout: Layout, binaries: Binaries) -> Command:
 
 
 def _jobset_controller(layout: Layout, binaries: Binaries) -> Command:
-    """Its webhooks serve with the API server's own certificate, as that is valid for 127.0.0.1."""
     port, certificates = layout.ports[JOBSET_CONTROLLER], layout.certificates / JOBSET_CONTROLLER
-    certificates.mkdir(parents=True, exist_ok=True)
-    for suffix in ("crt", "key"):
-        link = certificates / f"tls.{suffix}"
-        if not link.is_symlink():  # the API server writes its files at its first start
-            link.symlink_to(layout.certificates / f"apiserver.{suffix}")
+    _serve_as_api_server(layout, certificates)
     config = layout.directory / JOBSET_CONFIG
     config.write_text(
         _filled(
             JOBSET_CONFIG,
             certificates=certificates,
-            webhook_port=layout.ports[_JOBSET_WEBHOOK],
+            webhook_port=_webhook_port(layout, JOBSET_CONTROLLER),
             health_port=port,
         )
     )
@@ -232,6 +233,38 @@ def _jobset_controller(layout: Layout, binaries: Binaries) -> Command:
     return Command(
         name=JOBSET_CONTROLLER, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
     )
+
+
+def _trainer(layout: Layout, binaries: Binaries) -> Command:
+    """Its certificate can be named in no other way than by the folder for temporary files."""
+    port, temporary = layout.ports[TRAINER], layout.certificates / TRAINER
+    _serve_as_api_server(layout, temporary / "k8s-webhook-server/serving-certs")
+    config = layout.directory / TRAINER_CONFIG
+    config.write_text(_filled(TRAINER_CONFIG, webhook_port=_webhook_port(layout, TRAINER), health_port=port))
+    arguments = [
+        str(binaries["trainer"]), f"--kubeconfig={layout.kubeconfigs / TRAINER}", f"--config={config}",
+        "--zap-devel=false", "--feature-gates=TrainJobStatus=false",
+    ]  # fmt: skip
+    return Command(
+        name=TRAINER, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"),
+        environment={"TMPDIR": str(temporary)},
+    )  # fmt: skip
+
+
+_OPTIONAL = {TRAINER: _trainer}
+
+
+def _serve_as_api_server(layout: Layout, folder: Path) -> None:
+    """Webhooks serve with the API server's own certificate, as that is valid for 127.0.0.1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix in ("crt", "key"):
+        link = folder / f"tls.{suffix}"
+        if not link.is_symlink():  # the API server writes its files at its first start
+            link.symlink_to(layout.certificates / f"apiserver.{suffix}")
+
+
+def _webhook_port(layout: Layout, part: str) -> int:
+    return layout.ports[f"{part}-webhook"]
 
 
 def _filled(template: str, **values: object) -> str:

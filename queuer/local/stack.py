@@ -31,6 +31,7 @@ from queuer.local.cluster import (
     ALL_PARTS,
     API_PART,
     CONTROLLER_PART,
+    KNOWN_PARTS,
     POSTGRES,
     QUEUER_PARTS,
     Cluster,
@@ -45,9 +46,11 @@ from queuer.local.controlplane import (
     JOBSET_CONTROLLER,
     KUBERNETES_PARTS,
     KWOK,
+    OPTIONAL_PARTS,
     PORT_NAMES,
     SCHEDULER,
     TRAINING_OPERATOR,
+    WEBHOOKS,
 )
 from queuer.local.fleet import Fleet, create_nodes
 from queuer.local.identities import (
@@ -91,13 +94,13 @@ class Options:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The parts to run here, in the order of `ALL_PARTS`."""
+        """The parts to run here, in the order of `KNOWN_PARTS`."""
         elsewhere = {
-            *(KUBERNETES_PARTS if self.kubeconfig else ()),
+            *((*KUBERNETES_PARTS, *OPTIONAL_PARTS) if self.kubeconfig else ()),
             *((POSTGRES,) if self.database_url else ()),
         }
         left_out = elsewhere.union(QUEUER_PARTS if self.bare else ())
-        return tuple(part for part in ALL_PARTS if part in self.parts and part not in left_out)
+        return tuple(part for part in KNOWN_PARTS if part in self.parts and part not in left_out)
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -145,8 +148,8 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
 
 def down(cluster: Cluster) -> None:
     """Stop all processes, data kept: what depends on others first."""
-    extra = [name for name in cluster.processes.names() if name not in ALL_PARTS]
-    cluster.stop([*extra, *reversed(ALL_PARTS)])
+    extra = [name for name in cluster.processes.names() if name not in KNOWN_PARTS]
+    cluster.stop([*extra, *reversed(KNOWN_PARTS)])
 
 
 def reset(cluster: Cluster) -> None:
@@ -170,7 +173,7 @@ def status(cluster: Cluster) -> list[PartStatus]:
 
 def _binaries(options: Options, reporter: Reporter) -> Binaries:
     if options.kubeconfig is None:
-        return ensure_binaries(options.cache, reporter=reporter)
+        return ensure_binaries(options.cache, reporter=reporter, beside=options.chosen)
     found = shutil.which("kubectl")
     if found is None:
         raise Unavailable(
@@ -187,11 +190,11 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
     idle = known is None or all(s.pid is None for s in status(known))
     state = State(
         parts=tuple(
-            part for part in ALL_PARTS if part in {*options.chosen, *(known.state.parts if known else ())}
+            part for part in KNOWN_PARTS if part in {*options.chosen, *(known.state.parts if known else ())}
         ),
         ports=choose_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
-        programs=dict(binaries.programs),
+        programs={**(known.state.programs if known else {}), **binaries.programs},
         fleet=fleet,
         crds=known.state.crds if known else (),
         kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
@@ -318,10 +321,10 @@ class _Start:
         with self.clock.step("crds of job kinds"):
             bootstrap.install_job_kinds(kubectl, crds, known=cluster.state.crds)
             replace(cluster, state=structs.replace(cluster.state, crds=crds)).save()
-        self.part(TRAINING_OPERATOR)
-        self.part(JOBSET_CONTROLLER)
-        if JOBSET_CONTROLLER in self.chosen:
-            bootstrap.install_jobset_webhooks(kubectl, self.cluster.layout)
+        for part in (TRAINING_OPERATOR, JOBSET_CONTROLLER, *OPTIONAL_PARTS):
+            self.part(part)
+            if part in self.chosen and part in WEBHOOKS:
+                bootstrap.install_webhooks(kubectl, self.cluster.layout, part)
 
     def _nodes(self) -> None:
         fleet, url = self.cluster.state.fleet, self.cluster.api_url

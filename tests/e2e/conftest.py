@@ -21,7 +21,7 @@ from queuer.local import bootstrap, stack
 from queuer.local.bootstrap import namespace as namespace_manifest
 from queuer.local.bootstrap import tenant_binding
 from queuer.local.cluster import Cluster
-from queuer.local.controlplane import KUBERNETES_PARTS
+from queuer.local.controlplane import KUBERNETES_PARTS, OPTIONAL_PARTS
 from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
 from tests.conftest import DatabaseServer
@@ -38,11 +38,12 @@ FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 
 
 @contextmanager
-def kubernetes(directory: Path) -> Iterator[Cluster]:
-    """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`."""
+def kubernetes(directory: Path, *, everything: bool = False) -> Iterator[Cluster]:
+    """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`; with `everything` it has the optional parts."""
     kept = os.environ.get("QUEUER_TEST_CLUSTER")
     directory = Path(kept, os.environ.get("PYTEST_XDIST_WORKER", "")) if kept else directory
-    options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
+    parts = (*KUBERNETES_PARTS, *(OPTIONAL_PARTS if everything else ()))
+    options = stack.Options(dir=directory, fleet=FLEET, parts=parts)
     try:
         made = stack.up(options, reporter=Reporter())
         nursery.start(made)

@@ -23,7 +23,8 @@ PODS = 3
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test a kind."""
     if "kind" in metafunc.fixturenames:
-        names = tuple(BY_NAME) if metafunc.config.getoption("--kinds") == "all" else OFTEN
+        said = metafunc.config.getoption("--kinds")
+        names = {"all": tuple(BY_NAME), "often": OFTEN}.get(said, tuple(said.split(",")))
         metafunc.parametrize("kind", names)
 
 

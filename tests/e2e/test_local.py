@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from queuer.local.binaries import KUBEFLOW_PLURALS
+from queuer.kube.kinds import KINDS
 from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, POSTGRES, QUEUER_PARTS, Cluster
 from queuer.local.controlplane import ETCD
 from queuer.local.kubectl import Kubectl
@@ -137,8 +137,7 @@ def test_tenants_are_confined_to_their_namespace(cluster: Cluster) -> None:
     def may(identity: str, *request: str) -> bool:
         return "yes" in kubectl(cluster, identity, "auth", "can-i", *request, check=False).split()
 
-    kubeflow = (f"{plural}.kubeflow.org" for plural in KUBEFLOW_PLURALS)
-    for kind in ("jobs.batch", "jobsets.jobset.x-k8s.io", *kubeflow):
+    for kind in (f"{kind.resource.plural}.{kind.resource.group}" for kind in KINDS):
         assert may("alice", "create", kind, "-n", "team-a")
         assert not may("alice", "create", kind, "-n", "team-b")
     assert not may("alice", "update", "namespaces", "-n", "team-a")

@@ -15,11 +15,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from queuer.cli.local import PARTS
+from queuer.cli.local import OPTIONAL, PARTS
 from queuer.domain.errors import InvalidInput
 from queuer.local import binaries, bootstrap, identities, stack
 from queuer.local.cluster import ALL_PARTS, QUEUER_PARTS
-from queuer.local.controlplane import API_SERVER
+from queuer.local.controlplane import API_SERVER, OPTIONAL_PARTS
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
@@ -79,6 +79,8 @@ def test_the_version_of_kubernetes_is_chosen_in_one_place() -> None:
     )
     assert len({binaries._place(Path("/"), tool) for tool in minors}) == 2
     assert binaries.tools_of("1.35")[1:] == binaries.tools_of("1.36")[1:]
+    assert not any(tool.optional for tool in binaries.tools_of("1.36"))
+    assert all(tool.optional for part in OPTIONAL_PARTS for tool in binaries.TOOLS if part in tool.programs)
     with pytest.raises(InvalidInput, match=r"no control plane of Kubernetes '1\.33'"):
         binaries.tools_of("1.33")
 
@@ -144,13 +146,14 @@ def test_tokens_survive_a_second_start_and_stay_private(tmp_path: Path) -> None:
 
 def test_the_help_names_each_part() -> None:
     assert tuple(PARTS.split(", ")) == ALL_PARTS
+    assert tuple(OPTIONAL.split(", ")) == OPTIONAL_PARTS
 
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_bare_cluster_has_nothing_of_queuer(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Helm refuses objects that it did not make."""
     done: list[str] = []
-    for name in ("install", "install_local", "install_job_kinds", "install_jobset_webhooks", "wait_policies"):
+    for name in ("install", "install_local", "install_job_kinds", "install_webhooks", "wait_policies"):
         monkeypatch.setattr(bootstrap, name, lambda *_, name=name, **__: done.append(name))
     monkeypatch.setattr(stack._Start, "_job_kinds", lambda *_: None)
     options = stack.Options(dir=Path("/nowhere"), bare=bare)
