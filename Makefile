@@ -102,7 +102,7 @@ size: ## Count the lines of each package, beside an earlier count and the bounds
 	@$(PYTHON) tools/size.py
 
 .PHONY: landing
-landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
+landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED", "--oracle": ask filters alone)
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
 .PHONY: fuzz

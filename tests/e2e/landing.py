@@ -1,9 +1,10 @@
 """Lets the gangs of random cases land on real kube-schedulers: the shipped profile, and one as Kubernetes ships it.
 
-    python -m tests.e2e.landing --cases 500 [--first SEED]
+    python -m tests.e2e.landing --cases 500 [--first SEED] [--oracle]
 
 Each case is played on both profiles. All pods are made as the pins say, at once and in any order. A gang
 fails if it is not bound whole in time, or leaves its required level. The failure names the case's seed.
+With `--oracle` no cluster runs: the filters of kube-scheduler, as a library, judge many orders of each case.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from queuer.local.fleet import Fleet
 from queuer.local.identities import ADMIN
 from queuer.local.processes import Command
 from queuer.local.progress import Reporter
-from tests.e2e.landing_cases import CASE, NAMESPACE, LandingCase, Launch, landing_case
+from tests.e2e.landing_cases import LandingCase, Launch, landing_case
+from tests.e2e.landing_jobs import CASE, NAMESPACE
+from tests.e2e.landing_oracle import judge
 
 T = TypeVar("T")
 SHIPPED, PLAIN = "default-scheduler", "plain-scheduler"
@@ -132,16 +135,7 @@ def _play(client: httpx2.Client, case: LandingCase) -> tuple[Counter[str], list[
         here = {"labelSelector": f"{CASE}={case.name}"}
         client.delete(_PODS, params={**here, "gracePeriodSeconds": "0"}).raise_for_status()
         client.delete("/api/v1/nodes", params=here).raise_for_status()
-    counts = Counter(
-        cases=1,
-        gangs=len(case.launches),
-        pods=sum(len(launch.pods) for launch in case.launches),
-        foreign=len(case.foreign),
-        bound=sum(_node(pod) is not None for launch in case.launches for pod in launch.pods),
-        spread=sum(len(launch.hosts) > 1 for launch in case.launches),
-        shared=sum(len(on) > 1 for on in _by_host(case).values()),
-    )
-    return counts, [f"{case.name} (scheduler-seed): {text}" for text in failures]
+    return case.counts(), [f"{case.name} (scheduler-seed): {text}" for text in failures]
 
 
 def _launch(client: httpx2.Client, case: LandingCase) -> list[str]:
@@ -159,15 +153,6 @@ def _launch(client: httpx2.Client, case: LandingCase) -> list[str]:
             wrong = [text for launch in landed for text in _outside(launch, case, pods)]
             return [*wrong, *(_unbound(launch, pods) for launch in flying)]
         time.sleep(0.05)
-
-
-def _by_host(case: LandingCase) -> dict[str, list[str]]:
-    """The gangs that may come to each host."""
-    found: dict[str, list[str]] = {}
-    for launch in case.launches:
-        for host in launch.hosts:
-            found.setdefault(host, []).append(launch.uid)
-    return found
 
 
 def _pods(client: httpx2.Client, case: LandingCase) -> dict[str, Any]:
@@ -225,6 +210,7 @@ def parser() -> argparse.ArgumentParser:
         "--cases", type=arguments.positive, default=500, help="on each profile (default: %(default)s)"
     )
     options.add_argument("--first", type=arguments.seed, default=1000, help="seed of the first case")
+    options.add_argument("--oracle", action="store_true", help="ask the filters of kube-scheduler alone")
     return options
 
 
@@ -232,8 +218,13 @@ def main() -> int:
     """Print a line per failure and one JSON line; 1 where a gang did not land."""
     wanted = parser().parse_args()
     began = time.monotonic()
-    with _cluster() as cluster, plain_scheduler(cluster):
-        outcome = land(cluster, range(wanted.first, wanted.first + wanted.cases))
+    seeds = range(wanted.first, wanted.first + wanted.cases)
+    if wanted.oracle:
+        counts, failures = judge(seeds)
+        outcome = Outcome(counts=counts, failures=failures)
+    else:
+        with _cluster() as cluster, plain_scheduler(cluster):
+            outcome = land(cluster, seeds)
     sys.stdout.write("".join(f"{line}\n" for line in outcome.failures))
     seconds = round(time.monotonic() - began, 1)
     report = {**outcome.counts, "failures": len(outcome.failures), "seconds": seconds}

@@ -1,51 +1,53 @@
 """Random fragmented small clusters with pods that are not ours, and what the decision starts on them.
 
 A case is drawn from one seed, without I/O. It has nodes and pods as the API server takes them, and jobs as
-users write them. The second of two decisions is made before the first has landed, or while it lands. The
+users write them. Each decision after the first is made before the last has landed, or while it lands. The
 flavors confine every case to nodes of its own, so that many cases share one cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 import msgspec
 
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.domain.assignments import Assignment
-from queuer.domain.keys import MIN_COUNT, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED
-from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
+from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, TaintEffect, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
+from queuer.kube.kinds import JobKind
 from queuer.kube.patches import AdmissionMark, admit_patch
 from queuer.kube.template import Pin
 from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot, Unbound
-from tests.kube.merge_patch import merged
+from tests.e2e.landing_jobs import (
+    CASE,
+    DISK,
+    GIB,
+    GPU,
+    POOL,
+    RACK,
+    TEAM,
+    Jobs,
+    Manifest,
+    Pods,
+    container,
+)
 
-NAMESPACE = "landing-cases"
-CASE, POOL, DISK = "queuer.test/case", "queuer.test/pool", "queuer.test/disk"
-GANG, ROLE = "queuer.test/gang", "queuer.test/role"
-GPU = "nvidia.com/gpu"
-BLOCK, RACK = "topology.kubernetes.io/block", "topology.kubernetes.io/rack"
-CYCLES = (30.0, 60.0)
-"""When the decisions of a case are made."""
-_GIB = 2**30
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_LEVELS = (None, None, None, "host", "rack", "rack", "block")
+BLOCK = "topology.kubernetes.io/block"
+CYCLES = (30.0, 60.0, 90.0)
+"""When the decisions of a case are made; the last is left out in half of the cases."""
+_EVEN = {GPU: 8, "cpu": 64000, "memory": 256 * GIB, "pods": 110}
+"""A host where all are alike."""
 
-Manifest = dict[str, Any]
 Rows = Sequence[tuple[Assignment, frozenset[str]]]
 """Assignments of a gang, each with the nodes on which kube-scheduler may put its pods."""
-Pods = Mapping[str, Sequence[Manifest]]
-"""Pods of a gang by pod set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +72,29 @@ class LandingCase:
     foreign: tuple[Manifest, ...]
     launches: tuple[Launch, ...]
 
+    def counts(self) -> Counter[str]:
+        """The size of the case. `spread`: gangs with a choice of hosts; `shared`: hosts to which several may come."""
+        made = [pod for launch in self.launches for pod in launch.pods]
+        coming = Counter(host for launch in self.launches for host in launch.hosts)
+        return Counter(
+            cases=1,
+            gangs=len(self.launches),
+            pods=len(made),
+            foreign=len(self.foreign),
+            bound=sum("nodeName" in pod["spec"] for pod in made),
+            spread=sum(len(launch.hosts) > 1 for launch in self.launches),
+            shared=sum(times > 1 for times in coming.values()),
+        )
+
 
 def landing_case(seed: int, *, scheduler: str) -> LandingCase:
     """The case of a seed. Its gangs are for the scheduler of that name."""
     world = _World(seed, scheduler)
     snapshot = world.cluster()
     launches: list[Launch] = []
-    for cycle, now in enumerate(CYCLES):
+    for cycle, now in enumerate(CYCLES[: world.random.choice((2, 3))]):
         snapshot = world.land_some(snapshot)
-        jobs = {uid: world.job(uid) for uid in (f"g{cycle}-{i}" for i in range(world.random.randint(3, 8)))}
-        world.jobs |= jobs
-        fresh = tuple(Pending(workload=_workload(kind, job)) for kind, job in jobs.values())
+        fresh = tuple(Pending(workload=_workload(*job)) for job in world.submit(cycle))
         snapshot = replace(snapshot, pending=(*snapshot.pending, *fresh))
         plan = decide(snapshot, now=now, seed=0, budget=Budget())
         waiting = {p.workload.uid: p for p in snapshot.pending}
@@ -101,11 +115,13 @@ def landing_case(seed: int, *, scheduler: str) -> LandingCase:
             pending=tuple(waiting.values()),
             bonds=plan.bonds,
         )
+        if plan.evictions:
+            snapshot = world.evict(snapshot, {eviction.uid for eviction in plan.evictions})
     return LandingCase(
         name=world.name,
         nodes=tuple(world.node_manifest(s.node) for s in snapshot.nodes),
         foreign=tuple(world.foreign),
-        launches=tuple(launches),
+        launches=tuple(launch for launch in launches if launch.uid not in world.evicted),
     )
 
 
@@ -155,14 +171,17 @@ class _World:
         self.jobs: dict[str, tuple[JobKind, Manifest]] = {}
         self.pods: dict[str, Pods] = {}
         self.foreign: list[Manifest] = []
-        self._scheduler = scheduler
+        self.evicted: set[str] = set()
         self._pools = self.random.choice(((), ("a", "b")))
+        self._large, even = self.random.random() < 0.1, self.random.random() < 0.25
+        self._draw = Jobs(random=self.random, case=self.name, scheduler=scheduler, even=even)
 
     # The cluster
 
     def cluster(self) -> Snapshot:
         """Nodes with what foreign pods left free, and two queues."""
-        nodes = [self._node(i) for i in range(self.random.randint(3, 9))]
+        size = self.random.randint(12, 24) if self._large else self.random.randint(3, 9)
+        nodes = [self._node(i) for i in range(size)]
         return Snapshot(
             nodes=tuple(NodeState(node=node, used=self._fragment(node)) for node in nodes),
             tree=self._tree(),
@@ -179,16 +198,20 @@ class _World:
             labels[DISK] = "ssd"
         if self._pools:
             labels[POOL] = draw.choice(self._pools)
+        amounts = {
+            GPU: draw.choice((2, 4, 8)),
+            "cpu": 1000 * draw.choice((8, 16, 32)),
+            "memory": GIB * draw.choice((16, 64, 256)),
+            "pods": draw.choice((4, 110, 110)),
+        }
+        taints = [Taint(key=POOL, value="b")] if labels.get(POOL) == "b" else []
+        if draw.random() < 0.08:
+            taints.append(Taint(key=TEAM, value="x", effect=draw.choice(tuple(TaintEffect))))
         return Node(
             name=name,
             labels=labels,
-            allocatable={
-                GPU: draw.choice((2, 4, 8)),
-                "cpu": 1000 * draw.choice((8, 16, 32)),
-                "memory": _GIB * draw.choice((16, 64, 256)),
-                "pods": draw.choice((4, 110, 110)),
-            },
-            taints=(Taint(key=POOL, value="b"),) if labels.get(POOL) == "b" else (),
+            allocatable=_EVEN if self._draw.even else amounts,
+            taints=tuple(taints),
             unschedulable=draw.random() < 0.08,
         )
 
@@ -207,75 +230,35 @@ class _World:
 
     def _tree(self) -> QueueTree:
         rows: tuple[QuotaRow, ...] = ()
-        if self._pools and self.random.random() < 0.5:
-            rows = tuple(QuotaRow(resource=GPU, flavor=pool, guaranteed=4) for pool in self._pools)
+        if self.random.random() < 0.5:
+            flavors = self._pools or (None,)
+            rows = tuple(QuotaRow(resource=GPU, flavor=flavor, guaranteed=8) for flavor in flavors)
         leaves = (Queue(path="root.a", quota=rows), Queue(path="root.b"))
         return QueueTree.of([Queue(path="root"), *leaves])
 
     def _fragment(self, node: Node) -> dict[str, int]:
         """Bind foreign pods to a node at random; returns what they request."""
         draw, used = self.random, dict[str, int]()
-        for number in range(draw.choice((0, 1, 2, 3, 5))):
+        for number in range(draw.choice((0, 0, 0, 1) if self._draw.even else (0, 1, 2, 3, 5))):
             ask = {
                 GPU: draw.choice((0, 1, 1, 2, 3)),
                 "cpu": 500 * draw.randint(1, 8),
-                "memory": _GIB * draw.randint(1, 8),
+                "memory": GIB * draw.randint(1, 8),
             }
             after = add(used, {**ask, "pods": 1})
             if any(amount > node.allocatable[resource] for resource, amount in after.items()):
                 continue
             used = after
-            spec = {"nodeName": node.name, "containers": [_container(ask)]}
-            self.foreign.append(self._pod(f"{node.name}-f{number}", {}, spec))
+            spec = {"nodeName": node.name, "containers": [container(ask)]}
+            self.foreign.append(self._draw.pod(f"{node.name}-f{number}", {}, spec))
         return used
 
-    # Jobs
-
-    def job(self, uid: str) -> tuple[JobKind, Manifest]:
-        """A Job of one pod set, or a PyTorchJob of a master and workers, half of these with one template for both."""
-        draw = self.random
-        count, notes = draw.randint(1, 6), {}
-        level = draw.choice(_LEVELS)
-        if level is not None:
-            notes[draw.choice((TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED))] = level
-        kind = draw.choice((JOB, JOB, PYTORCHJOB))
-        if draw.random() < 0.2:
-            notes[f"{MIN_COUNT}{'main' if kind is JOB else 'worker'}"] = str(draw.randint(1, count))
-        spec: Manifest
-        if kind is JOB:
-            template = self._template(uid, "main")
-            spec = {"suspend": True, "parallelism": count, "completions": count, "template": template}
-        else:
-            roles, same, before = dict[str, Manifest](), draw.random() < 0.5, draw.getstate()
-            for role, size in (("Master", 1), ("Worker", count)):
-                if same:
-                    draw.setstate(before)
-                roles[role] = {"replicas": size, "template": self._template(uid, role.lower())}
-            spec = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}
-        labels = {"queuer.dev/queue": draw.choice(("root.a", "root.b"))}
-        meta = {"name": uid, "uid": uid, "namespace": NAMESPACE, "labels": labels, "annotations": notes}
-        return kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
-
-    def _template(self, uid: str, role: str) -> Manifest:
-        draw = self.random
-        ask = {
-            GPU: draw.choice((0, 1, 1, 2, 2, 4)),
-            "cpu": 500 * draw.randint(1, 8),
-            "memory": _GIB * draw.choice((1, 2, 4, 12)),
-        }
-        spec: Manifest = {"containers": [_container(ask)], "schedulerName": self._scheduler}
-        if draw.random() < 0.15:
-            spec["nodeSelector"] = {DISK: "ssd"}
-        if draw.random() < 0.15:
-            row = {"key": RACK, "operator": draw.choice(("In", "NotIn")), "values": ["r0", "r3"]}
-            terms = [{"matchExpressions": [row]}, {"matchExpressions": [{"key": DISK, "operator": "Exists"}]}]
-            required = {"nodeSelectorTerms": terms[: draw.randint(1, 2)]}
-            spec["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
-        labels = {GANG: f"{self.name}-{uid}", ROLE: role}
-        if draw.random() < 0.15:
-            apart = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
-            spec.setdefault("affinity", {})["podAntiAffinity"] = {_REQUIRED: [apart]}
-        return {"metadata": {"labels": labels}, "spec": spec}
+    def submit(self, cycle: int) -> list[tuple[JobKind, Manifest]]:
+        """The jobs that come before a cycle."""
+        count = self.random.randint(8, 16) if self._large else self.random.randint(3, 8)
+        jobs = {uid: self._draw.job(uid) for uid in (f"g{cycle}-{i}" for i in range(count))}
+        self.jobs |= jobs
+        return list(jobs.values())
 
     # Consequences of an admission
 
@@ -294,10 +277,10 @@ class _World:
             for row, _ in rows
         ]
         mark = AdmissionMark(id="1", epoch=1, cycle=cycle)
-        patched = merged(job, admit_patch(kind, msgspec.convert(job, kind.type), pins=pins, mark=mark))
+        patch = admit_patch(kind, msgspec.convert(job, kind.type), pins=pins, mark=mark)
         topology = Topology(keys=(BLOCK, RACK))
         level = topology.find(workload.required) if workload.required else None
-        pods = self.pods[workload.uid] = self._pods(workload.uid, patched)
+        pods = self.pods[workload.uid] = self._draw.pods(workload.uid, kind, job, patch)
         return Launch(
             uid=workload.uid,
             cycle=cycle,
@@ -307,44 +290,39 @@ class _World:
         )
 
     def land_some(self, snapshot: Snapshot) -> Snapshot:
-        """In half of the cases some pods are bound, in any order, each to any node inside its pin that has room."""
+        """In half of the cases some pods are bound."""
+        left = sum(row.count for gang in snapshot.admitted for row in gang.unbound)
+        if not left or self.random.random() < 0.5:
+            return snapshot
+        return self._land(snapshot, self.random.randint(1, left))
+
+    def evict(self, snapshot: Snapshot, uids: set[str]) -> Snapshot:
+        """The victims go once all pods have landed: no pin can know of room that comes in between."""
+        snapshot = self._land(snapshot, sum(row.count for gang in snapshot.admitted for row in gang.unbound))
+        nodes = {state.node.name: state for state in snapshot.nodes}
+        for gang in (gang for gang in snapshot.admitted if gang.workload.uid in uids):
+            for host, amounts in gang.bound.items():
+                nodes[host] = replace(nodes[host], used=add(nodes[host].used, amounts, times=-1))
+        self.evicted |= uids
+        staying = tuple(gang for gang in snapshot.admitted if gang.workload.uid not in uids)
+        return replace(snapshot, nodes=tuple(nodes.values()), admitted=staying)
+
+    def _land(self, snapshot: Snapshot, count: int) -> Snapshot:
+        """So many pods are bound, in any order, each to any node inside its pin that has room."""
         draw = self.random
         gangs = {gang.workload.uid: gang for gang in snapshot.admitted}
-        left = [
-            (uid, row.pod_set, n) for uid in gangs for row in gangs[uid].unbound for n in range(row.count)
-        ]
-        if not left or draw.random() < 0.5:
-            return snapshot
+        left = [(uid, row.pod_set) for uid in gangs for row in gangs[uid].unbound for _ in range(row.count)]
         nodes = {state.node.name: state for state in snapshot.nodes}
-        for uid, name, number in draw.sample(left, draw.randint(1, len(left))):
+        for uid, name in draw.sample(left, count):
             asked = next(p for p in gangs[uid].workload.pod_sets if p.name == name)
             pinned = next(row.hosts for row in gangs[uid].unbound if row.pod_set == name)
             if open_ := [host for host in pinned if _has_room(nodes[host], asked)]:
                 host = draw.choice(open_)
                 nodes[host] = replace(nodes[host], used=add(nodes[host].used, asked.requests))
                 gangs[uid] = _with_bound(gangs[uid], asked, host)
-                self.pods[uid][name][number]["spec"]["nodeName"] = host
+                pod = next(pod for pod in self.pods[uid][name] if "nodeName" not in pod["spec"])
+                pod["spec"]["nodeName"] = host
         return replace(snapshot, nodes=tuple(nodes.values()), admitted=tuple(gangs.values()))
-
-    def _pods(self, uid: str, job: Manifest) -> dict[str, list[Manifest]]:
-        spec = job["spec"]
-        if "pytorchReplicaSpecs" in spec:
-            sets = [(r, s["replicas"], s["template"]) for r, s in spec["pytorchReplicaSpecs"].items()]
-        else:
-            sets = [("main", spec["parallelism"], spec["template"])]
-        return {
-            role.lower(): [
-                self._pod(
-                    f"{self.name}-{uid}-{role.lower()}-{i}", template["metadata"]["labels"], template["spec"]
-                )
-                for i in range(count)
-            ]
-            for role, count, template in sets
-        }
-
-    def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest) -> Manifest:
-        meta = {"name": name, "namespace": NAMESPACE, "labels": {**labels, CASE: self.name}}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": deepcopy(spec)}
 
     @staticmethod
     def node_manifest(node: Node) -> Manifest:
@@ -360,8 +338,3 @@ class _World:
             },
             "status": {"capacity": amounts, "allocatable": amounts},
         }
-
-
-def _container(ask: Mapping[str, int]) -> Manifest:
-    amounts = format_resources({resource: amount for resource, amount in ask.items() if amount})
-    return {"name": "main", "image": "training:1", "resources": {"requests": amounts, "limits": amounts}}
