@@ -17,6 +17,9 @@ MAX_RUNTIME = "queuer.dev/max-runtime"
 PREEMPTIBLE = "queuer.dev/preemptible"
 HOLD = "queuer.dev/hold"
 MIN_COUNT = "queuer.dev/min-count."
+POD_GROUP = "queuer.dev/pod-group"
+POD_GROUP_SIZE = "queuer.dev/pod-group-size"
+POD_SET = "queuer.dev/pod-set"
 USER = "queuer.dev/user"
 GROUPS = "queuer.dev/groups"
 ADMISSION = "queuer.dev/admission"
@@ -70,6 +73,8 @@ KEYS = (
          "and not above the queue's `maxPriority`.",
          "the highest `priorityClassName` that its owner wrote into its pod templates, else the cluster's default "
          "class, else 0"),
+        (POD_GROUP, "On a pod that queues by itself: the name of its group, whose pods start together.", "alone"),
+        (POD_SET, "On a pod of a group: the pod set that it is of. Pods of one set ask for the same.", "`main`"),
     ),
     *_keys(
         Where.OWNER, Sort.ANNOTATION,
@@ -83,6 +88,7 @@ KEYS = (
          "guarantee.", "`true`"),
         (HOLD, "`true` keeps the job in state Held until it is taken off. A running job runs on, and is held "
          "once it is back in its queue.", "`false`"),
+        (POD_GROUP_SIZE, "On each pod of a group: how many pods it has. They wait until all are there.", ""),
         (MIN_COUNT, "1 up to the pod set's count: the job may start with as few pods of this set.",
          "whole or nothing"),
     ),

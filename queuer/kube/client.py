@@ -234,6 +234,12 @@ class Client:
             headers={"Content-Type": "application/json"},
         )
 
+    async def delete(self, path: str, *, uid: str, resource: str = "") -> None:
+        """DELETE an object with the grace that it has. ConflictError where another has its name by now."""
+        self.writes["delete", resource] += 1
+        body = json.dumps({"preconditions": {"uid": uid}}).encode()
+        await self._request("DELETE", path, body=body, headers={"Content-Type": "application/json"})
+
     async def _patch(self, path: str, body: Any, *, form: str, resource: str) -> str:
         self.writes["patch", resource] += 1
         answer = await self._request(

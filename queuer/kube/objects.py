@@ -98,6 +98,7 @@ class PodSpec(Struct, frozen=True):
     priority_class_name: str = ""
     scheduler_name: str = ""
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     scheduling_gates: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
 

@@ -19,6 +19,7 @@ import msgspec
 
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
+from queuer.kube.gated import STARTS, TAKES_BACK
 from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.made import OPERATIONS, PINS, on_template, operation
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
@@ -64,6 +65,12 @@ def admission_of(job: JobObject) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def domains_of(job: JobObject) -> tuple[str, ...]:
+    """The domains that the admission names."""
+    found = _annotation(job).get("domains")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 def own_roles(kind: JobKind, job: JobObject) -> tuple[Own, ...]:
     """The pod sets of a job with everything that an admission put on taken off again."""
     notes = _notes(job)
@@ -72,10 +79,11 @@ def own_roles(kind: JobKind, job: JobObject) -> tuple[Own, ...]:
 
 def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: AdmissionMark) -> dict[str, Any]:
     """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
-    written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`).
+    written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`); of
+    one that is held by gates, how each pod is to be (`gated`).
     """
     by_name = {pin.pod_set: pin for pin in pins}
-    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], PINS: {}}
+    patch = _empty(kind)
     restore: dict[str, Any] = {}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         pin = by_name[own.role.name]
@@ -90,6 +98,8 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
         wanted = pinned(own.scheduling, pin)
         if kind.made is not None:
             patch[OPERATIONS] += on_template(current, wanted, label=job.metadata.uid)
+        elif kind.gates is not None:
+            patch[STARTS][own.role.name] = {"count": pin.count, "spec": wanted}
         else:
             size = pin.count if "count" in note else own.role.declared
             _change(patch, current, wanted, size=size, label=job.metadata.uid)
@@ -109,10 +119,16 @@ def _change(patch: dict[str, Any], role: Role, wanted: Spec, *, size: int | None
         _put(patch, (*role.template_path, "metadata", "labels", WORKLOAD), label)
 
 
+def _empty(kind: JobKind) -> dict[str, Any]:
+    if kind.gates is not None:
+        return {STARTS: {}}
+    return {} if kind.made is None else {OPERATIONS: [], PINS: {}}
+
+
 def _start(kind: JobKind, patch: dict[str, Any]) -> None:
     if kind.made is not None:
         patch[OPERATIONS].append(operation(kind.suspend_path, value=False))
-    else:
+    elif kind.gates is None:
         _put(patch, kind.suspend_path, value=False)
 
 
@@ -139,6 +155,8 @@ def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, A
     """
     said = {"evicted": admission, **_rest(job)}
     patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _compact(said)})}
+    if kind.gates is not None:
+        return {**patch, TAKES_BACK: admission}
     if kind.outcome(job) is not None and kind.clean is not None:
         path, value = kind.clean
         _put(patch, path, value)
@@ -155,7 +173,7 @@ def firm_patch(patch: Mapping[str, Any], job: JobObject) -> PatchBody:
     compare-and-set.
     """
     said = job.metadata.annotations.get(ADMISSION)
-    if said is None:
+    if said is None or TAKES_BACK in patch:
         return patch
     tests = [(("metadata", "uid"), job.metadata.uid), (("metadata", "annotations", ADMISSION), said)]
     body = {key: value for key, value in patch.items() if key != "metadata"}
@@ -192,9 +210,11 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
 
     The annotations of ours that say how it waits or was started go.
     """
-    patch: dict[str, Any] = {} if kind.made is None else {OPERATIONS: [], PINS: {}}
+    patch = _empty(kind)
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
-        if kind.made is None:
+        if kind.gates is not None:
+            patch[STARTS][own.role.name] = {"count": own.role.count, "spec": own.scheduling}
+        elif kind.made is None:
             _change(patch, current, own.scheduling, size=own.role.declared, label=None)
         else:
             patch[PINS][own.role.name] = own.scheduling

@@ -38,7 +38,7 @@ HIGH = {
     "value": 1000,
     "preemptionPolicy": "Never",
 }
-KINDS = {name: f"{kind.resource.plural}.{kind.resource.group}" for name, kind in BY_NAME.items()}
+KINDS = {name: f"{kind.resource.plural}.{kind.resource.group}".rstrip(".") for name, kind in BY_NAME.items()}
 ROLES: dict[str, tuple[str, ...]] = {
     "TFJob": ("tfReplicaSpecs", "Chief", "Worker"),
     "XGBoostJob": ("xgbReplicaSpecs", "Master", "Worker"),
@@ -108,6 +108,7 @@ class Scene:
             "batch.kubernetes.io/job-name",
             "training.kubeflow.org/job-name",
             "jobset.sigs.k8s.io/jobset-name",
+            "queuer.dev/pod-group",
         )
         return [
             p for p in items
@@ -276,7 +277,7 @@ def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene
     with made.exits:
         yield made
     kubectl(
-        cluster, "admin", "delete", ",".join([*KINDS.values(), "pods"]), "--all", "-n", namespace,
+        cluster, "admin", "delete", ",".join(["deployments.apps", *KINDS.values()]), "--all", "-n", namespace,
         "--wait=false", "--cascade=background",
     )  # fmt: skip
     wait_until(

@@ -169,6 +169,33 @@ def training_manifest(
     }
 
 
+def pod_manifest(
+    name: str, *, namespace: str, queue: str | None, group: str | None = None, size: int = 1, gpus: int = 1,
+    cpu: str = "1", run_for: str | None = None, labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A pod that queues by itself, alone or in a group of `size`."""
+    made = _template("main", gpus=gpus, cpu=cpu, run_for=run_for, restart="Never")
+    own = {} if group is None else {"queuer.dev/pod-group": group}
+    notes = {} if group is None else {"queuer.dev/pod-group-size": str(size)}
+    notes |= {**made["metadata"].get("annotations", {}), **(annotations or {})}
+    metadata = _metadata(name, namespace, queue, {**own, **(labels or {})}, notes)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]}
+
+
+def deployment_manifest(name: str, pod: Mapping[str, Any], *, pods: int) -> dict[str, Any]:
+    """A Deployment whose pods are like `pod` but for their names."""
+    labels = {**pod["metadata"]["labels"], "app": name}
+    metadata = {"labels": labels, "annotations": pod["metadata"]["annotations"]}
+    template = {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
+        "spec": {"replicas": pods, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
 def jobset_manifest(
     name: str,
     *,

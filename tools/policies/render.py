@@ -13,8 +13,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from queuer.kube.kinds import JOB, JOBSET, KINDS, JobKind
+from queuer.kube.kinds.pod import GATE
 from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
 
+_KINDS = tuple(kind for kind in KINDS if kind.gates is None)
+"""Those that are suspended. Pods have policies of their own."""
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/helm/queuer/files"
 
@@ -32,30 +35,31 @@ def made() -> Mapping[str, str]:
 
 def _words() -> dict[str, Any]:
     """What the templates may say."""
-    beside = [kind for kind in KINDS if kind is not JOB]
+    beside = [kind for kind in _KINDS if kind is not JOB]
     return {
-        "kinds": KINDS,
+        "kinds": _KINDS,
+        "gate": GATE,
         "kubeflow": KUBEFLOW,
         "training_operator": OPERATOR,
-        "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(KINDS)),
-        "made": lambda owner: _any(_named(owner, [kind]) for kind in KINDS if kind.made is not None),
+        "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(_KINDS)),
+        "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made is not None),
         "driven": lambda owner: _any(
             f"request.userInfo.username in {_list(names)} && {_named(owner, kinds)}"
             for names, kinds in _families(beside)
         ),
         "operator_names": ", ".join(dict.fromkeys(repr(name) for kind in beside for name in kind.operators)),
         "job_operators": _list(JOB.operators),
-        "pod_labels": _list(dict.fromkeys(label for kind in KINDS for label in kind.pod_labels)),
-        "marks": _list(kind.made.mark for kind in KINDS if kind.made is not None),
+        "pod_labels": _list(dict.fromkeys(label for kind in _KINDS for label in kind.pod_labels)),
+        "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None),
         "made_labels": _list(
-            dict.fromkeys(label for kind in KINDS if kind.made is not None for label in kind.pod_labels)
+            dict.fromkeys(label for kind in _KINDS if kind.made is not None for label in kind.pod_labels)
         ),
         "made_mark": JOBSET.made.mark if JOBSET.made is not None else "",
         "garbage_collectors": _list(
             (*JOB.operators[:1], "system:serviceaccount:kube-system:generic-garbage-collector")
         ),
-        "managers": _list(dict.fromkeys(["", *(kind.manager for kind in KINDS)])),
-        "roles_keys": _map({kind.name: kind.roles_key for kind in KINDS if kind.roles_key}),
+        "managers": _list(dict.fromkeys(["", *(kind.manager for kind in _KINDS)])),
+        "roles_keys": _map({kind.name: kind.roles_key for kind in _KINDS if kind.roles_key}),
         "suspended": lambda job: f"{_by_kind(job, lambda kind: kind.suspend_path)}.orValue(false)",
         "manager": lambda job: _by_kind(job, lambda kind: (*kind.suspend_path[:-1], "managedBy")),
         "roles": _roles,
@@ -89,7 +93,7 @@ def _any(conditions: Iterable[str]) -> str:
 
 def _by_kind(job: str, path: Any) -> str:
     """An optional field of a job, wherever its kind has it."""
-    groups = [(found, [kind.name for kind in same]) for found, same in groupby(KINDS, key=path)]
+    groups = [(found, [kind.name for kind in same]) for found, same in groupby(_KINDS, key=path)]
     *first, (last, _) = groups
     text = _field(job, last)
     for found, names in reversed(first):
@@ -103,7 +107,7 @@ def _field(job: str, path: tuple[str, ...]) -> str:
 
 def _roles(job: str) -> str:
     """The roles of a job by name, {} for a kind that has none."""
-    first, *rest = [_field(job, ("spec", kind.roles_key)) for kind in KINDS if kind.roles_key]
+    first, *rest = [_field(job, ("spec", kind.roles_key)) for kind in _KINDS if kind.roles_key]
     return first + "".join(f".or({field})" for field in rest) + ".orValue({})"
 
 

@@ -79,7 +79,7 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
     """Whether an entry is already done, may be sent again for the job's new resourceVersion, or has lost its
     point.
     """
-    carries = job.admission == entry.admission_id
+    carries = job.admission == entry.admission_id and not job.gated
     match entry.kind:
         case EntryKind.ADMIT:
             if carries:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from queuer.controller.apply.gated_pods import GatedPods
 from queuer.controller.apply.made_jobs import MadeJobs
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
@@ -22,13 +23,14 @@ from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
-from queuer.kube.kinds import BY_NAME, JOB, JobKind, member_of, object_path, pod_selectors
+from queuer.kube.kinds import BY_NAME, JOB, JobKind, member_of, object_path, pod_selectors, told_on
 from queuer.kube.made import OPERATIONS, as_json_patch
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
     AdmissionMark,
     PatchBody,
     admit_patch,
+    domains_of,
     evict_patch,
     loosen_patch,
     mark_patch,
@@ -54,7 +56,7 @@ class ClusterJobs:
 
     def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
         self._client, self._state, self._facts = client, state, facts
-        self._made = MadeJobs(client)
+        self._made, self._gated = MadeJobs(client), GatedPods(client)
         self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
@@ -124,6 +126,16 @@ class ClusterJobs:
         pins += self._empty_sets(job, {pin.pod_set for pin in pins})
         return admit_patch(BY_NAME[job.kind], job.object, pins=pins, mark=mark)
 
+    def gated(self, live: Live) -> int:
+        """How many of its pods still have our gate: once it is admitted, those that came in place of others."""
+        job = self._state.jobs.get(live.uid)
+        return 0 if job is None else job.gated
+
+    def admit_again(self, live: Live) -> dict[str, Any]:
+        """The PATCH that has them follow the others."""
+        assert live.placement is not None
+        return self.admit(live, live.placement, domains=domains_of(self._state.jobs[live.uid].object))
+
     def adopt(self, live: Live, placement: Placement) -> dict[str, Any]:
         """The PATCH that marks a job that runs already with the admission that charges it.
 
@@ -143,7 +155,7 @@ class ClusterJobs:
         """The PATCH that makes an admission under way fail."""
         job = self._state.jobs[live.uid]
         assert live.placement is not None
-        return withdraw_patch(job.object, admission=live.placement.id)
+        return _withdrawal(job, admission=live.placement.id)
 
     def wanted(self, entry: Entry) -> bool:
         """Whether an admission is still in force: its workload has not been evicted, deleted or ended since."""
@@ -162,7 +174,7 @@ class ClusterJobs:
             case EntryKind.EVICT:
                 return evict_patch(BY_NAME[job.kind], job.object, admission=entry.admission_id)
             case EntryKind.WITHDRAW:
-                return withdraw_patch(job.object, admission=entry.admission_id)
+                return _withdrawal(job, admission=entry.admission_id)
             case EntryKind.ADMIT:
                 metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
                 return {**entry.patch, "metadata": metadata}
@@ -192,6 +204,10 @@ class ClusterJobs:
         if not isinstance(body, Mapping):
             return await self._client.json_patch(path, body, resource=kind.resource.plural)
         job = self._state.jobs.get(uid)
+        if kind.gates is not None:
+            if job is None:
+                raise NotFoundError(status=404, reason="NotFound", message="the pods were deleted")
+            return await self._gated.patch(job.object, body)
         if OPERATIONS in body:
             if job is None:
                 raise NotFoundError(status=404, reason="NotFound", message="the job was deleted")
@@ -223,7 +239,7 @@ class ClusterJobs:
         if job is None:
             return
         body = event_about(
-            BY_NAME[job.kind], job.object.metadata, reason=event.reason, message=event.message,
+            BY_NAME[job.kind], told_on(job.object), reason=event.reason, message=event.message,
             warning=event.warning, at=time.time(), id=uuid.uuid4().hex[:16],
         )  # fmt: skip
         await self._client.create(events_path(job.namespace), body, resource="events")
@@ -249,6 +265,8 @@ class ClusterJobs:
         if where is None:
             return None
         kind, path = where
+        if kind.gates is not None:
+            return await self._read_group(uid, kind)
         try:
             found = self._decoders[kind.name](await self._client.get(path))
         except NotFoundError:
@@ -256,6 +274,11 @@ class ClusterJobs:
         if found.metadata.uid != uid:
             return None
         return job_view(kind, await self._made.with_them(kind, found))
+
+    async def _read_group(self, uid: str, kind: JobKind) -> JobView | None:
+        job = self._state.jobs.get(uid)
+        group = None if job is None else await self._gated.read(job.object)
+        return None if group is None else job_view(kind, group)
 
     def _path(self, uid: str) -> tuple[JobKind, str] | None:
         """Kind and API path of a job, whose object may be gone already; None once nothing is known of it."""
@@ -297,3 +320,11 @@ class ClusterJobs:
             return None
         maker = self._state.pods.makers.get(member.owner)
         return member.owner if maker is None else maker.uid
+
+
+def _withdrawal(job: JobView, *, admission: str) -> dict[str, Any]:
+    """Of pods some may have started by then: they go."""
+    kind = BY_NAME[job.kind]
+    if kind.gates is not None:
+        return evict_patch(kind, job.object, admission=admission)
+    return withdraw_patch(job.object, admission=admission)

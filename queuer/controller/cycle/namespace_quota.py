@@ -22,6 +22,7 @@ from queuer.domain.quantity import add, format_quantity, parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.usable import misconfigured
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.kinds import BY_NAME
 from queuer.kube.objects import Amounts, ResourceQuota
 from queuer.kube.requests import LIMITS
 
@@ -98,6 +99,8 @@ class Reckoning:
 
     def refusal(self, workload: Workload, *, victims: Iterable[str] = ()) -> Explanation | None:
         """Why the workload cannot start in its namespace now, or once its victims have left; None if it can."""
+        if _are_made(workload):
+            return None
         namespace = workload.namespace
         coming = add({}, self._sum(namespace))
         coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
@@ -144,7 +147,7 @@ class Reckoning:
         return found
 
     def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:
-        self._coming.setdefault(workload.namespace, {})[workload.uid] = amounts
+        self._coming.setdefault(workload.namespace, {})[workload.uid] = {} if _are_made(workload) else amounts
         self._sums.clear()
         self._known.clear()
 
@@ -205,6 +208,11 @@ class Reckoning:
         return found
 
 
+def _are_made(workload: Workload) -> bool:
+    """Whether its pods are there while it waits: gated, and counted by Kubernetes already."""
+    return BY_NAME[workload.kind].gates is not None
+
+
 def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for one in amounts:
@@ -231,6 +239,8 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
     for live in state.lives():
         namespace, placement = live.workload.namespace, live.placement
         if namespace not in namespaces or placement is None or live.state not in _ON_ITS_WAY:
+            continue
+        if _are_made(live.workload):
             continue
         there = Counter(pod.pod_set for pod in state.pods.of(live.workload))
         sets = live.workload.pod_sets

@@ -247,7 +247,7 @@ def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> St
 
 def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, limits: Limits) -> Step | None:
     """It misses so many pods: given up once none has come for too long."""
-    after = _missed(live, seen, short=short, now=now)
+    after = _missed(live, job, seen, short=short, now=now)
     if live.landed is None and job.left is not None and not after.due:
         return Step(move=Move.LANDED, short=after)  # its pods end so soon that it is never seen whole
     if live.landed is None and seen.refused:
@@ -262,9 +262,9 @@ def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, lim
     return Step(move=Move.EVICT, cause=cause, refused=_refused(live, seen), note=note)
 
 
-def _missed(live: Live, seen: Tally, *, short: int, now: float) -> Short:
-    """The pods that it misses at this look."""
-    made, before = seen.unbound > 0, live.short
+def _missed(live: Live, job: JobView, seen: Tally, *, short: int, now: float) -> Short:
+    """The pods that it misses at this look. One that came in place of another is gated at first, where pods are."""
+    made, before = seen.unbound > 0 or job.gated > 0, live.short
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
         since = now if live.landed is not None or patched is None else patched

@@ -9,7 +9,7 @@ from math import ceil
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.settle import SettleResult, failed, patched, requeued, settle
+from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
 from queuer.controller.landing.steps import Limits, Move, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
@@ -65,6 +65,11 @@ def _withdraw(
     if result.outcome is EntryOutcome.INVALID:
         text = f"the API server refused to start the job: {result.message}"
         after = _explained(failed(live, now=changes.now, limits=limits), text)
+    if jobs.gated(live):  # some of its pods may have started: it is back in its queue when they are gone
+        given_up = evicting(after, now=changes.now)
+        undo = [effect(EntryKind.EVICT, live, jobs.evict(live))]
+        changes.put(live.uid, after=given_up, effects=undo, cause=Cause.WITHDRAWN)
+        return
     changes.put(live.uid, after=after, effects=[effect(EntryKind.WITHDRAW, live, jobs.withdraw(live))])
 
 
@@ -129,6 +134,8 @@ def _write_down(changes: Round, live: Live, found: SettleResult, *, jobs: Cluste
     if Move.EVICT in found.moves:
         effects = [effect(EntryKind.EVICT, live, jobs.evict(live))]
         after = _explained(after, f"evicted: {found.note}")
+    elif Move.SHRUNK in found.moves and jobs.gated(live):
+        effects = [effect(EntryKind.ADMIT, live, jobs.admit_again(live))]
     changes.put(
         live.uid, after=after, effects=effects, cause=found.cause, note=found.note, hosts=found.hosts,
         ran=found.ran, gone=Move.VANISHED in found.moves,

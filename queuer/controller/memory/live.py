@@ -144,7 +144,7 @@ class JobView:
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
     `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
     `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
-    `groups`: of the user who queued it.
+    `groups`: of the user who queued it. `gated`: its pods that still have our gate.
     `deleting`: its deletion was asked for, and finalizers keep it.
     """
 
@@ -164,6 +164,7 @@ class JobView:
     sizes: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     deleting: bool = False
+    gated: int = 0
     object: Any = None
 
 

@@ -117,6 +117,7 @@ def job_view(kind: JobKind, found: Any) -> JobView:
         sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,
+        gated=0 if kind.gates is None else kind.gates(found),
         object=found,
     )
 

@@ -18,11 +18,22 @@ from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
 from queuer.controller.memory.pods import Maker
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.pod_groups import PodGroups
 from queuer.controller.watch.views import Facts, job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import QUEUE
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.kinds import BY_NAME, KINDS, JobKind, JobObject, Made, member_of
+from queuer.kube.kinds import (
+    BY_NAME,
+    KINDS,
+    POD,
+    JobKind,
+    JobObject,
+    Made,
+    member_of,
+    queues_by_itself,
+)
+from queuer.kube.kinds.pod import PodGroup
 from queuer.kube.objects import (
     JOBS,
     LIMIT_RANGES,
@@ -119,10 +130,12 @@ class Watches:
         self._made: dict[tuple[str, str], dict[str, Job]] = {}
         self._changed: set[str] = set()  # uids of those that are to be heard of again
         self._names: dict[Reflector[Any], str] = {}
+        self._groups = PodGroups(self, listed=lambda: pods.synced.is_set())
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
             return Reflector(client, resource, kind, on_change=heard, timing=timing)
 
+        pods = of(PODS, Pod, self._pod)
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
             of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges, _limits, self._limited)),
@@ -130,13 +143,15 @@ class Watches:
             of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes, _overhead, self._overheads)),
             of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes, _rank, self._ranked)),
             of(NODES, NodeObject, self._node),
-            of(PODS, Pod, self._pod),
+            pods,
         ]
         for kind in kinds:
             self.reflectors += self._follow(kind)
 
     def _follow(self, kind: JobKind) -> list[Reflector[Any]]:
-        """The reflectors of a kind, which are still to be started."""
+        """The reflectors of a kind, which are still to be started. Pods are watched anyway."""
+        if kind.gates is not None:
+            return []
         reflector = Reflector(
             self._client,
             kind.resource,
@@ -187,7 +202,7 @@ class Watches:
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Follow the jobs of a kind from when the cluster has it: its operator was installed."""
-        while missing := [kind for kind in KINDS if kind.name not in self._jobs]:
+        while missing := [kind for kind in KINDS if kind.name not in self._jobs and kind.gates is None]:
             await asyncio.sleep(self._look)
             for kind in missing:
                 try:
@@ -212,6 +227,7 @@ class Watches:
                 before, known = known, sum(len(r.items) for r in self.reflectors)
                 if known > before:
                     progress()
+        self._groups.look()
 
     # -- what was heard
 
@@ -227,6 +243,8 @@ class Watches:
             for found in reflector.items.values():
                 if found.metadata.namespace == namespace:
                     self._hear_job(kind, found)
+        for group in self._groups.of(namespace):
+            self._hear_job(POD, group)
 
     def _fact(
         self,
@@ -287,15 +305,28 @@ class Watches:
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object
+        alone = queues_by_itself(pod.metadata)
         if change.kind is ChangeKind.DELETED:
             self._state.pod_gone(pod.metadata.uid)
+            if alone:
+                self._groups.remove(pod)
             return
+        if alone:
+            self._groups.put(pod)
         member = member_of(pod)
         known = self._state.pods.get(pod.metadata.uid)
         owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
         if owner is not None and (maker := self._state.pods.makers.get(owner)) is not None:
             owner, pod_set = maker.uid, maker.pod_set
         self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
+
+    def came(self, group: PodGroup) -> None:
+        """Pods that queue by themselves are there, or have changed."""
+        self._hear_job(POD, group)
+
+    def went(self, uid: str) -> None:
+        """Nothing is left of them."""
+        self._state.job_gone(uid)
 
     def _job(self, kind: JobKind) -> Heard:
         def heard(change: Change[Any]) -> None:

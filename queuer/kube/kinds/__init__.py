@@ -3,11 +3,12 @@
 from queuer.kube.kinds.job import JOB, MAIN
 from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import PYTORCHJOB
-from queuer.kube.kinds.pods import Member, member_of, object_path, pod_selectors
+from queuer.kube.kinds.pod import POD
+from queuer.kube.kinds.pods import Member, member_of, object_path, pod_selectors, queues_by_itself, told_on
 from queuer.kube.kinds.row import JobKind, JobObject, Made, Role, field_of
 from queuer.kube.kinds.table import BY_NAME, KINDS
 
 __all__ = [
-    "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
-    "field_of", "member_of", "object_path", "pod_selectors",
+    "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "POD", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
+    "field_of", "member_of", "object_path", "pod_selectors", "queues_by_itself", "told_on",
 ]  # fmt: skip

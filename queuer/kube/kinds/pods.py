@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queuer.domain.keys import WORKLOAD
+from queuer.domain.keys import QUEUE, WORKLOAD
 from queuer.kube.kinds.job import JOB, MAIN
-from queuer.kube.kinds.row import JobKind
+from queuer.kube.kinds.pod import PodGroup, pod_set_of
+from queuer.kube.kinds.row import JobKind, JobObject
 from queuer.kube.kinds.table import KINDS
 from queuer.kube.objects import Meta, Pod
 
@@ -26,23 +27,31 @@ def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
     The controlling owner decides, but for pods of a Job that another job's controller made. These carry the uid of that
-    other twice, in our label and in the label of the controller. An orphaned pod, whose job was deleted, is known by
-    our label, which every admission puts on the pod templates. Nothing of this can be forged or taken off where a
-    namespace has opted in (policies/guard-pods.yaml, guard-made.yaml), and it does not count across namespaces
-    (`PodIndex.of`).
+    other twice, in our label and in the label of the controller. Our label alone tells of a pod that queues by itself,
+    and of an orphaned one, whose job was deleted. Every admission puts it on the pods or their templates. Nothing of
+    this can be forged or taken off where a namespace has opted in (policies/guard-pods.yaml, guard-made.yaml), and it
+    does not count across namespaces (`PodIndex.of`).
     """
     meta, owner = pod.metadata, pod.metadata.controller
     uid = meta.labels.get(WORKLOAD)
-    if owner is not None:
-        kind = _BY_OWNER.get((owner.api_version, owner.kind))
+    kind = None if owner is None else _BY_OWNER.get((owner.api_version, owner.kind))
+    if owner is not None and kind is not None:
         maker = _maker(meta) if kind is JOB and uid and uid != owner.uid else None
         if maker is not None:
             return Member(owner=str(uid), pod_set=_pod_set(maker, meta))
-        return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, meta))
+        return Member(owner=owner.uid, pod_set=_pod_set(kind, meta))
     if not uid:
         return None
+    if QUEUE in meta.labels:
+        return Member(owner=uid, pod_set=pod_set_of(meta))
     kind = next((k for k in KINDS if k.pod_label is not None and k.pod_label in meta.labels), JOB)
     return Member(owner=uid, pod_set=_pod_set(kind, meta))
+
+
+def queues_by_itself(meta: Meta) -> bool:
+    """Whether a pod is a workload, alone or with its group: it is not of a job that can be queued itself."""
+    owner = meta.controller
+    return QUEUE in meta.labels and (owner is None or (owner.api_version, owner.kind) not in _BY_OWNER)
 
 
 def _maker(meta: Meta) -> JobKind | None:
@@ -61,7 +70,12 @@ def pod_selectors(kind: JobKind, *, uid: str, name: str) -> tuple[str, ...]:
     """
     # A name too long for a label is that of a job that never got a pod; the API server would refuse the selector.
     by_controller = (kind.pods(uid, name),) if len(name) <= _LONGEST_LABEL else ()
-    return (f"{WORKLOAD}={uid}", *by_controller)
+    return tuple(dict.fromkeys((f"{WORKLOAD}={uid}", *by_controller)))
+
+
+def told_on(job: JobObject) -> Meta:
+    """The object on which its owner is told something: of a group, one of its pods."""
+    return job.first if isinstance(job, PodGroup) else job.metadata
 
 
 def object_path(kind: JobKind, meta: Meta) -> str:

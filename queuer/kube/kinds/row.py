@@ -86,7 +86,8 @@ class JobKind:
     wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
-    Jobs, and has its templates in a list. `roles_key`: the field of the spec that holds the roles by name, where one
+    Jobs, and has its templates in a list. `gates`: of a kind that is held by gates on its pods instead of a suspend
+    path: how many pods still have one. `roles_key`: the field of the spec that holds the roles by name, where one
     does. `example`: the spec of a small job, for the reference.
     """
 
@@ -112,6 +113,7 @@ class JobKind:
     example: dict[str, Any]
     refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
     made: Made | None = None
+    gates: Callable[[Any], int] | None = None
     roles_key: str | None = None
     pod_label: str | None = None
     clean: tuple[tuple[str, ...], str] | None = None

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from queuer.kube.kinds.job import JOB
 from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import KUBEFLOW
+from queuer.kube.kinds.pod import POD
 from queuer.kube.kinds.row import JobKind
 
-KINDS: tuple[JobKind, ...] = (JOB, JOBSET, *KUBEFLOW)
+KINDS: tuple[JobKind, ...] = (JOB, JOBSET, *KUBEFLOW, POD)
 BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}

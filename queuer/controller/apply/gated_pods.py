@@ -1,0 +1,58 @@
+"""Pods that queue by themselves: read as groups, opened by a PATCH each, deleted to evict them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from queuer.domain.keys import QUEUE
+from queuer.kube.client import Client, ConflictError, NotFoundError
+from queuer.kube.decoding import decoder_of
+from queuer.kube.gated import deleted, pod_patches
+from queuer.kube.kinds import queues_by_itself
+from queuer.kube.kinds.pod import PodGroup, group_name, runs_of
+from queuer.kube.objects import PODS, Pod
+
+_pod_of = decoder_of(Pod)
+
+
+class GatedPods:
+    """Reads and writes them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def patch(self, group: PodGroup, body: Mapping[str, Any]) -> str:
+        """Write to its pods one after another; returns the last resourceVersion. Raises ApiError, Unavailable.
+
+        A failure leaves the rest as they were: the same again writes to these alone. A pod that is gone needs nothing.
+        """
+        version = group.metadata.resource_version
+        for pod in deleted(group, body):
+            with suppress(NotFoundError, ConflictError):  # another has its name
+                await self._client.delete(_path(pod), uid=pod.metadata.uid, resource=PODS.plural)
+        for pod, change in pod_patches(group, body):
+            with suppress(NotFoundError):
+                version = await self._client.merge_patch(_path(pod), change, resource=PODS.plural)
+        return version
+
+    async def read(self, known: PodGroup) -> PodGroup | None:
+        """The run as the API server has it now; None where no pod of it is left. Raises ApiError, Unavailable."""
+        meta = known.metadata
+        path = PODS.collection.replace("/pods", f"/namespaces/{meta.namespace}/pods")
+        found: list[Pod] = []
+        async for page in self._client.pages(path, selector=QUEUE):
+            found += map(_pod_of, page.items or ())
+        name = group_name(meta)
+        own = {pod.metadata.uid for pod in known.pods}
+        pods = [
+            pod for pod in found
+            if queues_by_itself(pod.metadata)
+            and (pod.metadata.uid in own if name is None else group_name(pod.metadata) == name)
+        ]  # fmt: skip
+        return next((run for run in runs_of(pods, waiting=meta.uid) if run.metadata.uid == meta.uid), None)
+
+
+def _path(pod: Pod) -> str:
+    return PODS.path(pod.metadata.name, namespace=pod.metadata.namespace)

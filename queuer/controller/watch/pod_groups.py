@@ -1,0 +1,97 @@
+"""Pods that queue by themselves, put together to groups as they come. A run of a group is a job to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from queuer.kube.kinds.pod import PodGroup, group_name, is_gated, runs_of
+from queuer.kube.objects import Pod
+
+_MOMENT = 0.05
+"""Seconds in which the pods of a group come together: it is looked at once for all of them."""
+_Key = tuple[str, str]
+
+
+class Listener(Protocol):
+    """Hears of runs, as of jobs of any kind."""
+
+    def came(self, group: PodGroup) -> None:
+        """A run is there, or has changed."""
+
+    def went(self, uid: str) -> None:
+        """Nothing is left of a run."""
+
+
+class PodGroups:
+    """The runs of all groups. `listed`: whether all pods were heard once; before, a run would not know its oldest."""
+
+    def __init__(self, listener: Listener, *, listed: Callable[[], bool]) -> None:
+        self._listener, self._listed = listener, listed
+        self._pods: dict[_Key, dict[str, Pod]] = {}
+        self._runs: dict[_Key, dict[str, PodGroup]] = {}
+        self._due: set[_Key] = set()
+
+    def put(self, pod: Pod) -> None:
+        """A pod that queues by itself came or changed."""
+        self._pods.setdefault(_key(pod), {})[pod.metadata.uid] = pod
+        self._soon(_key(pod))
+
+    def remove(self, pod: Pod) -> None:
+        """Such a pod is no more."""
+        self._pods.get(_key(pod), {}).pop(pod.metadata.uid, None)
+        self._soon(_key(pod))
+
+    def of(self, namespace: str) -> Iterator[PodGroup]:
+        """The runs of a namespace."""
+        for (where, _), runs in self._runs.items():
+            if where == namespace:
+                yield from runs.values()
+
+    def look(self) -> None:
+        """Look at once at all that is new: whoever begins to lead must know every job."""
+        for key in list(self._due):
+            self._look(key)
+
+    def _soon(self, key: _Key) -> None:
+        if key not in self._due:
+            self._due.add(key)
+            asyncio.get_running_loop().call_later(_MOMENT, self._look, key)
+
+    def _look(self, key: _Key) -> None:
+        if key not in self._due:
+            return  # `look` was first
+        self._due.discard(key)
+        if not self._listed():
+            self._soon(key)
+            return
+        before = self._runs.pop(key, {})
+        waiting = next((uid for uid, run in before.items() if any(map(is_gated, run.pods))), None)
+        pods = self._pods.get(key, {})
+        after = {run.metadata.uid: run for run in runs_of(pods.values(), waiting=waiting)}
+        if after:
+            self._runs[key] = after
+        else:
+            self._pods.pop(key, None)
+        for uid in before.keys() - after.keys():
+            self._listener.went(uid)
+        for uid, run in after.items():
+            if uid not in before or _bears(before[uid]) != _bears(run):
+                self._listener.came(run)
+
+
+def _key(pod: Pod) -> _Key:
+    """A group by its name, a single pod by its uid, which is no name."""
+    meta = pod.metadata
+    name = group_name(meta)
+    return meta.namespace, f"/{meta.uid}" if name is None else name
+
+
+def _bears(run: PodGroup) -> object:
+    """The part of a run that bears on its workload: of pods that were started not how they come to run."""
+    return [
+        (p.metadata.uid, p.metadata.labels, p.metadata.annotations, p.metadata.deletion_timestamp, p.ended,
+         p.metadata.resource_version if is_gated(p) else "")
+        for p in run.pods
+    ]  # fmt: skip

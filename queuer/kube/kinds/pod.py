@@ -1,0 +1,233 @@
+"""Pods that queue by themselves: one alone, or a group that is admitted together.
+
+A pod cannot be suspended. A policy gives it a scheduling gate when it is created, and one PATCH takes the gate away and
+pins it. So a Deployment, a StatefulSet, a notebook or a workflow engine queues its pods by a label in its template.
+What is evicted is deleted: a pod that has a controller comes back gated, a bare one does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from queuer.domain.errors import FieldProblem
+from queuer.domain.keys import ADMISSION, POD_GROUP, POD_GROUP_SIZE, POD_SET, QUEUE, WORKLOAD
+from queuer.domain.workload import State
+from queuer.kube.kinds.job import MAIN
+from queuer.kube.kinds.row import JobKind, Role
+from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Struct, TemplateMeta
+
+GATE = "queuer.dev/queued"
+"""The scheduling gate of a pod that waits in a queue."""
+LARGEST = 10_000
+"""Pods of a group."""
+_LWS = "leaderworkerset.sigs.k8s.io"
+
+
+class PodGroup(Struct, frozen=True):
+    """The pods of one run of a group, or one pod alone. `metadata` is that of the workload: see `group_of`."""
+
+    metadata: Meta
+    pods: list[Pod] = msgspec.field(default_factory=list)
+
+    @property
+    def first(self) -> Meta:
+        """The pod on which is told what concerns all."""
+        return next((pod for pod in self.pods if is_coming(pod)), self.pods[0]).metadata
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether it waits in a queue."""
+    return any(gate.get("name") == GATE for gate in pod.spec.scheduling_gates)
+
+
+def is_coming(pod: Pod) -> bool:
+    """Whether it runs, or is still to run."""
+    return not pod.ended and pod.metadata.deletion_timestamp is None
+
+
+def group_name(meta: Meta) -> str | None:
+    """The group of a pod, None for one alone. Those of a LeaderWorkerSet have one by themselves."""
+    name, index = meta.labels.get(f"{_LWS}/name"), meta.labels.get(f"{_LWS}/group-index")
+    own = None if name is None or index is None else f"{name}-{index}"
+    return meta.labels.get(POD_GROUP, own)
+
+
+def pod_set_of(meta: Meta) -> str:
+    """The pod set of a pod that queues by itself."""
+    index = meta.labels.get(f"{_LWS}/worker-index")
+    own = MAIN if index is None else "leader" if index == "0" else "workers"
+    return meta.labels.get(POD_SET, own)
+
+
+def admission_id(pod: Pod) -> str | None:
+    """The admission that a pod was started by."""
+    try:
+        found = json.loads(pod.metadata.annotations.get(ADMISSION, "{}"))
+    except (ValueError, RecursionError):
+        return None
+    said = found.get("id") if isinstance(found, dict) else None
+    return said if isinstance(said, str) else None
+
+
+def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
+    """The workload of some pods of one group, at least one. It is being deleted once all that have not ended are.
+
+    Labels and annotations are those of one of its pods, the admission that of all that have started and not ended.
+    """
+    found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
+    there = [pod for pod in found if not pod.ended]
+    going = [pod.metadata.deletion_timestamp for pod in there]
+    meta = next((pod for pod in found if is_coming(pod)), found[0]).metadata
+    annotations = dict(meta.annotations)
+    if started := [pod for pod in there if not is_gated(pod)]:
+        alike = len({admission_id(pod) for pod in started}) == 1
+        annotations[ADMISSION] = started[0].metadata.annotations.get(ADMISSION, "{}") if alike else "{}"
+    return PodGroup(
+        metadata=msgspec.structs.replace(
+            meta, uid=uid, name=group_name(meta) or meta.name, annotations=annotations,
+            creation_timestamp=found[0].metadata.creation_timestamp,
+            deletion_timestamp=max(map(str, going)) if going and all(going) else None,
+        ),
+        pods=found,
+    )  # fmt: skip
+
+
+def runs_of(pods: Iterable[Pod], *, waiting: str | None) -> list[PodGroup]:
+    """The runs of one group. A pod that was started says of which it is; the others are of the one that is not over.
+
+    `waiting`: the uid of the run that was known to wait, so that it stays itself when its oldest pod goes.
+    """
+    runs: dict[str, list[Pod]] = {}
+    new: list[Pod] = []
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid)):
+        uid = pod.metadata.labels.get(WORKLOAD)
+        (new if uid is None else runs.setdefault(uid, [])).append(pod)
+    groups = {uid: group_of(uid, own) for uid, own in runs.items()}
+    if new:
+        going_on = [uid for uid, group in groups.items() if _outcome(group) is None]
+        uid = next(iter(going_on), waiting if waiting not in groups and waiting else new[0].metadata.uid)
+        groups[uid] = group_of(uid, [*runs.get(uid, ()), *new])
+    return list(groups.values())
+
+
+def _size(group: PodGroup) -> int | None:
+    """How many pods it has as its owner says; None = that is no number."""
+    if group_name(group.metadata) is None:
+        return 1
+    notes = group.metadata.annotations
+    text = notes.get(POD_GROUP_SIZE, notes.get(f"{_LWS}/size", ""))
+    return int(text) if text.isdecimal() and len(text) < 9 and 1 <= int(text) <= LARGEST else None
+
+
+def _roles(group: PodGroup) -> tuple[Role, ...]:
+    sets: dict[str, list[Pod]] = {}
+    for pod in group.pods:
+        sets.setdefault(pod_set_of(pod.metadata), []).append(pod)
+    return tuple(_role(name, sets[name], started=_is_started(group)) for name in sorted(sets))
+
+
+def _is_started(group: PodGroup) -> bool:
+    return any(is_coming(pod) and not is_gated(pod) for pod in group.pods)
+
+
+def _role(name: str, pods: list[Pod], *, started: bool) -> Role:
+    """A pod set. Its template is a pod that has the pins which the group's admission tells of, if any has."""
+    coming = [pod for pod in pods if is_coming(pod)]
+    shown = next((pod for pod in coming if is_gated(pod) is not started), next(iter(coming), pods[0]))
+    return Role(
+        name=name,
+        declared=len(coming),
+        template=_template(shown),
+        count_path=(f"annotation {POD_GROUP_SIZE}",),
+        template_path=(f"pod {shown.metadata.name}",),
+        resizable=False,
+    )
+
+
+def _template(pod: Pod) -> PodTemplate:
+    gates = [gate for gate in pod.spec.scheduling_gates if gate.get("name") != GATE]
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=gates)
+    meta = TemplateMeta(labels=pod.metadata.labels, annotations=pod.metadata.annotations)
+    return PodTemplate(metadata=meta, spec=spec)
+
+
+def _refused(group: PodGroup) -> Iterator[FieldProblem]:
+    if _is_started(group) or _outcome(group) is not None:
+        return
+    size = _size(group)
+    counted = sum(is_coming(pod) or pod.status.phase == "Succeeded" for pod in group.pods)
+    if size is None:
+        hint = f"write the number of its pods, 1 to {LARGEST}"
+        yield FieldProblem(field=f"annotation {POD_GROUP_SIZE}", message="is no number of pods", hint=hint)
+    elif counted != size:
+        hint = "create the others" if counted < size else "delete those that are too many, or raise it"
+        message = f"says {size}, and the group has {counted} pods"
+        yield FieldProblem(field=f"annotation {POD_GROUP_SIZE}", message=message, hint=hint)
+    for key in (QUEUE, POD_GROUP_SIZE):
+        said = {
+            {**pod.metadata.labels, **pod.metadata.annotations}.get(key)
+            for pod in group.pods
+            if is_coming(pod)
+        }
+        if len(said) > 1:
+            message, hint = "is not the same on all pods of the group", "write the same on all"
+            yield FieldProblem(field=key, message=message, hint=hint)
+    for name, pods in _by_set(group):
+        specs = [_template(pod).spec for pod in pods]
+        if any(spec != specs[0] for spec in specs):
+            message, hint = (
+                f"{name!r} has pods that ask for different things",
+                f"tell them apart by {POD_SET}",
+            )
+            yield FieldProblem(field=f"label {POD_SET}", message=message, hint=hint)
+
+
+def _by_set(group: PodGroup) -> list[tuple[str, list[Pod]]]:
+    sets: dict[str, list[Pod]] = {}
+    for pod in filter(is_coming, group.pods):
+        sets.setdefault(pod_set_of(pod.metadata), []).append(pod)
+    return sorted(sets.items())
+
+
+def _outcome(group: PodGroup) -> State | None:
+    """It ends with its pods, once there were so many. A pod that fails and is made anew does not end it."""
+    if any(not pod.ended for pod in group.pods) or len(group.pods) < (_size(group) or 1):
+        return None
+    succeeded = sum(pod.status.phase == "Succeeded" for pod in group.pods)
+    return State.SUCCEEDED if succeeded >= (_size(group) or 1) else State.FAILED
+
+
+def _deadline(group: PodGroup) -> int | None:
+    """The longest that its pods may run, where all say so."""
+    said = [pod.spec.active_deadline_seconds for pod in group.pods]
+    return None if None in said else max(seconds for seconds in said if seconds is not None)
+
+
+POD = JobKind(
+    name="Pod",
+    api_version="v1",
+    resource=PODS,
+    type=PodGroup,
+    operators=(),
+    manager="",
+    suspend_path=(),
+    gates=lambda group: sum(is_gated(pod) and is_coming(pod) for pod in group.pods),
+    suspended=lambda group: not _is_started(group),
+    quiet=lambda group: not _is_started(group),
+    fixed=lambda group: False,
+    outcome=_outcome,
+    left=lambda group: sum(map(is_coming, group.pods)),
+    restarts=lambda group: True,
+    lingers=lambda group: False,
+    roles=_roles,
+    deadline=_deadline,
+    deadline_path=("spec", "activeDeadlineSeconds"),
+    pods=lambda uid, name: f"{WORKLOAD}={uid}",
+    pod_labels=(),
+    pod_label=POD_SET,
+    refused=_refused,
+    example={},
+)

@@ -1,0 +1,182 @@
+"""Pods that queue by themselves: single ones, groups, and those that a controller makes anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
+from tests.e2e.support import Refused, create, deployment_manifest, kubectl, pod_manifest, read, wait_until
+
+GATE = [{"name": "queuer.dev/queued"}]
+PODS = 3
+
+
+def _create_group(
+    scene: Scene, name: str, *, pods: int = PODS, size: int = PODS, first: int = 0, **wanted: Any
+) -> None:
+    for i in range(first, first + pods):
+        wanted = {"queue": TEAM_A, **wanted}
+        pod = pod_manifest(f"{name}-{i}", namespace=scene.namespace, group=name, size=size, **wanted)
+        create(scene.cluster, pod)
+
+
+def _deploy(
+    scene: Scene, name: str, *, pods: int = PODS, queue: str = TEAM_A, group: bool = True, **wanted: Any
+) -> None:
+    """A Deployment whose pods are one group, or queue one by one."""
+    named = {"group": name, "size": pods} if group else {}
+    pod = pod_manifest(name, namespace=scene.namespace, queue=queue, **named, **wanted)
+    create(scene.cluster, deployment_manifest(name, pod, pods=pods), identity="admin")
+
+
+def _gates(pods: list[dict[str, Any]]) -> list[Any]:
+    return [p["spec"].get("schedulingGates") for p in pods]
+
+
+def _open(scene: Scene, rack: str) -> None:
+    """Leave the nodes of one rack open."""
+    nodes = scene.nodes()
+    scene.uncordon(sorted(n for n, r in nodes.items() if r == rack))
+    scene.cordon(sorted(n for n, r in nodes.items() if r != rack))
+
+
+def test_a_group_starts_together_by_one_write_a_pod(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    _create_group(scene, "gang", pods=2, gpus=8, annotations=required("rack"))
+    assert _gates(scene.pods("gang")) == [GATE, GATE], "a policy holds them while no controller is there"
+    scene.start()
+    told = scene.wait_reason("gang", "Misconfigured")
+    assert "says 3, and the group has 2 pods" in told["text"]
+    before = scene.writes("pods").get("200", 0)
+    _create_group(scene, "gang", pods=1, first=2, gpus=8, annotations=required("rack"))
+    scene.wait_state("gang", "Running")
+    assert scene.writes("pods").get("200", 0) - before == PODS
+    assert len(scene.racks("gang")) == 1
+    assert scene.database.used() == 8 * PODS
+    assert all("kubernetes.io/hostname" in json.dumps(p["spec"]["affinity"]) for p in scene.pods("gang"))
+    scene.delete("gang-0", "Pod")
+    wait_until(
+        lambda: scene.database.used() == 8 * (PODS - 1), timeout=30, describe=lambda: scene.story("gang")
+    )
+    scene.delete("gang-1", "Pod")
+    scene.delete("gang-2", "Pod")
+    scene.wait_empty()
+
+
+def test_a_group_ends_with_its_pods(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    _create_group(scene, "short", gpus=1, run_for="1s")
+    scene.wait_state("short", "Succeeded", timeout=60)
+    scene.wait_empty()
+
+
+def test_pods_of_a_deployment_that_is_restarted_are_admitted_to_another_rack(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    _open(scene, "r01")
+    scene.start()
+    _deploy(scene, "web", gpus=8, annotations=required("rack"))
+    scene.wait_state("web", "Running")
+    assert scene.racks("web") == {"r01"}
+    submitted = scene.database.workload("web", scene.namespace)["submitted"]
+    _open(scene, "r02")
+    kubectl(scene.cluster, "admin", "delete", "pods", "-l", "app=web", "-n", scene.namespace, "--wait=false")
+    wait_until(
+        lambda: scene.database.workload("web", scene.namespace)["attempt"] == 2, timeout=60,
+        describe=lambda: scene.story("web"),
+    )  # fmt: skip
+    scene.wait_state("web", "Running")
+    assert scene.racks("web") == {"r02"}
+    assert scene.database.used() == 8 * PODS
+    assert scene.database.workload("web", scene.namespace)["submitted"] == submitted
+    kubectl(scene.cluster, "admin", "delete", "deployment", "web", "-n", scene.namespace)
+    scene.wait_empty()
+
+
+def test_a_pod_that_is_made_anew_follows_the_others_of_its_group(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    _deploy(scene, "web", gpus=8, annotations=required("rack"))
+    scene.wait_state("web", "Running")
+    racks = scene.racks("web")
+    lost = scene.pods("web")[0]["metadata"]
+    scene.delete(lost["name"], "Pod", "--wait=false")
+
+    def whole() -> bool:
+        pods = scene.pods("web")
+        running = [p for p in pods if p["status"]["phase"] == "Running"]
+        return len(running) == PODS and lost["uid"] not in {p["metadata"]["uid"] for p in pods}
+
+    wait_until(whole, timeout=60, describe=lambda: scene.story("web"))
+    assert scene.racks("web") == racks
+    assert scene.database.workload("web", scene.namespace)["attempt"] == 1
+    wait_until(lambda: scene.database.used() == 8 * PODS, timeout=30, describe=lambda: scene.story("web"))
+
+
+def test_reclaimed_pods_are_deleted_and_wait_gated_where_a_controller_makes_them_anew(scene: Scene) -> None:
+    nodes = scene.nodes()
+    scene.cordon(sorted(node for node, rack in nodes.items() if rack != "r01"))
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "guaranteed": 32}]}))
+    scene.start()
+    _deploy(scene, "borrower", pods=4, gpus=8, queue=TEAM_B)
+    scene.wait_state("borrower", "Running")
+    _create_group(scene, "owner", pods=4, size=4, gpus=8)
+    scene.wait_state("owner", "Running")
+    scene.wait_state("borrower", "Queued")
+    assert _gates(scene.pods("borrower")) == [GATE] * 4
+    assert scene.database.used() == 32
+
+
+def test_pods_without_a_group_queue_one_by_one(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    _deploy(scene, "web", pods=2, gpus=2, group=False)
+    wait_until(lambda: scene.database.used() == 4, timeout=30, describe="both pods are charged")
+    rows = scene.database.rows("SELECT kind, state FROM workload WHERE namespace = %s", scene.namespace)
+    assert [(row["kind"], row["state"]) for row in rows] == [("Pod", "Running")] * 2
+    kubectl(scene.cluster, "admin", "delete", "deployment", "web", "-n", scene.namespace)
+    scene.wait_empty()
+
+
+def test_pods_of_a_job_are_never_gated(scene: Scene) -> None:
+    """The label in a job's template queues nothing twice."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("train", pods=2, gpus=1, spec={"template": _labelled(scene)})
+    scene.wait_state("train", "Running")
+    rows = scene.database.rows("SELECT name FROM workload WHERE namespace = %s", scene.namespace)
+    assert [row["name"] for row in rows] == ["train"]
+
+
+def _labelled(scene: Scene) -> Mapping[str, Any]:
+    pod = pod_manifest("p", namespace=scene.namespace, queue=TEAM_A)
+    return {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"spec": {"schedulingGates": None}}, "only Queuer starts a queued pod"),
+        ({"metadata": {"labels": {"queuer.dev/queue": None}}}, "stay as it was created with"),
+        ({"metadata": {"labels": {"queuer.dev/pod-group": "another"}}}, "stay as it was created with"),
+        ({"metadata": {"labels": {"queuer.dev/workload": "another"}}}, "written by Queuer"),
+        ({"metadata": {"annotations": {"queuer.dev/admission": '{"id":"x"}'}}}, "stay as they are"),
+        ({"metadata": {"annotations": {"queuer.dev/user": "bob"}}}, "stay as they are"),
+    ],
+    ids=["gate", "queue", "group", "payer", "admission", "user"],
+)
+def test_nobody_else_opens_a_gate_or_writes_what_queuer_writes(
+    scene: Scene, change: dict[str, Any], said: str
+) -> None:
+    _create_group(scene, "held", pods=1, size=1)
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+    with pytest.raises(Refused, match=said):
+        kubectl(scene.cluster, "alice", "patch", "pod", "held-0", *where)
+    held = read(scene.cluster, f"/api/v1/namespaces/{scene.namespace}/pods/held-0")
+    assert held["spec"]["schedulingGates"] == GATE
+    assert held["metadata"]["annotations"]["queuer.dev/user"] == "alice"
