@@ -25,8 +25,7 @@ import yaml
 
 from queuer.domain.keys import QUEUE
 from queuer.domain.workload import demand_of
-from queuer.kube.decoding import decoder_of
-from queuer.kube.kinds import KINDS, JobKind
+from queuer.kube.kinds import KINDS, JobKind, decoded_job
 from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, read_workload
 
 DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
@@ -69,7 +68,7 @@ def _reading(row: Mapping[str, str], files: Path, *, kind: JobKind, facts: Names
         return Reading(document=document, verdict=Verdict.MISSING)
     try:
         body = msgspec.json.encode(_queued(list(yaml.safe_load_all(text))[int(row["doc"])]))
-        workload, problems = read_workload(kind, decoder_of(kind.type)(body), facts=facts)
+        workload, problems = read_workload(kind, decoded_job(kind, body), facts=facts)
     except (yaml.YAMLError, IndexError, TypeError, msgspec.MsgspecError) as error:
         return Reading(document=document, verdict=Verdict.UNREAD, said=(str(error),))
     if problems:

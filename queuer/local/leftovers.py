@@ -68,10 +68,15 @@ class QueuedJob:
 
         Where a template that was started changes, its status is written first: Kubernetes below 1.36.2 wants that.
         """
+        from queuer.kube.gated import pod_patches
+        from queuer.kube.kinds.pod import PodGroup
         from queuer.kube.made import OPERATIONS, as_json_patch
         from queuer.kube.patches import free_patch
 
         body = free_patch(self.kind, self.object)
+        if isinstance(self.object, PodGroup):
+            changes = (change for _, change in pod_patches(self.object, body))
+            return " && ".join(self._patch({"spec": change["spec"]}) for change in changes)
         if OPERATIONS in body:
             parent = self._patch(as_json_patch(body, self.object), "--type=json")
             return " && ".join([*self._unpin(body), parent])
@@ -103,7 +108,7 @@ class QueuedJob:
 
 
 def _patched(resource: Resource, meta: Meta, body: Any, *options: str) -> str:
-    what = f"{resource.plural}.{resource.group}/{meta.name} -n {meta.namespace}"
+    what = f"{resource.plural}.{resource.group}".rstrip(".") + f"/{meta.name} -n {meta.namespace}"
     said = shlex.quote(json.dumps(body, separators=(",", ":")))
     return " ".join(["kubectl patch", what, *options, "-p", said])
 
@@ -160,15 +165,16 @@ def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobO
     from msgspec import MsgspecError
 
     from queuer.kube.decoding import decoder_of
+    from queuer.kube.kinds import decoded_job
     from queuer.kube.objects import Named
 
-    named, decode = decoder_of(Named), decoder_of(kind.type)
+    named = decoder_of(Named)
     for item in items:
         meta = named(item).metadata
         if USER not in meta.annotations or meta.deletion_timestamp:
             continue
         try:
-            yield meta, decode(item)
+            yield meta, decoded_job(kind, item)
         except MsgspecError:
             yield meta, None
 

@@ -47,7 +47,7 @@ MADE = (
     "clusterrole/queuer-research", "clusterrolebinding/queuer-research", "rolebinding/robot",
 )  # fmt: skip
 """What pages create beside jobs: on a cluster that is kept it is there when they come again."""
-OWNERS = "jobsets,jaxjobs,pytorchjobs"
+OWNERS = "deployments,jobsets,jaxjobs,pytorchjobs"
 """Jobs of other kinds than Kubernetes' own that pages create."""
 
 

@@ -12,7 +12,7 @@ from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
 from tests.e2e.support import Refused, create, deployment_manifest, kubectl, pod_manifest, read, wait_until
 
-GATE = [{"name": "queuer.dev/queued"}]
+GATE = [{"name": "queuer.dev/queue"}]
 PODS = 3
 
 
@@ -29,7 +29,7 @@ def _deploy(
     scene: Scene, name: str, *, pods: int = PODS, queue: str = TEAM_A, group: bool = True, **wanted: Any
 ) -> None:
     """A Deployment whose pods are one group, or queue one by one."""
-    named = {"group": name, "size": pods} if group else {}
+    named: dict[str, Any] = {"group": name, "size": pods} if group else {}
     pod = pod_manifest(name, namespace=scene.namespace, queue=queue, **named, **wanted)
     create(scene.cluster, deployment_manifest(name, pod, pods=pods), identity="admin")
 
@@ -137,8 +137,12 @@ def test_pods_without_a_group_queue_one_by_one(scene: Scene) -> None:
     scene.start()
     _deploy(scene, "web", pods=2, gpus=2, group=False)
     wait_until(lambda: scene.database.used() == 4, timeout=30, describe="both pods are charged")
-    rows = scene.database.rows("SELECT kind, state FROM workload WHERE namespace = %s", scene.namespace)
-    assert [(row["kind"], row["state"]) for row in rows] == [("Pod", "Running")] * 2
+
+    def states() -> list[tuple[str, str]]:
+        query = "SELECT kind, state FROM workload WHERE namespace = %s"
+        return [(row["kind"], row["state"]) for row in scene.database.rows(query, scene.namespace)]
+
+    wait_until(lambda: states() == [("Pod", "Running")] * 2, timeout=30, describe=lambda: str(states()))
     kubectl(scene.cluster, "admin", "delete", "deployment", "web", "-n", scene.namespace)
     scene.wait_empty()
 

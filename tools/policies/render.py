@@ -13,8 +13,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from queuer.kube.kinds import JOB, JOBSET, KINDS, JobKind
-from queuer.kube.kinds.pod import GATE
 from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
+from queuer.kube.kinds.pod import GATE
 
 _KINDS = tuple(kind for kind in KINDS if kind.gates is None)
 """Those that are suspended. Pods have policies of their own."""

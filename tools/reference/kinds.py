@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from queuer.kube.kinds import KINDS, JobKind, field_of
+from queuer.kube.kinds.pod import GATE
 from tools.reference.markdown import code, page, table
 
 
@@ -31,11 +32,11 @@ def _section(kind: JobKind) -> str:
     facts = [
         ("API version", code(kind.api_version)),
         ("its controller", " or ".join(map(code, kind.operators))),
-        ("held by", code(field_of(kind.suspend_path))),
         (
-            "hosts are pinned",
-            "in its pod templates" if kind.made is None else "on the Jobs that it makes, before it starts",
+            "held by",
+            code(field_of(kind.suspend_path)) if kind.gates is None else f"the scheduling gate {code(GATE)}",
         ),
+        ("hosts are pinned", _hosts(kind)),
         (
             "fewer pods than declared, by `min-count`",
             "yes" if any(r.resizable for r in kind.roles(job)) else "no",
@@ -46,4 +47,11 @@ def _section(kind: JobKind) -> str:
     if kind.clean is not None:
         path, value = kind.clean
         facts.append(("written when it is evicted after its end", code(f"{field_of(path)}: {value}")))
-    return "\n\n".join([f"## {kind.name}", table(("", ""), [row for row in facts if row[1]]), sets])
+    parts = [f"## {kind.name}", table(("", ""), [row for row in facts if row[1]])]
+    return "\n\n".join([*parts, *([sets] if kind.roles(job) else [])])
+
+
+def _hosts(kind: JobKind) -> str:
+    if kind.gates is not None:
+        return "on each pod, by the write that opens its gate"
+    return "in its pod templates" if kind.made is None else "on the Jobs that it makes, before it starts"

@@ -143,7 +143,7 @@ def _given_up(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
     live = replace(live, displaced_by=frozenset())
     if step.cause is Cause.LANDING_TIMEOUT:
         return failed(live, refused=step.refused, now=now, limits=limits)
-    return replace(live, first=True)
+    return live if step.cause is Cause.SUSPENDED else replace(live, first=True)
 
 
 def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Limits) -> Live:

@@ -210,6 +210,9 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits
     placement = live.placement
     if placement is None or job.admission != placement.id:
         return None  # the object is older than our PATCH, or the PATCH is still to come
+    if job.suspended and job.gated:
+        # Others may have been let in already: what is evicted is deleted.
+        return Step(move=Move.EVICT, cause=Cause.SUSPENDED, note="all its pods were made anew")
     if job.suspended:
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
     if placement.patched is None:

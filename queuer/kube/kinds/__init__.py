@@ -4,11 +4,19 @@ from queuer.kube.kinds.job import JOB, MAIN
 from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import PYTORCHJOB
 from queuer.kube.kinds.pod import POD
-from queuer.kube.kinds.pods import Member, member_of, object_path, pod_selectors, queues_by_itself, told_on
+from queuer.kube.kinds.pods import (
+    Member,
+    decoded_job,
+    member_of,
+    object_path,
+    pod_selectors,
+    queues_by_itself,
+    told_on,
+)
 from queuer.kube.kinds.row import JobKind, JobObject, Made, Role, field_of
 from queuer.kube.kinds.table import BY_NAME, KINDS
 
 __all__ = [
     "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "POD", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
-    "field_of", "member_of", "object_path", "pod_selectors", "queues_by_itself", "told_on",
+    "decoded_job", "field_of", "member_of", "object_path", "pod_selectors", "queues_by_itself", "told_on",
 ]  # fmt: skip

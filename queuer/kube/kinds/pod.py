@@ -19,8 +19,8 @@ from queuer.kube.kinds.job import MAIN
 from queuer.kube.kinds.row import JobKind, Role
 from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Struct, TemplateMeta
 
-GATE = "queuer.dev/queued"
-"""The scheduling gate of a pod that waits in a queue."""
+GATE = QUEUE
+"""The scheduling gate of a pod that waits in a queue, named as the label that asks for it."""
 LARGEST = 10_000
 """Pods of a group."""
 _LWS = "leaderworkerset.sigs.k8s.io"

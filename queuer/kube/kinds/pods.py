@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from queuer.domain.keys import QUEUE, WORKLOAD
+from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds.job import JOB, MAIN
-from queuer.kube.kinds.pod import PodGroup, pod_set_of
+from queuer.kube.kinds.pod import PodGroup, group_of, pod_set_of
 from queuer.kube.kinds.row import JobKind, JobObject
 from queuer.kube.kinds.table import KINDS
 from queuer.kube.objects import Meta, Pod
@@ -71,6 +72,12 @@ def pod_selectors(kind: JobKind, *, uid: str, name: str) -> tuple[str, ...]:
     # A name too long for a label is that of a job that never got a pod; the API server would refuse the selector.
     by_controller = (kind.pods(uid, name),) if len(name) <= _LONGEST_LABEL else ()
     return tuple(dict.fromkeys((f"{WORKLOAD}={uid}", *by_controller)))
+
+
+def decoded_job(kind: JobKind, body: bytes) -> JobObject:
+    """One object as a job; a pod as if it queued alone. Raises MsgspecError."""
+    found: JobObject = decoder_of(kind.type if kind.gates is None else Pod)(body)
+    return group_of(found.metadata.uid, [found]) if isinstance(found, Pod) else found
 
 
 def told_on(job: JobObject) -> Meta:

@@ -152,7 +152,7 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
             changes,
             ["u"],
             state=state,
-            jobs=cast(Any, None),
+            jobs=cast(Any, SimpleNamespace(gated=lambda live: 0)),
             confirmer=nobody,
             limits=LIMITS,
         )

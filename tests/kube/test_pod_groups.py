@@ -1,0 +1,190 @@
+"""Pods that queue by themselves become workloads: which of them start together, what they ask for, how they end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuer.domain.errors import InvalidInput
+from queuer.domain.workload import State
+from queuer.kube.gated import deleted, pod_patches
+from queuer.kube.kinds import POD, queues_by_itself
+from queuer.kube.kinds.pod import PodGroup, group_of, runs_of
+from queuer.kube.objects import Pod
+from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
+from queuer.kube.template import Pin
+from queuer.kube.workloads import workload_of
+from tests.kube.manifests import FACTS
+
+GATES = [{"name": "queuer.dev/queue"}]
+MARK = AdmissionMark(id="a1", epoch=1, cycle=1)
+PINS = [Pin(pod_set="main", count=2, selector={"rack": "r1"}, hosts=("n1", "n2"))]
+
+
+def pod(
+    name: str, *, group: str | None = "g", size: str = "2", gated: bool = True, phase: str = "Pending",
+    run: str | None = None, admission: str | None = None, at: int = 0, gpus: int = 1, **more: Any,
+) -> Pod:  # fmt: skip
+    labels = {"queuer.dev/queue": "root.a"} | ({"queuer.dev/workload": run} if run else {})
+    notes = {"queuer.dev/admission": json.dumps({"id": admission})} if admission else {}
+    if group is not None:
+        labels["queuer.dev/pod-group"] = group
+        notes["queuer.dev/pod-group-size"] = size
+    meta = {
+        "name": name, "namespace": "n", "uid": f"u-{name}", "resourceVersion": "7",
+        "creationTimestamp": f"2026-01-01T00:00:{at:02}Z", "labels": labels | more.pop("labels", {}),
+        "annotations": notes, **more.pop("meta", {}),
+    }  # fmt: skip
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec = {
+        "containers": [{"name": "c", "resources": resources}],
+        **({"schedulingGates": GATES} if gated else {}),
+    }
+    return msgspec.convert({"metadata": meta, "spec": spec | more, "status": {"phase": phase}}, Pod)
+
+
+def group(*pods: Pod) -> PodGroup:
+    return group_of("u", pods)
+
+
+def problem(*pods: Pod) -> str:
+    with pytest.raises(InvalidInput) as error:
+        workload_of(POD, group(*pods), facts=FACTS)
+    return str(error.value)
+
+
+def test_a_group_asks_for_all_its_pods() -> None:
+    found = workload_of(POD, group(pod("a"), pod("b")), facts=FACTS)
+    assert (found.name, found.queue, found.kind) == ("g", "root.a", "Pod")
+    assert [(p.name, p.count, p.requests["nvidia.com/gpu"]) for p in found.pod_sets] == [("main", 2, 1)]
+
+
+def test_a_pod_without_a_group_is_a_workload_by_its_own_name() -> None:
+    found = workload_of(POD, group(pod("a", group=None)), facts=FACTS)
+    assert (found.name, [p.count for p in found.pod_sets]) == ("a", [1])
+
+
+def test_a_group_of_a_leaderworkerset_has_a_leader_and_workers() -> None:
+    lws = "leaderworkerset.sigs.k8s.io"
+
+    def member(index: int) -> Pod:
+        labels = {f"{lws}/name": "llm", f"{lws}/group-index": "3", f"{lws}/worker-index": str(index)}
+        meta = {"annotations": {f"{lws}/size": "3"}}
+        return pod(f"p{index}", group=None, labels=labels, meta=meta, gpus=8 if index else 1)
+
+    found = workload_of(POD, group(*map(member, range(3))), facts=FACTS)
+    assert (found.name, [(p.name, p.count) for p in found.pod_sets]) == (
+        "llm-3",
+        [("leader", 1), ("workers", 2)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([pod("a")], "says 2, and the group has 1 pods"),
+        ([pod("a"), pod("b"), pod("c")], "delete those that are too many"),
+        ([pod("a", size="two"), pod("b", size="two")], "is no number of pods"),
+        ([pod("a", size="0")], "is no number of pods"),
+        ([pod("a"), pod("b", gpus=2)], "pods that ask for different things"),
+        ([pod("a"), pod("b", labels={"queuer.dev/queue": "root.b"})], "is not the same on all pods"),
+        ([pod("a", schedulingGates=[*GATES, {"name": "other"}]), pod("b")], "schedulingGates"),
+    ],
+    ids=["too few", "too many", "words", "none", "shapes", "queues", "gates of others"],
+)  # fmt: skip
+def test_a_group_that_cannot_start_says_what_to_mend(pods: list[Pod], said: str) -> None:
+    assert said in problem(*pods)
+
+
+def test_pods_that_ask_for_different_things_are_told_apart_by_a_label() -> None:
+    large = pod("b", gpus=8, labels={"queuer.dev/pod-set": "large"})
+    found = workload_of(POD, group(pod("a"), large), facts=FACTS)
+    assert [(p.name, p.count) for p in found.pod_sets] == [("large", 1), ("main", 1)]
+
+
+def test_a_start_opens_each_gate_inside_the_pins() -> None:
+    waiting = group(pod("a"), pod("b", nodeSelector={"disk": "ssd"}), pod("c"))
+    own = group(pod("a"), pod("c"))
+    body = admit_patch(POD, own, pins=PINS, mark=MARK)
+    written = {p.metadata.name: change for p, change in pod_patches(own, body)}
+    assert sorted(written) == ["a", "c"]
+    change = written["a"]
+    assert change["metadata"]["resourceVersion"] == "7"
+    assert change["metadata"]["labels"] == {"queuer.dev/workload": "u"}
+    assert change["spec"]["schedulingGates"] == []
+    assert change["spec"]["nodeSelector"] == {"rack": "r1"}
+    assert "kubernetes.io/hostname" in json.dumps(change["spec"]["affinity"])
+    assert len(list(pod_patches(waiting, body))) == 2, "no more than were admitted"
+
+
+def test_a_start_that_was_cut_off_goes_on_with_the_rest() -> None:
+    body = admit_patch(POD, group(pod("a"), pod("b")), pins=PINS, mark=MARK)
+    half = group(pod("a", gated=False, run="u", admission="a1"), pod("b"))
+    assert [p.metadata.name for p, _ in pod_patches(half, body)] == ["b"]
+    assert POD.gates is not None
+    assert POD.gates(half) == 1
+
+
+def test_what_an_admission_pinned_is_not_the_owners_word() -> None:
+    body = admit_patch(POD, group(pod("a"), pod("b")), pins=PINS, mark=MARK)
+    (_, change), *_ = pod_patches(group(pod("a"), pod("b")), body)
+    spec = {key: value for key, value in change["spec"].items() if key != "schedulingGates"}
+    meta = {"annotations": {k: v for k, v in change["metadata"]["annotations"].items() if v is not None}}
+    started = group(*(pod(name, gated=False, run="u", meta=meta, **spec) for name in "ab"))
+    assert own_roles(POD, started)[0].scheduling == {}
+
+
+def test_an_eviction_deletes_what_was_started_and_marks_the_rest() -> None:
+    """So that a PATCH of the same admission that is under way meets a conflict."""
+    half = group(pod("a", gated=False, run="u", admission="a1"), pod("b"))
+    body = evict_patch(POD, half, admission="a1")
+    assert [p.metadata.name for p in deleted(half, body)] == ["a"]
+    assert [p.metadata.name for p, _ in pod_patches(half, body)] == ["b"]
+    later = group(pod("a", gated=False, run="u", admission="a2"))
+    assert not list(deleted(later, body)), "a later admission is not taken back by an older word"
+
+
+@pytest.mark.parametrize(
+    ("phases", "outcome"),
+    [
+        (["Succeeded", "Succeeded"], State.SUCCEEDED),
+        (["Succeeded", "Failed"], State.FAILED),
+        (["Succeeded", "Running"], None),
+        (["Succeeded"], None),
+        (["Failed", "Succeeded", "Succeeded"], State.SUCCEEDED),
+    ],
+)
+def test_a_group_ends_with_its_pods(phases: list[str], outcome: State | None) -> None:
+    pods = [pod(str(i), gated=False, run="u", phase=phase) for i, phase in enumerate(phases)]
+    assert POD.outcome(group(*pods)) is outcome
+
+
+def test_a_group_that_is_over_is_followed_by_another_of_its_name() -> None:
+    over = [pod(name, gated=False, run="u-a", phase="Succeeded") for name in "ab"]
+    new = [pod(name, at=9) for name in "cd"]
+    runs = runs_of([*over, *new], waiting=None)
+    assert [(run.metadata.uid, len(run.pods)) for run in runs] == [("u-a", 2), ("u-c", 2)]
+
+
+def test_pods_made_anew_belong_to_the_run_that_goes_on() -> None:
+    runs = runs_of([pod("a", gated=False, run="u-x", phase="Running"), pod("b", at=9)], waiting=None)
+    assert [(run.metadata.uid, len(run.pods)) for run in runs] == [("u-x", 2)]
+
+
+def test_a_group_that_waits_stays_itself_when_its_oldest_pod_goes() -> None:
+    assert [run.metadata.uid for run in runs_of([pod("b")], waiting="u-a")] == ["u-a"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "alone"),
+    [(None, True), (("apps/v1", "ReplicaSet"), True), (("batch/v1", "Job"), False)],
+    ids=["bare", "of a Deployment", "of a Job"],
+)
+def test_pods_of_a_job_do_not_queue_by_themselves(owner: tuple[str, str] | None, alone: bool) -> None:
+    owners = [] if owner is None else [
+        {"apiVersion": owner[0], "kind": owner[1], "name": "o", "uid": "o", "controller": True}
+    ]  # fmt: skip
+    assert queues_by_itself(pod("a", meta={"ownerReferences": owners}).metadata) is alone
