@@ -18,7 +18,7 @@ PARTS = (
     "jobset-controller, controller, api"
 )
 """All of `queuer.local.cluster`, which takes half a second to load."""
-OPTIONAL = "trainer"
+OPTIONAL = "trainer, ray-operator"
 """Those that run only where they are asked for."""
 
 app = typer.Typer(

@@ -120,6 +120,16 @@ TOOLS = (
         optional=True,
     ),
     Tool(
+        name="ray-operator",
+        programs=("ray-operator",),
+        version_of="github.com/ray-project/kuberay/ray-operator",
+        package="github.com/ray-project/kuberay/ray-operator",
+        crds=tuple(
+            f"config/crd/bases/ray.io_{plural}.yaml" for plural in ("rayjobs", "rayclusters", "rayservices")
+        ),
+        optional=True,
+    ),
+    Tool(
         name="helm",
         programs=("helm",),
         version_of="helm.sh/helm/v4",

@@ -33,6 +33,7 @@ KWOK = "kwok"
 TRAINING_OPERATOR = "training-operator"
 JOBSET_CONTROLLER = "jobset-controller"
 TRAINER = "trainer"
+RAY_OPERATOR = "ray-operator"
 KUBERNETES_PARTS = (
     ETCD,
     API_SERVER,
@@ -42,7 +43,7 @@ KUBERNETES_PARTS = (
     TRAINING_OPERATOR,
     JOBSET_CONTROLLER,
 )
-OPTIONAL_PARTS = (TRAINER,)
+OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR)
 """Controllers of further job kinds, each named as its program: built and run only where they are asked for."""
 _ETCD_PEER = "etcd-peer"
 WEBHOOKS = {JOBSET_CONTROLLER: "jobset-webhooks.yaml", TRAINER: "trainer-webhooks.yaml"}
@@ -251,7 +252,17 @@ def _trainer(layout: Layout, binaries: Binaries) -> Command:
     )  # fmt: skip
 
 
-_OPTIONAL = {TRAINER: _trainer}
+def _ray_operator(layout: Layout, binaries: Binaries) -> Command:
+    """It serves no webhooks unless its environment asks for them."""
+    port = layout.ports[RAY_OPERATOR]
+    arguments = [
+        str(binaries["ray-operator"]), f"--kubeconfig={layout.kubeconfigs / RAY_OPERATOR}",
+        f"--health-probe-bind-address=127.0.0.1:{port}", "--metrics-addr=0", "--reconcile-concurrency=10",
+    ]  # fmt: skip
+    return Command(name=RAY_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+
+
+_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator}
 
 
 def _serve_as_api_server(layout: Layout, folder: Path) -> None:
