@@ -100,9 +100,14 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
 
+    @property
+    def schedulable(self) -> bool:
+        """Whether it is to get new pods at all."""
+        return self.ready and not self.unschedulable
+
     def accepts(self, demand: SchedulingTerms) -> bool:
         """Whether a pod with these terms may run here, resources aside."""
-        if self.unschedulable or not self.ready or not self.is_meant(demand):
+        if not self.schedulable or not self.is_meant(demand):
             return False
         return all(
             taint.effect is TaintEffect.PREFER_NO_SCHEDULE

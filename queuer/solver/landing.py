@@ -205,5 +205,7 @@ def _whole_domain(
         slots = int(nodes.need(pod_set).slots(nodes.bound_free[open_]).sum())
         if slots != sum(spreads[pod_set.name].values()):
             return None
+        if not all(nodes.snapshot.nodes[n].node.schedulable for n in inside):
+            return None  # pods that tolerate everything go to a cordoned host, too
         return {key: labels[key] for key in topology.keys[: level + 1]}
     return None

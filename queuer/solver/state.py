@@ -367,7 +367,7 @@ class State:
         """Free amounts on the nodes of a flavor that are ready and not cordoned."""
         nodes, at = self.nodes, np.flatnonzero(self.nodes.in_flavor[flavor]).tolist()
         there = [(i, self.snapshot.nodes[i].node) for i in at]
-        usable = [i for i, node in there if node.ready and not node.unschedulable]
+        usable = [i for i, node in there if node.schedulable]
         free = np.minimum(self.free_now[usable], self.free_later[usable]).clip(min=0).sum(axis=0)
         return {resource: int(free[nodes.column(resource)]) for resource in resources}
 

@@ -27,6 +27,7 @@ from queuer.kube.workloads import NamespaceFacts, workload_of
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot, Unbound
 from tests.e2e.landing_jobs import (
+    AGE,
     CASE,
     DISK,
     GIB,
@@ -196,6 +197,8 @@ class _World:
             del labels[RACK]
         if draw.random() < 0.5:
             labels[DISK] = "ssd"
+        if draw.random() < 0.8:
+            labels[AGE] = str(number % 4)
         if self._pools:
             labels[POOL] = draw.choice(self._pools)
         amounts = {

@@ -17,19 +17,27 @@ from queuer.kube.kinds import JOB, JOBSET, PYTORCHJOB, JobKind
 from queuer.kube.made import PINS
 from tests.kube.merge_patch import merged
 
+Manifest = dict[str, Any]
+
 NAMESPACE = "landing-cases"
 CASE, POOL, DISK = "queuer.test/case", "queuer.test/pool", "queuer.test/disk"
-TEAM = "queuer.test/team"
-"""Key of a taint that no flavor tolerates, and some templates do."""
+TEAM, AGE = "queuer.test/team", "queuer.test/age"
+"""Key of a taint that no flavor tolerates, and some templates do; key of a label with a number."""
 GANG, ROLE = "queuer.test/gang", "queuer.test/role"
 GPU = "nvidia.com/gpu"
 RACK = "topology.kubernetes.io/rack"
 GIB = 2**30
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _SCHEDULING = ("nodeSelector", "tolerations", "affinity")
+_TOLERATIONS: Sequence[Manifest] = (
+    {"operator": "Exists"},
+    {"key": TEAM, "operator": "Exists"},
+    {"key": TEAM, "value": "x"},
+    {"key": TEAM, "value": "y"},
+    {"key": TEAM, "operator": "Exists", "effect": "NoExecute"},
+)
 _LEVELS = (None, None, None, "host", "rack", "rack", "block")
 
-Manifest = dict[str, Any]
 Pods = Mapping[str, Sequence[Manifest]]
 """Pods of a gang by pod set."""
 
@@ -105,6 +113,21 @@ class Jobs:
             found.append(self._template(uid, role.lower()))
         return found
 
+    def _terms(self) -> list[Manifest]:
+        """Terms of node affinity, one with each operator."""
+        rows = [
+            {"key": RACK, "operator": "In", "values": ["r0", "r3"]},
+            {"key": RACK, "operator": "NotIn", "values": ["r0", "r3"]},
+            {"key": DISK, "operator": "Exists"},
+            {"key": DISK, "operator": "DoesNotExist"},
+            {"key": AGE, "operator": "Gt", "values": ["1"]},
+            {"key": AGE, "operator": "Lt", "values": ["2"]},
+        ]
+        name = {"key": "metadata.name", "values": [f"{self.case}-n0"]}
+        both = {"matchExpressions": rows[2:3], "matchFields": [{**name, "operator": "NotIn"}]}
+        by_name = {"matchFields": [{**name, "operator": "In"}]}
+        return [*({"matchExpressions": [row]} for row in rows), by_name, both]
+
     def _template(self, uid: str, role: str) -> Manifest:
         draw = self.random
         ask = {
@@ -113,14 +136,18 @@ class Jobs:
             "memory": GIB * draw.choice((1, 2, 4, 12)),
         }
         spec: Manifest = {"containers": [container(ask)], "schedulerName": self.scheduler}
+        if draw.random() < 0.15:  # before the others, or beside them
+            before = container({"cpu": 500 * draw.randint(1, 12), "memory": GIB * draw.choice((1, 8))})
+            beside = draw.choice(({}, {"restartPolicy": "Always"}))
+            spec["initContainers"] = [{**before, "name": "before", **beside}]
+        if draw.random() < 0.1:
+            spec["resources"] = {"requests": {"cpu": "12"}}
         if draw.random() < 0.15:
             spec["nodeSelector"] = {DISK: "ssd"}
         if draw.random() < 0.15:
-            spec["tolerations"] = [{"key": TEAM, "operator": "Exists"}]
+            spec["tolerations"] = [draw.choice(_TOLERATIONS)]
         if draw.random() < 0.15:
-            row = {"key": RACK, "operator": draw.choice(("In", "NotIn")), "values": ["r0", "r3"]}
-            terms = [{"matchExpressions": [row]}, {"matchExpressions": [{"key": DISK, "operator": "Exists"}]}]
-            required = {"nodeSelectorTerms": terms[: draw.randint(1, 2)]}
+            required = {"nodeSelectorTerms": draw.sample(self._terms(), draw.randint(1, 2))}
             spec["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
         labels = {GANG: f"{self.case}-{uid}", ROLE: role}
         if draw.random() < 0.15:

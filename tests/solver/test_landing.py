@@ -103,6 +103,15 @@ def test_a_gang_with_all_that_is_free_of_its_rack_is_pinned_to_the_rack() -> Non
     assert admission.assignments[0].hosts is not None
 
 
+def test_a_rack_with_a_cordoned_host_is_no_pin() -> None:
+    """kube-scheduler puts pods that tolerate everything onto cordoned hosts, too."""
+    labels = {"block": "b0", "rack": "r0"}
+    nodes = [node("a", labels=labels), node("b", labels=labels), node("c", labels=labels, unschedulable=True)]
+    whole = gang("whole", pod_set(2, 8), required="rack")
+    (admission,) = decided(snapshot(nodes, QUEUES, pending=[whole])).admissions
+    assert admission.assignments[0].hosts == ("a", "b")
+
+
 def test_rows_are_kept_for_quota_while_a_gang_waits_for_landings() -> None:
     """The kept quota counts: a later gang of its queue does not take it."""
     queues = [queue("root"), queue("root.a", row(limit=11)), queue("root.b")]

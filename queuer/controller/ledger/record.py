@@ -49,7 +49,7 @@ def out_of_use(state: ClusterState) -> Mapping[str, Any]:
     out = [
         node
         for node in state.nodes.values()
-        if (node.unschedulable or not node.ready) and flavor_of(node, state.rules.flavors) is not None
+        if not node.schedulable and flavor_of(node, state.rules.flavors) is not None
     ]
     free: dict[str, int] = {}
     for node in out:

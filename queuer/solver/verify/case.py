@@ -156,7 +156,7 @@ class VerifierCase:
         """The pods of a waiting gang at these places. One that does not start has no pin yet, and stays where it is."""
         sets, found = {p.name: p for p in self.workload(uid).pod_sets}, list[Group]()
         where = [
-            self._accepting(sets[row.pod_set], row.flavor, self._pinned(row) if starts else row.nodes)
+            self._accepting(sets[row.pod_set], row.flavor, self.pinned(row) if starts else row.nodes)
             for row in rows
         ]
         alike = _alike((sets[row.pod_set], row.count, hosts) for row, hosts in zip(rows, where, strict=True))
@@ -166,7 +166,7 @@ class VerifierCase:
             found.append(Group(uid, pod_set, row.flavor, row.nodes, row.count, hosts, slots, choice))
         return found
 
-    def _pinned(self, row: Assignment) -> Iterable[str]:
+    def pinned(self, row: Assignment) -> Iterable[str]:
         """Names of the nodes inside a pin."""
         pin = row.selector.items()
         names = [*self.states]

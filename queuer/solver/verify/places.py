@@ -20,6 +20,11 @@ def check_gangs(case: VerifierCase) -> Iterator[Violation]:
             yield from _check_nodes(case, group)
             yield from _check_level(case, uid, group.pod_set.required, [group])
         yield from _check_level(case, uid, workload.required, groups)
+        for row in case.started.get(uid, ()):
+            shut = [name for name in case.pinned(row) if not case.states[name].node.schedulable]
+            if shut and row.hosts is None:
+                text = f"{shut[0]} is cordoned or not ready, and pods that tolerate everything may go there"
+                yield Violation(Rule.NODE, uid, text)
 
 
 def _check_size(group: Group) -> Iterator[Violation]:

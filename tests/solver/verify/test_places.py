@@ -43,6 +43,17 @@ def test_node_that_takes_no_pods(change: dict[str, Any]) -> None:
     assert (Rule.NODE, "g") in broken(snap, plan(snap, {"g": [at(SPREAD)]}))
 
 
+@pytest.mark.parametrize("change", [{"unschedulable": True}, {"ready": False}])
+def test_a_pin_by_labels_leaves_no_closed_host_to_pods_that_tolerate_everything(
+    change: dict[str, Any],
+) -> None:
+    closed = node("n5", labels={"block": "b", "rack": "r1"}, **change)
+    snap = world(PAIR, nodes=[*RACKS, closed])
+    assert not broken(snap, plan(snap, {"g": [at(SPREAD)]}))
+    by_labels = at(SPREAD, hosts=None, selector={"rack": "r1"})
+    assert broken(snap, plan(snap, {"g": [by_labels]})) == {(Rule.NODE, "g")}
+
+
 def test_own_terms_and_avoided_nodes_count() -> None:
     ssd = SchedulingTerms(node_selector={"disk": "ssd"})
     picky = world(gang("g", pod_set(2, 8, terms=ssd)))
