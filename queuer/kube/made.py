@@ -1,4 +1,4 @@
-"""Pins of a kind whose controller makes Jobs (JobSet): where a merge patch does not reach, and what the Jobs take.
+"""Pins of a kind whose controller makes Jobs: where a merge patch does not reach, and what the Jobs take.
 
 Its pod templates lie in a list, so they change by the operations of a JSON Patch. Hosts cannot be pinned there at all:
 each Job takes them before its parent is started. A crash in between leaves a suspended gang, and the same again is no
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from queuer.domain.keys import WORKLOAD
-from queuer.kube.kinds import JOB, JobObject, Role
+from queuer.kube.kinds import JOB, JobObject, Made, Role
 from queuer.kube.objects import Job
 from queuer.kube.template import Spec, merge_diff, scheduling_of
 
@@ -41,6 +41,32 @@ def on_template(role: Role, wanted: Spec, *, label: str | None) -> Iterator[Oper
             yield operation((*role.template_path, "metadata"), {"labels": labels})
         else:
             yield operation((*role.template_path, "metadata", "labels"), labels)
+
+
+def on_entry(
+    made: Made,
+    job: JobObject,
+    wanted: Mapping[str, tuple[Spec, Spec]],
+    *,
+    label: str | None,
+    id: str,
+    at: float,
+) -> Iterator[Operation]:
+    """The operation that gives templates which another object has their scheduling parts: by pod set the owner's own
+    and the `wanted` one, of which only what differs is written.
+    """
+    assert made.carrier is not None
+    parts: dict[str, Any] = {}
+    for name, (own, pinned) in wanted.items():
+        selector = own.get("nodeSelector", {})
+        differing = {k: v for k, v in pinned.get("nodeSelector", {}).items() if selector.get(k) != v}
+        spec: Spec = {"nodeSelector": differing} if differing else {}
+        if pinned.get("tolerations") != own.get("tolerations"):
+            spec["tolerations"] = pinned["tolerations"]  # a list replaces that of the runtime
+        part = {"metadata": {"labels": {WORKLOAD: label}}} if label is not None else {}
+        if part or spec:
+            parts[name] = {**part, "spec": spec} if spec else part
+    yield operation(made.carrier.path, made.carrier.entries(job, parts, id, at))
 
 
 def as_json_patch(patch: Mapping[str, Any], job: JobObject) -> list[Operation]:

@@ -21,7 +21,7 @@ from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
 from queuer.kube.gated import STARTS, TAKES_BACK
 from queuer.kube.kinds import JobKind, JobObject, Role
-from queuer.kube.made import OPERATIONS, PINS, on_template, operation
+from queuer.kube.made import OPERATIONS, PINS, on_entry, on_template, operation
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 _LONGEST_STATUS = 1000
@@ -31,12 +31,13 @@ PatchBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionMark:
-    """The part of the annotation that describes an admission."""
+    """The part of the annotation that describes an admission. `at`: when it was decided, which is not written there."""
 
     id: str
     epoch: int
     cycle: int
     domains: tuple[str, ...] = ()
+    at: float = 0.0
 
 
 class _Note(TypedDict, total=False):
@@ -85,6 +86,7 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
     by_name = {pin.pod_set: pin for pin in pins}
     patch = _empty(kind)
     restore: dict[str, Any] = {}
+    parts: dict[str, tuple[Spec, Spec]] = {}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         pin = by_name[own.role.name]
         if kind.made is not None:
@@ -96,13 +98,18 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
         if note:
             restore[own.role.name] = note
         wanted = pinned(own.scheduling, pin)
-        if kind.made is not None:
+        if kind.made is not None and kind.made.carrier is not None:
+            parts[own.role.name] = own.scheduling, wanted
+        elif kind.made is not None:
             patch[OPERATIONS] += on_template(current, wanted, label=job.metadata.uid)
         elif kind.gates is not None:
             patch[STARTS][own.role.name] = {"count": pin.count, "spec": wanted}
         else:
             size = pin.count if "count" in note else own.role.declared
             _change(patch, current, wanted, size=size, label=job.metadata.uid)
+    if kind.made is not None and parts:
+        label = job.metadata.uid
+        patch[OPERATIONS] += on_entry(kind.made, job, parts, label=label, id=mark.id, at=mark.at)
     _start(kind, patch)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
     annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {})), STATUS: None}
@@ -218,7 +225,10 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
             _change(patch, current, own.scheduling, size=own.role.declared, label=None)
         else:
             patch[PINS][own.role.name] = own.scheduling
+        if kind.made is not None and kind.made.carrier is None:
             patch[OPERATIONS] += on_template(current, own.scheduling, label=None)
+    if kind.made is not None and kind.made.carrier is not None:
+        patch[OPERATIONS] += on_entry(kind.made, job, {}, label=None, id="", at=0.0)
     _start(kind, patch)
     return {"metadata": {"annotations": {ADMISSION: None, STATUS: None}}, **patch}
 

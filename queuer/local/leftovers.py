@@ -146,18 +146,23 @@ def queued_jobs(site: Site) -> QueuedJobs:
 
 def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
     """The job with the Jobs that its controller made."""
-    from msgspec.structs import replace
-
     from queuer.kube.decoding import decoder_of
     from queuer.kube.objects import JOBS, Job
 
     if kind.made is None:
         return cast("JobObject", job)
-    meta: Meta = job.metadata
+    carrier = None
+    if kind.made.carrier is not None:
+        of = kind.made.carrier.kind
+        found = site.get(of.resource.path(job.metadata.name, namespace=job.metadata.namespace))
+        carrier = None if found is None else decoder_of(of.type)(json.dumps(found).encode())
+        if carrier is None or not carrier.metadata.is_controlled_by(job.metadata.uid):
+            return cast("JobObject", job)
+    meta: Meta = (carrier or job).metadata
     path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
-    found = map(decoder_of(Job), site.objects(path, selector=f"{kind.made.mark}={meta.uid}"))
-    own = [each for each in found if each.metadata.is_controlled_by(meta.uid)]
-    return cast("JobObject", replace(job, made=own))
+    jobs = map(decoder_of(Job), site.objects(path, selector=f"{kind.made.mark}={meta.uid}"))
+    own = [each for each in jobs if each.metadata.is_controlled_by(meta.uid)]
+    return cast("JobObject", kind.made.given(job, jobs=own, carrier=carrier))
 
 
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:

@@ -16,17 +16,21 @@ from typing import Any
 import pytest
 
 from queuer.kube.kinds import BY_NAME
+from queuer.kube.objects import Resource
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.support import (
+    Refused,
     create,
     job_manifest,
     jobset_manifest,
     kubectl,
     pytorchjob_manifest,
     read,
+    runtime_manifest,
     training_manifest,
+    trainjob_manifest,
     wait_until,
 )
 
@@ -89,9 +93,31 @@ class Scene:
         wanted = {"namespace": self.namespace, "queue": TEAM_A, **wanted}
         if kind == "JobSet":
             return dict(create(self.cluster, jobset_manifest(name, workers=pods - 1, **wanted)))
+        if kind == "TrainJob":
+            return self.trainjob(name, pods=pods, **wanted)
         key, *roles = ROLES[kind]
         counts = dict.fromkeys(roles, 1) | {roles[-1]: pods - len(roles) + 1}
         return dict(create(self.cluster, training_manifest(kind, key, counts, name=name, **wanted)))
+
+    def trainjob(
+        self, name: str, *, pods: int, namespace: str, queue: str | None,
+        annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, **runtime: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """A TrainJob by a runtime of its own, which its controller must have heard of."""
+        create(self.cluster, runtime_manifest(name, namespace=namespace, **runtime), identity="admin")
+        manifest = trainjob_manifest(
+            name, namespace=namespace, queue=queue, pods=pods, annotations=annotations, labels=labels
+        )
+
+        def made() -> dict[str, Any] | None:
+            try:
+                return dict(create(self.cluster, manifest))
+            except Refused as error:
+                if "must be created before" in str(error):
+                    return None
+                raise
+
+        return wait_until(made, timeout=10, describe="the Trainer knows the runtime") or {}
 
     def read(self, name: str, kind: str = "Job") -> dict[str, Any]:
         """The object as it is now."""
@@ -269,6 +295,16 @@ def preferred(level: str) -> Mapping[str, str]:
     return {"queuer.dev/topology-preferred": level}
 
 
+def _served(cluster: Cluster) -> list[str]:
+    """Kinds of job of which the cluster has the CRD, as kubectl names them."""
+    files = {file.name for file in cluster.state.crds} | {"batch_jobs.yaml", "_pods.yaml"}
+    return [KINDS[name] for name, kind in BY_NAME.items() if _crd(kind.resource) in files]
+
+
+def _crd(resource: Resource) -> str:
+    return f"{resource.group}_{resource.plural}.yaml"
+
+
 @pytest.fixture
 def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene]:
     """A scene; at its end all jobs and pods of the namespace are gone and the fleet is as before."""
@@ -277,8 +313,8 @@ def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene
     with made.exits:
         yield made
     kubectl(
-        cluster, "admin", "delete", ",".join(["deployments.apps", *KINDS.values()]), "--all", "-n", namespace,
-        "--wait=false", "--cascade=background",
+        cluster, "admin", "delete", ",".join(["deployments.apps", *_served(cluster)]), "--all", "-n", namespace,
+        "--wait=false", "--cascade=background", check=False,  # what a TrainJob has made goes with it alone
     )  # fmt: skip
     wait_until(
         lambda: not made.pods(),

@@ -226,6 +226,47 @@ def jobset_manifest(
     }
 
 
+def runtime_manifest(
+    name: str, *, namespace: str, gpus: int = 1, cpu: str = "1", run_for: str | None = None,
+    spec: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A TrainingRuntime of one role, `node`; `spec`: what else its pods say."""
+    template = _template("node", gpus=gpus, cpu=cpu, run_for=run_for, restart="Never")
+    template["spec"] |= dict(spec or {})
+    job = {"backoffLimit": 0, "template": template}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    role = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": job}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"trainer.kubeflow.org/framework": "torch"},
+        },
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [role]}}},
+    }
+
+
+def trainjob_manifest(
+    name: str, *, namespace: str, queue: str | None = None, pods: int = 3,
+    annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A TrainJob of so many nodes by the TrainingRuntime of its name.
+
+    It has a quantity that is a number, which nothing may write as a text.
+    """
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": _metadata(name, namespace, queue, labels, annotations),
+        "spec": {
+            "runtimeRef": {"kind": "TrainingRuntime", "name": name},
+            "trainer": {"numNodes": pods, "resourcesPerNode": {"requests": {"cpu": 1}}},
+        },
+    }
+
+
 def _metadata(
     name: str,
     namespace: str,

@@ -33,7 +33,7 @@ JOB = ("batch/v1", "Job", "job")
         (pod(JOB, ours="set", uid="set", role="w"), Member(owner="set", pod_set="w")),
         (pod(None, ours="set", uid="set", role="w"), Member(owner="set", pod_set="w")),
         (pod(JOB, ours="set"), Member(owner="job", pod_set="main")),
-        (pod(JOB, ours="set", uid="other", role="w"), Member(owner="job", pod_set="main")),
+        (pod(JOB, ours="train", uid="set", role="w"), Member(owner="train", pod_set="w")),
         (pod(("apps/v1", "ReplicaSet", "r")), None),
     ],
     ids=[
@@ -42,7 +42,7 @@ JOB = ("batch/v1", "Job", "job")
         "of a JobSet's Job",
         "orphaned",
         "our label alone",
-        "labels differ",
+        "of a Job of a TrainJob's JobSet",
         "none",
     ],
 )

@@ -33,6 +33,14 @@ def made() -> Mapping[str, str]:
     return {name: found.get_template(name).render() for name in names}
 
 
+def _carrier(kind: JobKind) -> JobKind | None:
+    return None if kind.made is None or kind.made.carrier is None else kind.made.carrier.kind
+
+
+_CARRIERS = [kind for kind in KINDS if any(_carrier(other) is kind for other in KINDS)]
+"""Kinds of which another kind's controller makes one object a job."""
+
+
 def _words() -> dict[str, Any]:
     """What the templates may say."""
     beside = [kind for kind in _KINDS if kind is not JOB]
@@ -43,6 +51,14 @@ def _words() -> dict[str, Any]:
         "training_operator": OPERATOR,
         "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(_KINDS)),
         "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made is not None),
+        "carried": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if _carrier(kind) is not None),
+        "children": [JOB, *_CARRIERS],
+        "carriers": _CARRIERS,
+        "carrier_names": _list(kind.name for kind in _CARRIERS),
+        "carried_marks": _list(
+            kind.made.mark for kind in _KINDS if kind.made is not None and _carrier(kind) is not None
+        ),
+        "child_templates": _child_templates,
         "driven": lambda owner: _any(
             f"request.userInfo.username in {_list(names)} && {_named(owner, kinds)}"
             for names, kinds in _families(beside)
@@ -118,6 +134,15 @@ def _pod_templates(job: str, roles: str) -> str:
         f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : "
         f"request.kind.kind == 'JobSet' ? {listed}.orValue([]).map(r, r.?template.?spec.?template.orValue({{}})) : "
         f"{roles}.map(type, {roles}[type].?template.orValue({{}}))"
+    )
+
+
+def _child_templates(child: str) -> str:
+    """The pod templates of an object that another kind's controller may have made."""
+    single, listed = (_field(child, ("spec", key)) for key in ("template", "replicatedJobs"))
+    return (
+        f"request.kind.kind == 'Job' ? [{single}.orValue({{}})] : "
+        f"{listed}.orValue([]).map(r, r.?template.?spec.?template.orValue({{}}))"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from queuer.kube.kinds import KINDS, JobKind, field_of
@@ -21,7 +23,10 @@ def made() -> str:
 
 def _section(kind: JobKind) -> str:
     meta = {"name": "example", "namespace": "example", "uid": "example"}
-    job = msgspec.convert({"metadata": meta, "spec": kind.example}, kind.type)
+    body: dict[str, Any] = {"metadata": meta, "spec": kind.example}
+    if kind.made is not None and kind.made.carrier is not None:
+        body = {"metadata": meta, "carrier": body}
+    job = msgspec.convert(body, kind.type)
     sets = table(
         ("pod set", "how many pods", "pod template"),
         [

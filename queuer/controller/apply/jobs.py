@@ -111,7 +111,9 @@ class ClusterJobs:
     def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> dict[str, Any]:
         """The PATCH that starts the job inside its pins."""
         job = self._state.jobs[live.uid]
-        mark = AdmissionMark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle, domains=domains)
+        mark = AdmissionMark(
+            id=placement.id, epoch=placement.epoch, cycle=placement.cycle, domains=domains, at=time.time()
+        )
         by_name = {flavor.name: flavor for flavor in self._state.rules.flavors}
         pins = [
             Pin(
@@ -316,10 +318,7 @@ class ClusterJobs:
         if known is not None and known.owner is not None:
             return known.owner
         member = member_of(pod)
-        if member is None:
-            return None
-        maker = self._state.pods.makers.get(member.owner)
-        return member.owner if maker is None else maker.uid
+        return None if member is None else self._state.pods.payer(member.owner, member.pod_set)[0]
 
 
 def _withdrawal(job: JobView, *, admission: str) -> dict[str, Any]:

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from queuer.kube.client import Client, InvalidError
+from queuer.kube.client import Client, InvalidError, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JOB, JobKind, Made, object_path
+from queuer.kube.kinds.row import Carrier
 from queuer.kube.made import PINS, job_patch
 from queuer.kube.objects import JOBS, Job
 from queuer.kube.template import Spec
@@ -37,7 +36,17 @@ class MadeJobs:
         """A decoded job with the Jobs that the API server has of it."""
         if kind.made is None:
             return found
-        return msgspec.structs.replace(found, made=await self._of(kind.made, found))
+        carrier = None if kind.made.carrier is None else await self._carrier(kind.made.carrier, found)
+        known = kind.made.given(found, jobs=[], carrier=carrier)
+        return kind.made.given(known, jobs=await self._of(kind.made, known), carrier=carrier)
+
+    async def _carrier(self, carrier: Carrier, found: Any) -> Any:
+        try:
+            body = await self._client.get(object_path(carrier.kind, found.metadata))
+        except NotFoundError:
+            return None
+        made = decoder_of(carrier.kind.type)(body)
+        return made if made.metadata.is_controlled_by(found.metadata.uid) else None
 
     async def pin(self, kind: JobKind, found: Any, patch: Mapping[str, Any]) -> None:
         """Give them the pins of a patch that is about to start `found`. Raises ApiError, Unavailable.
@@ -76,7 +85,10 @@ class MadeJobs:
 
     async def _of(self, made: Made, found: Any) -> list[Job]:
         """Those that say that it controls them: a label anybody may write."""
-        meta = found.metadata
+        holder = made.holder(found)
+        if holder is None:
+            return []
+        meta = holder.metadata
         path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
         jobs: list[Job] = []
         async for page in self._client.pages(path, selector=f"{made.mark}={meta.uid}"):

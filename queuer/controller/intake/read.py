@@ -33,7 +33,7 @@ def take_in(
     new: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
     for uid in uids:
         job, known = state.jobs.get(uid), changes.live(uid)
-        if job is None or job.deleting or job.outcome is not None:
+        if job is None or job.deleting or job.unfinished or job.outcome is not None:
             continue
         if known is not None and not known.state.waiting:
             continue

@@ -145,7 +145,8 @@ class JobView:
     `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
     `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
     `groups`: of the user who queued it. `gated`: its pods that still have our gate.
-    `deleting`: its deletion was asked for, and finalizers keep it.
+    `deleting`: its deletion was asked for, and finalizers keep it. `unfinished`: its controller is about to make what
+    it is read from.
     """
 
     uid: str
@@ -165,6 +166,7 @@ class JobView:
     groups: tuple[str, ...] = ()
     deleting: bool = False
     gated: int = 0
+    unfinished: bool = False
     object: Any = None
 
 

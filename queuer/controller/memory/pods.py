@@ -62,14 +62,18 @@ _NO_PODS: Mapping[str, PodView] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """The job whose controller made a Job, and its pod set that the pods of that Job are."""
+    """The job whose controller made an object, and its pod set that the pods of that object are; None = as known."""
 
     uid: str
-    pod_set: str
+    pod_set: str | None = None
+
+
+_LINKS = 2
+"""Objects between a pod and its job, at most. References are claims, and may name each other in a ring."""
 
 
 class PodIndex:
-    """All pods of the cluster, with the sums of requests by node and by namespace. `makers`: by uid of a Job."""
+    """All pods of the cluster, with the sums of requests by node and by namespace. `makers`: by what they made."""
 
     def __init__(self) -> None:
         self.makers: dict[str, Maker] = {}
@@ -115,18 +119,28 @@ class PodIndex:
         """Pods of a job. A pod of another namespace is none of them, whatever it says of itself."""
         return tuple(self._by_owner.get((workload.namespace, workload.uid), _NO_PODS).values())
 
-    def made(self, job: str, maker: Maker, *, namespace: str) -> tuple[PodView, ...]:
-        """A Job is known to be made by another: returns those of its pods that go over to that one."""
-        self.makers[job] = maker
-        found = tuple(self._by_owner.get((namespace, job), _NO_PODS).values())
-        moved = tuple(replace(pod, owner=maker.uid, pod_set=maker.pod_set) for pod in found)
-        for pod in moved:
-            self.put(pod)
-        return moved
+    def payer(self, owner: str, pod_set: str | None) -> tuple[str, str | None]:
+        """The job that pays for pods of `owner`, and their pod set there."""
+        for _ in range(_LINKS):
+            maker = self.makers.get(owner)
+            if maker is None:
+                break
+            owner, pod_set = maker.uid, maker.pod_set or pod_set
+        return owner, pod_set
 
-    def unmade(self, job: str) -> None:
-        """A Job of another is no more. Pods that are left of it keep their owner."""
-        self.makers.pop(job, None)
+    def made(self, uid: str, maker: Maker, *, namespace: str) -> tuple[PodView, ...]:
+        """An object is known to be made by another: returns those of its pods that go over to that one."""
+        self.makers[uid] = maker
+        moved = []
+        for pod in tuple(self._by_owner.get((namespace, uid), _NO_PODS).values()):
+            owner, pod_set = self.payer(uid, pod.pod_set)
+            moved.append(replace(pod, owner=owner, pod_set=pod_set))
+            self.put(moved[-1])
+        return tuple(moved)
+
+    def unmade(self, uid: str) -> None:
+        """An object of another is no more. Pods that are left of it keep their owner."""
+        self.makers.pop(uid, None)
 
     def used(self, node: str) -> Resources:
         """Requests of all pods bound to a node."""

@@ -106,9 +106,9 @@ class ClusterState:
         old = self.pods.put(pod)
         self._pod_moved(old, pod)
 
-    def made(self, job: str, maker: Maker, *, namespace: str) -> None:
-        """A Job is known to be made by a queued one: its pods, those that come too, are pods of that."""
-        for pod in self.pods.made(job, maker, namespace=namespace):
+    def made(self, uid: str, maker: Maker, *, namespace: str) -> None:
+        """An object is known to be made of a job: its pods, those that come too, are pods of that."""
+        for pod in self.pods.made(uid, maker, namespace=namespace):
             self._pod_moved(pod, pod)
 
     def pod_gone(self, uid: str) -> None:

@@ -97,7 +97,7 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
     )
 
 
-def job_view(kind: JobKind, found: Any) -> JobView:
+def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
     """A job object as memory holds it."""
     meta = found.metadata
     return JobView(
@@ -118,6 +118,7 @@ def job_view(kind: JobKind, found: Any) -> JobView:
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,
         gated=0 if kind.gates is None else kind.gates(found),
+        unfinished=unfinished,
         object=found,
     )
 

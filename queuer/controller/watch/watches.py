@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from queuer.kube.kinds import (
     JobKind,
     JobObject,
     Made,
+    maker_of,
     member_of,
     queues_by_itself,
 )
@@ -61,6 +63,8 @@ log = logger("watch")
 _REPORT_EVERY = 5.0
 _LOOK = 30.0
 _MOMENT = 0.05
+_LATE = 3.0
+"""Seconds until a job is read without the object that has its templates, which is made a moment after it."""
 
 Heard = Callable[[Change[Any]], None]
 
@@ -128,6 +132,9 @@ class Watches:
         self._jobs: dict[str, tuple[JobKind, Reflector[Any]]] = {}
         # By namespace and uid of the one that made them, and by their own.
         self._made: dict[tuple[str, str], dict[str, Job]] = {}
+        # By namespace and uid of the job that each is made of; and kind and uid of that job by uid of the carrier.
+        self._carriers: dict[tuple[str, str], Any] = {}
+        self._carried: dict[str, tuple[JobKind, str]] = {}
         self._changed: set[str] = set()  # uids of those that are to be heard of again
         self._names: dict[Reflector[Any], str] = {}
         self._groups = PodGroups(self, listed=lambda: pods.synced.is_set())
@@ -163,6 +170,16 @@ class Watches:
         self._jobs[kind.name] = (kind, reflector)
         if kind.made is None:
             return [reflector]
+        if (carrier := kind.made.carrier) is not None:
+            carriers = Reflector(
+                self._client,
+                carrier.kind.resource,
+                carrier.kind.type,
+                on_change=self._carrier(kind, carrier.kind),
+                timing=self._timing,
+            )
+            self._names[carriers] = f"{carrier.kind.resource.plural} of {kind.resource.plural}"
+            return [carriers, reflector]
         made = Reflector(
             self._client,
             JOBS,
@@ -315,9 +332,9 @@ class Watches:
             self._groups.put(pod)
         member = member_of(pod)
         known = self._state.pods.get(pod.metadata.uid)
-        owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
-        if owner is not None and (maker := self._state.pods.makers.get(owner)) is not None:
-            owner, pod_set = maker.uid, maker.pod_set
+        owner, pod_set = (
+            (None, None) if member is None else self._state.pods.payer(member.owner, member.pod_set)
+        )
         self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
 
     def came(self, group: PodGroup) -> None:
@@ -363,23 +380,53 @@ class Watches:
 
         return heard
 
+    def _carrier(self, kind: JobKind, carried: JobKind) -> Heard:
+        """Hear of the objects of kind `carried` that have the templates of a kind's jobs."""
+
+        def heard(change: Change[Any]) -> None:
+            meta, parent = change.object.metadata, change.object.metadata.controller
+            if parent is None or parent.name != meta.name or maker_of(carried, meta) is not kind:
+                return
+            key = meta.namespace, parent.uid
+            if change.kind is not ChangeKind.DELETED:
+                self._carriers[key], self._carried[meta.uid] = change.object, (kind, parent.uid)
+                self._state.made(meta.uid, Maker(uid=parent.uid), namespace=meta.namespace)
+            elif self._carried.pop(meta.uid, None) is not None:
+                self._state.pods.unmade(meta.uid)
+                known = self._carriers.get(key)
+                if known is not None and known.metadata.uid == meta.uid:
+                    del self._carriers[key]
+            self._soon(kind, parent.uid)
+
+        return heard
+
     def _soon(self, kind: JobKind, uid: str) -> None:
         """Have a parent heard of again, once for all that happens to its Jobs in a moment: it may have thousands."""
         if uid not in self._changed:
             self._changed.add(uid)
             asyncio.get_running_loop().call_later(_MOMENT, self._again, kind, uid)
 
-    def _again(self, kind: JobKind, uid: str) -> None:
+    def _again(self, kind: JobKind, uid: str, *, late: bool = False) -> None:
         self._changed.discard(uid)
+        kind, uid = self._carried.get(uid, (kind, uid))
         known = self._jobs[kind.name][1].items.get(uid)
         if known is not None:
-            self._hear_job(kind, known)
+            self._hear_job(kind, known, late=late)
 
-    def _hear_job(self, kind: JobKind, found: Any) -> None:
+    def _hear_job(self, kind: JobKind, found: Any, *, late: bool = False) -> None:
+        meta = found.metadata
+        if maker_of(kind, meta) is not None:
+            return
+        unfinished = False
         if kind.made is not None:
-            jobs = self._made.get((found.metadata.namespace, found.metadata.uid), {})
-            found = msgspec.structs.replace(found, made=list(jobs.values()))
-        job = job_view(kind, found)
+            carrier = self._carriers.get((meta.namespace, meta.uid))
+            holder = meta if carrier is None else carrier.metadata
+            jobs = self._made.get((meta.namespace, holder.uid), {})
+            found = kind.made.given(found, jobs=jobs.values(), carrier=carrier)
+            unfinished = kind.made.carrier is not None and carrier is None and not late
+        if unfinished:
+            asyncio.get_running_loop().call_later(_LATE, partial(self._again, kind, meta.uid, late=True))
+        job = job_view(kind, found, unfinished=unfinished)
         if job.namespace in self._opted_in:
             self._state.job_changed(job)
         else:

@@ -7,6 +7,7 @@ from queuer.kube.kinds.pod import POD
 from queuer.kube.kinds.pods import (
     Member,
     decoded_job,
+    maker_of,
     member_of,
     object_path,
     pod_selectors,
@@ -15,8 +16,10 @@ from queuer.kube.kinds.pods import (
 )
 from queuer.kube.kinds.row import JobKind, JobObject, Made, Role, field_of
 from queuer.kube.kinds.table import BY_NAME, KINDS
+from queuer.kube.kinds.trainjob import TRAINJOB
 
 __all__ = [
-    "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "POD", "PYTORCHJOB", "JobKind", "JobObject", "Made", "Member", "Role",
-    "decoded_job", "field_of", "member_of", "object_path", "pod_selectors", "queues_by_itself", "told_on",
+    "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "POD", "PYTORCHJOB", "TRAINJOB", "JobKind", "JobObject", "Made",
+    "Member", "Role", "decoded_job", "field_of", "maker_of", "member_of", "object_path", "pod_selectors",
+    "queues_by_itself", "told_on",
 ]  # fmt: skip

@@ -56,9 +56,24 @@ def queues_by_itself(meta: Meta) -> bool:
 
 
 def _maker(meta: Meta) -> JobKind | None:
-    """The kind whose controller made the Job of a pod, by labels that agree."""
+    """The kind whose controller made the Job of a pod, by labels that agree.
+
+    Of a kind with a carrier the mark has the uid of that: our label is kept true on the carrier's templates, too.
+    """
     uid = meta.labels.get(WORKLOAD)
-    return next((k for k in KINDS if k.made is not None and meta.labels.get(k.made.mark) == uid), None)
+    made = [kind for kind in KINDS if kind.made is not None and kind.made.mark in meta.labels]
+    own = (kind for kind in made if kind.made is not None and meta.labels[kind.made.mark] == uid)
+    return next(own, next((kind for kind in made if kind.made is not None and kind.made.carrier), None))
+
+
+def maker_of(kind: JobKind, meta: Meta) -> JobKind | None:
+    """The kind whose controller made an object of `kind`, which is then never queued by itself."""
+    owner = meta.controller
+    maker = None if owner is None else _BY_OWNER.get((owner.api_version, owner.kind))
+    if maker is None or maker.made is None:
+        return None
+    carrier = maker.made.carrier
+    return maker if kind is (JOB if carrier is None else carrier.kind) else None
 
 
 def _pod_set(kind: JobKind, meta: Meta) -> str:

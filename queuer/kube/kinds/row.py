@@ -6,13 +6,15 @@ has a file of its own here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from queuer.domain.errors import FieldProblem
 from queuer.domain.workload import State
-from queuer.kube.objects import Meta, PodTemplate, Resource
+from queuer.kube.objects import Job, Meta, PodTemplate, Resource
 
 
 class JobObject(Protocol):
@@ -56,16 +58,43 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier:
+    """The one object that a kind's controller makes of a job, under its name, and in which the pod templates are.
+
+    The decoded job has it in its field `carrier`, None while it is not known. `kind`: of that object. What it is to
+    have is written on the job, at `path`: `entries` gives the value from the parts of templates by pod set (none =
+    without ours), an id that no earlier start had, and seconds since the epoch.
+    """
+
+    kind: JobKind
+    path: tuple[str, ...]
+    entries: Callable[[Any, Mapping[str, Any], str, float], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """The Jobs that a kind's controller makes: they own the pods, and take the pins that the parent cannot.
 
     The decoded parent has those that are known in its field `made`. While it is suspended its controller has made all
-    that `expected` counts. `mark`: label with the parent's uid; `role`: label that names the pod set.
+    that `expected` counts. `mark`: label with the parent's uid; `role`: label that names the pod set. `carrier`: the
+    object between the job and its Jobs, whose uid the mark has then.
     """
 
     mark: str
     role: str
     expected: Callable[[Any], int]
+    carrier: Carrier | None = None
+
+    def holder(self, job: Any) -> Any:
+        """The object that controls the Jobs, None while it is not known."""
+        return job if self.carrier is None else job.carrier
+
+    def given(self, job: Any, *, jobs: Iterable[Job], carrier: Any = None) -> Any:
+        """The decoded job with what is known of it."""
+        if self.carrier is None:
+            return msgspec.structs.replace(job, made=list(jobs))
+        known = None if carrier is None else msgspec.structs.replace(carrier, made=list(jobs))
+        return msgspec.structs.replace(job, carrier=known)
 
 
 def nothing_refused(job: object) -> Iterable[FieldProblem]:
@@ -88,7 +117,7 @@ class JobKind:
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
     Jobs, and has its templates in a list. `gates`: of a kind that is held by gates on its pods instead of a suspend
     path: how many pods still have one. `roles_key`: the field of the spec that holds the roles by name, where one
-    does. `example`: the spec of a small job, for the reference.
+    does. `example`: the spec of a small job, or of what carries it, for the reference.
     """
 
     name: str

@@ -9,6 +9,7 @@ from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.pod import POD
 from queuer.kube.kinds.row import JobKind
+from queuer.kube.kinds.trainjob import TRAINJOB
 
-KINDS: tuple[JobKind, ...] = (JOB, JOBSET, *KUBEFLOW, POD)
+KINDS: tuple[JobKind, ...] = (JOB, JOBSET, TRAINJOB, *KUBEFLOW, POD)
 BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}
