@@ -90,24 +90,26 @@ class Scene:
             return self.job(name, pods=pods, **wanted)
         if kind == "PyTorchJob":
             return self.pytorchjob(name, workers=pods - 1, **wanted)
+        if kind == "TrainJob":
+            return self.trainjob(name, pods=pods, **wanted)
         wanted = {"namespace": self.namespace, "queue": TEAM_A, **wanted}
         if kind == "JobSet":
             return dict(create(self.cluster, jobset_manifest(name, workers=pods - 1, **wanted)))
-        if kind == "TrainJob":
-            return self.trainjob(name, pods=pods, **wanted)
         key, *roles = ROLES[kind]
         counts = dict.fromkeys(roles, 1) | {roles[-1]: pods - len(roles) + 1}
         return dict(create(self.cluster, training_manifest(kind, key, counts, name=name, **wanted)))
 
     def trainjob(
-        self, name: str, *, pods: int, namespace: str, queue: str | None,
-        annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, **runtime: Any,
+        self, name: str, *, pods: int, queue: str | None = TEAM_A,
+        annotations: Mapping[str, str] | None = None, **runtime: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """A TrainJob by a runtime of its own, which its controller must have heard of."""
-        create(self.cluster, runtime_manifest(name, namespace=namespace, **runtime), identity="admin")
-        manifest = trainjob_manifest(
-            name, namespace=namespace, queue=queue, pods=pods, annotations=annotations, labels=labels
-        )
+        """A TrainJob by a TrainingRuntime of its own, which is made as an administrator."""
+        create(self.cluster, runtime_manifest(name, namespace=self.namespace, **runtime), identity="admin")
+        return self.train(name, pods=pods, queue=queue, annotations=annotations)
+
+    def train(self, name: str, *, queue: str | None = TEAM_A, **wanted: Any) -> dict[str, Any]:
+        """A TrainJob by the TrainingRuntime of its name, once its controller has heard of that."""
+        manifest = trainjob_manifest(name, namespace=self.namespace, queue=queue, **wanted)
 
         def made() -> dict[str, Any] | None:
             try:
