@@ -120,6 +120,7 @@ compat: control-plane ## Build Kubernetes 1.35, run story, gangs, landing, evict
 .PHONY: conformance
 conformance: control-plane ## Live a job of every kind under its real controller, some minutes
 	@$(PY) -m pytest tests/e2e/test_conformance.py --kinds=all
+	@$(PY) -m pytest tests/docs/test_snippets.py -k howto --kinds=all
 
 .PHONY: soak
 soak: control-plane ## Run 50,000 jobs over 5 million rows of history, an hour (ARGS="--jobs N --history ROWS --minutes M --json")

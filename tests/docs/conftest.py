@@ -15,7 +15,8 @@ import httpx2
 import pytest
 
 from queuer.local import stack
-from queuer.local.cluster import CONTROLLER_PART, Cluster
+from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, KNOWN_PARTS, Cluster
+from queuer.local.controlplane import TRAINER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.postgres_programs import find_binaries
 from queuer.local.progress import Reporter
@@ -84,7 +85,8 @@ class Place:
         """Nothing runs, nothing waits, and the tree is the first one."""
         kubectl(self.cluster, "admin", "delete", *MADE, "-n", "team-a", "--ignore-not-found", "--wait=false")
         for namespace in ("team-a", "team-b"):
-            what = f"{OWNERS},jobs,pods,serviceaccounts"
+            trained = ",trainjobs" if TRAINER in self.cluster.state.parts else ""
+            what = f"{OWNERS}{trained},jobs,pods,serviceaccounts"
             options = ("--all", "-n", namespace, "--force", "--grace-period=0")
             kubectl(self.cluster, "admin", "delete", what, *options)
         headers = {"Authorization": f"Bearer {self.cluster.token('admin')}", "If-Match": "*"}
@@ -101,16 +103,16 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """The cluster of `QUEUER_TEST_DOCS`, else a new one."""
     os.environ["PYTHONPATH"] = str(ROOT)  # of the processes, which are started from `/`
     kept = os.environ.get("QUEUER_TEST_DOCS")
     directory = Path(kept or tempfile.mkdtemp(prefix="queuer-docs-"))
     directory.chmod(0o755)  # the account of PostgreSQL must enter it
     try:
-        yield Place(
-            cluster=stack.up(stack.Options(dir=directory / "local", fleet=FLEET), reporter=Reporter())
-        )
+        parts = ALL_PARTS if request.config.getoption("--kinds") == "often" else KNOWN_PARTS
+        options = stack.Options(dir=directory / "local", fleet=FLEET, parts=parts)
+        yield Place(cluster=stack.up(options, reporter=Reporter()))
     finally:
         if not kept:
             if (directory / "local" / "state.json").exists():

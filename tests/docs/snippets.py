@@ -6,7 +6,8 @@ A page is a session of one shell. The rules, which docs/index.md tells the reade
 - `…` stands for anything. Ages, times of day, and numbers of cycles and revisions may differ, and blanks in number.
 - A command ends with 0, unless the next one is `$ echo $?`.
 - A `yaml` block whose first line is `# NAME.yaml` is that file.
-- `<!-- as NAME -->`: the commands that follow are NAME's. `<!-- not run: WHY -->`: the next block is for reading.
+- `<!-- as NAME -->`: the commands that follow are NAME's. `<!-- needs PART -->`: an optional part of a local cluster.
+- `<!-- not run: WHY -->`: the next block is for reading.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Command:
     text: str
     user: str
     output: str
+
+
+def needs(page: str) -> set[str]:
+    """Optional parts of a local cluster without which the page cannot be typed."""
+    return set(re.findall(r"^<!-- needs (\S+) -->$", page, re.MULTILINE))
 
 
 def steps(page: str) -> Iterator[File | Command]:

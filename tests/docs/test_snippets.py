@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.conftest import ROOT, Place
 from tests.docs.shell import Shell, type_page
-from tests.docs.snippets import Command, File, same, steps
+from tests.docs.snippets import Command, File, needs, same, steps
 
 PORT = "http://127.0.0.1:8787"
 ELSEWHERE = {ROOT / "docs" / "first-steps.md"}
@@ -24,6 +24,8 @@ LONGEST = 60
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_a_page_does_what_it_says(page: Path, place: Place, tmp_path: Path) -> None:
+    if missing := needs(page.read_text()) - {*place.cluster.state.parts}:
+        pytest.skip(f"--kinds=all has {', '.join(missing)}")
     place.clean()
     work = tmp_path / "work"
     work.mkdir()
