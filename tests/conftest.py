@@ -72,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kinds",
         default="often",
-        help="kinds of job that live in test_conformance: often, all, or names; the cluster has all controllers then",
+        help="kinds of job that live in test_conformance: often, all, or names; the cluster has their controllers",
     )
 
 
@@ -110,8 +110,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts of 8 GPUs."""
     from tests.e2e.conftest import kubernetes  # here, as few tests need what it imports
 
-    everything = request.config.getoption("--kinds") != "often"
-    with kubernetes(tmp_path_factory.mktemp("cluster"), everything=everything) as made:
+    kinds = request.config.getoption("--kinds")
+    with kubernetes(tmp_path_factory.mktemp("cluster"), kinds=kinds) as made:
         yield made
 
 

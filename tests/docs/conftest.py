@@ -15,11 +15,12 @@ import httpx2
 import pytest
 
 from queuer.local import stack
-from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, KNOWN_PARTS, Cluster
+from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, Cluster
 from queuer.local.controlplane import TRAINER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.postgres_programs import find_binaries
 from queuer.local.progress import Reporter
+from tests.e2e.conftest import optional
 from tests.e2e.support import kubectl, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +111,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     directory = Path(kept or tempfile.mkdtemp(prefix="queuer-docs-"))
     directory.chmod(0o755)  # the account of PostgreSQL must enter it
     try:
-        parts = ALL_PARTS if request.config.getoption("--kinds") == "often" else KNOWN_PARTS
+        parts = (*ALL_PARTS, *optional(request.config.getoption("--kinds")))
         options = stack.Options(dir=directory / "local", fleet=FLEET, parts=parts)
         yield Place(cluster=stack.up(options, reporter=Reporter()))
     finally:

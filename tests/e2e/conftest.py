@@ -35,14 +35,22 @@ __all__ = ["scene"]  # a fixture for all tests here
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
 """Processes are started from `/`: without it they would run an installed Queuer, not the one beside these tests."""
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
+PARTS_OF = {"TrainJob": "trainer", "RayJob": "ray-operator", "RayCluster": "ray-operator"}
+"""The optional part that runs a kind of job."""
+
+
+def optional(kinds: str) -> set[str]:
+    """The optional parts of a cluster for what `--kinds` says."""
+    named = {PARTS_OF[kind] for kind in kinds.split(",") if kind in PARTS_OF}
+    return {*OPTIONAL_PARTS} if kinds == "all" else named
 
 
 @contextmanager
-def kubernetes(directory: Path, *, everything: bool = False) -> Iterator[Cluster]:
-    """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`; with `everything` it has the optional parts."""
+def kubernetes(directory: Path, *, kinds: str = "often") -> Iterator[Cluster]:
+    """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`, with the optional parts of these kinds of job."""
     kept = os.environ.get("QUEUER_TEST_CLUSTER")
     directory = Path(kept, os.environ.get("PYTEST_XDIST_WORKER", "")) if kept else directory
-    parts = (*KUBERNETES_PARTS, *(OPTIONAL_PARTS if everything else ()))
+    parts = (*KUBERNETES_PARTS, *optional(kinds))
     options = stack.Options(dir=directory, fleet=FLEET, parts=parts)
     try:
         made = stack.up(options, reporter=Reporter())
