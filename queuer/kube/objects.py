@@ -250,6 +250,11 @@ class Resource(Struct, frozen=True):
     plural: str
 
     @property
+    def full_name(self) -> str:
+        """As kubectl names it: `jobs.batch`, `pods`."""
+        return f"{self.plural}.{self.group}".rstrip(".")
+
+    @property
     def collection(self) -> str:
         """Path of the objects of all namespaces."""
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

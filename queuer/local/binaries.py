@@ -130,6 +130,14 @@ TOOLS = (
         optional=True,
     ),
     Tool(
+        name="lws",
+        programs=("lws",),
+        version_of="sigs.k8s.io/lws",
+        package="sigs.k8s.io/lws/cmd",
+        crds=("config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",),
+        optional=True,
+    ),
+    Tool(
         name="helm",
         programs=("helm",),
         version_of="helm.sh/helm/v4",

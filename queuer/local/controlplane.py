@@ -23,7 +23,8 @@ from queuer.local.processes import Command, Probe
 SCHEDULER_CONFIG = "scheduler.yaml"
 JOBSET_CONFIG = "jobset.yaml"
 TRAINER_CONFIG = "trainer.yaml"
-CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG, TRAINER_CONFIG)
+LWS_CONFIG = "lws.yaml"
+CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG, TRAINER_CONFIG, LWS_CONFIG)
 """Configuration files of parts, written into the cluster's directory from templates of the same names."""
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -34,6 +35,7 @@ TRAINING_OPERATOR = "training-operator"
 JOBSET_CONTROLLER = "jobset-controller"
 TRAINER = "trainer"
 RAY_OPERATOR = "ray-operator"
+LWS = "lws"
 KUBERNETES_PARTS = (
     ETCD,
     API_SERVER,
@@ -43,10 +45,14 @@ KUBERNETES_PARTS = (
     TRAINING_OPERATOR,
     JOBSET_CONTROLLER,
 )
-OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR)
+OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR, LWS)
 """Controllers of further job kinds, each named as its program: built and run only where they are asked for."""
 _ETCD_PEER = "etcd-peer"
-WEBHOOKS = {JOBSET_CONTROLLER: "jobset-webhooks.yaml", TRAINER: "trainer-webhooks.yaml"}
+WEBHOOKS = {
+    JOBSET_CONTROLLER: "jobset-webhooks.yaml",
+    TRAINER: "trainer-webhooks.yaml",
+    LWS: "lws-webhooks.yaml",
+}
 """The registrations of the webhooks of parts that serve some, by template."""
 PORT_NAMES = (*KUBERNETES_PARTS, *OPTIONAL_PARTS, _ETCD_PEER, *(f"{part}-webhook" for part in WEBHOOKS))
 """The listeners of the parts; every name gets a free port."""
@@ -57,6 +63,7 @@ _CONTROLLERS = (
     "cronjob-controller",
     "deployment-controller",
     "replicaset-controller",
+    "statefulset-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "pod-garbage-collector-controller",
@@ -262,7 +269,20 @@ def _ray_operator(layout: Layout, binaries: Binaries) -> Command:
     return Command(name=RAY_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 
 
-_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator}
+def _lws(layout: Layout, binaries: Binaries) -> Command:
+    port, certificates = layout.ports[LWS], layout.certificates / LWS
+    _serve_as_api_server(layout, certificates)
+    config = layout.directory / LWS_CONFIG
+    webhook = _webhook_port(layout, LWS)
+    config.write_text(_filled(LWS_CONFIG, certificates=certificates, webhook_port=webhook, health_port=port))
+    arguments = [
+        str(binaries["lws"]), f"--kubeconfig={layout.kubeconfigs / LWS}", f"--config={config}",
+        "--zap-devel=false",
+    ]  # fmt: skip
+    return Command(name=LWS, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+
+
+_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator, LWS: _lws}
 
 
 def _serve_as_api_server(layout: Layout, folder: Path) -> None:

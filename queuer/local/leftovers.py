@@ -108,7 +108,7 @@ class QueuedJob:
 
 
 def _patched(resource: Resource, meta: Meta, body: Any, *options: str) -> str:
-    what = f"{resource.plural}.{resource.group}".rstrip(".") + f"/{meta.name} -n {meta.namespace}"
+    what = f"{resource.full_name}/{meta.name} -n {meta.namespace}"
     said = shlex.quote(json.dumps(body, separators=(",", ":")))
     return " ".join(["kubectl patch", what, *options, "-p", said])
 

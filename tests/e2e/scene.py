@@ -42,7 +42,7 @@ HIGH = {
     "value": 1000,
     "preemptionPolicy": "Never",
 }
-KINDS = {name: f"{kind.resource.plural}.{kind.resource.group}".rstrip(".") for name, kind in BY_NAME.items()}
+KINDS = {name: kind.resource.full_name for name, kind in BY_NAME.items()}
 ROLES: dict[str, tuple[str, ...]] = {
     "TFJob": ("tfReplicaSpecs", "Chief", "Worker"),
     "XGBoostJob": ("xgbReplicaSpecs", "Master", "Worker"),

@@ -196,6 +196,20 @@ def deployment_manifest(name: str, pod: Mapping[str, Any], *, pods: int) -> dict
     }
 
 
+def lws_manifest(name: str, pod: Mapping[str, Any], *, pods: int) -> dict[str, Any]:
+    """A LeaderWorkerSet of one group of so many pods that are like `pod` but for their names."""
+    labels = {**pod["metadata"]["labels"], "app": name}
+    metadata = {"labels": labels, "annotations": pod["metadata"]["annotations"]}
+    template = {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    group = {"size": pods, "leaderTemplate": template, "workerTemplate": template}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
+        "spec": {"replicas": 1, "leaderWorkerTemplate": group},
+    }
+
+
 def jobset_manifest(
     name: str,
     *,

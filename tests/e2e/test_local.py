@@ -137,7 +137,7 @@ def test_tenants_are_confined_to_their_namespace(cluster: Cluster) -> None:
     def may(identity: str, *request: str) -> bool:
         return "yes" in kubectl(cluster, identity, "auth", "can-i", *request, check=False).split()
 
-    for kind in (f"{kind.resource.plural}.{kind.resource.group}" for kind in KINDS):
+    for kind in (kind.resource.full_name for kind in KINDS):
         assert may("alice", "create", kind, "-n", "team-a")
         assert not may("alice", "create", kind, "-n", "team-b")
     assert not may("alice", "update", "namespaces", "-n", "team-a")

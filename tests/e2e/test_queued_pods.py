@@ -10,10 +10,26 @@ import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
-from tests.e2e.support import Refused, create, deployment_manifest, kubectl, pod_manifest, read, wait_until
+from tests.e2e.support import (
+    Refused,
+    create,
+    deployment_manifest,
+    kubectl,
+    lws_manifest,
+    pod_manifest,
+    read,
+    wait_until,
+)
 
 GATE = [{"name": "queuer.dev/queue"}]
 PODS = 3
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test a controller that makes pods anew."""
+    if "maker" in metafunc.fixturenames:
+        often = metafunc.config.getoption("--kinds") == "often"
+        metafunc.parametrize("maker", ["Deployment"] if often else ["Deployment", "LeaderWorkerSet"])
 
 
 def _create_group(
@@ -32,6 +48,20 @@ def _deploy(
     named: dict[str, Any] = {"group": name, "size": pods} if group else {}
     pod = pod_manifest(name, namespace=scene.namespace, queue=queue, **named, **wanted)
     create(scene.cluster, deployment_manifest(name, pod, pods=pods), identity="admin")
+
+
+def _make(scene: Scene, maker: str, name: str, *, pods: int = PODS, **wanted: Any) -> str:
+    """A controller whose pods are one group; returns the name of their job."""
+    if maker == "Deployment":
+        _deploy(scene, name, pods=pods, **wanted)
+        return name
+    pod = pod_manifest(name, namespace=scene.namespace, queue=TEAM_A, **wanted)
+    create(scene.cluster, lws_manifest(name, pod, pods=pods), identity="admin")
+    return f"{name}-0"
+
+
+def _of_app(scene: Scene, name: str) -> list[dict[str, Any]]:
+    return [p for p in scene.pods() if p["metadata"]["labels"].get("app") == name]
 
 
 def _gates(pods: list[dict[str, Any]]) -> list[Any]:
@@ -76,26 +106,44 @@ def test_a_group_ends_with_its_pods(scene: Scene) -> None:
     scene.wait_empty()
 
 
-def test_pods_of_a_deployment_that_is_restarted_are_admitted_to_another_rack(scene: Scene) -> None:
+def test_a_group_that_is_made_anew_is_admitted_to_another_rack(scene: Scene, maker: str) -> None:
+    """A whole rack is pinned by its label, so only hosts or racks of the second admission are on the pods."""
     scene.database.apply(tree(scene.namespace))
     _open(scene, "r01")
     scene.start()
-    _deploy(scene, "web", gpus=8, annotations=required("rack"))
-    scene.wait_state("web", "Running")
-    assert scene.racks("web") == {"r01"}
-    submitted = scene.database.workload("web", scene.namespace)["submitted"]
+    job = _make(scene, maker, "web", gpus=8, annotations=required("rack"))
+    scene.wait_state(job, "Running")
+    assert {scene.rack_of(p["spec"]["nodeName"]) for p in _of_app(scene, "web")} == {"r01"}
+    first = {p["metadata"]["uid"] for p in _of_app(scene, "web")}
+    submitted = scene.database.workload(job, scene.namespace)["submitted"]
     _open(scene, "r02")
     kubectl(scene.cluster, "admin", "delete", "pods", "-l", "app=web", "-n", scene.namespace, "--wait=false")
     wait_until(
-        lambda: scene.database.workload("web", scene.namespace)["attempt"] == 2, timeout=60,
-        describe=lambda: scene.story("web"),
+        lambda: scene.database.workload(job, scene.namespace)["attempt"] == 2, timeout=60,
+        describe=lambda: scene.story(job),
     )  # fmt: skip
-    scene.wait_state("web", "Running")
-    assert scene.racks("web") == {"r02"}
+    scene.wait_state(job, "Running")
+    pods = _of_app(scene, "web")
+    assert {scene.rack_of(p["spec"]["nodeName"]) for p in pods} == {"r02"}
+    assert not first & {p["metadata"]["uid"] for p in pods}
     assert scene.database.used() == 8 * PODS
-    assert scene.database.workload("web", scene.namespace)["submitted"] == submitted
-    kubectl(scene.cluster, "admin", "delete", "deployment", "web", "-n", scene.namespace)
+    assert scene.database.workload(job, scene.namespace)["submitted"] == submitted
+    kubectl(scene.cluster, "admin", "delete", maker, "web", "-n", scene.namespace)
     scene.wait_empty()
+
+
+def test_a_group_that_waits_is_deleted(scene: Scene, maker: str) -> None:
+    scene.database.apply(tree(scene.namespace))
+    _open(scene, "r01")
+    scene.start()
+    job = _make(scene, maker, "large", pods=5, gpus=8)
+    scene.wait_reason(job, "TopologyPlacementFailed")
+    kubectl(scene.cluster, "admin", "delete", maker, "large", "-n", scene.namespace)
+    wait_until(
+        lambda: scene.database.workload(job, scene.namespace)["deleted_at"], timeout=30,
+        describe=lambda: scene.story(job),
+    )  # fmt: skip
+    assert not scene.database.open_rows()
 
 
 def test_a_pod_that_is_made_anew_follows_the_others_of_its_group(scene: Scene) -> None:

@@ -16,7 +16,7 @@ from queuer.kube.kinds.pod import PodGroup, group_of, runs_of
 from queuer.kube.objects import Pod
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
 from queuer.kube.template import Pin
-from queuer.kube.workloads import workload_of
+from queuer.kube.workloads import read_workload, workload_of
 from tests.kube.manifests import FACTS
 
 GATES = [{"name": "queuer.dev/queue"}]
@@ -188,3 +188,20 @@ def test_pods_of_a_job_do_not_queue_by_themselves(owner: tuple[str, str] | None,
         {"apiVersion": owner[0], "kind": owner[1], "name": "o", "uid": "o", "controller": True}
     ]  # fmt: skip
     assert queues_by_itself(pod("a", meta={"ownerReferences": owners}).metadata) is alone
+
+
+def test_a_group_that_has_lost_all_its_pods_waits_for_them() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "o", "uid": "o", "controller": True}
+    was = group(*(pod(name, meta={"ownerReferences": [owner]}) for name in "ab"))
+    assert was.comes_back
+    empty = msgspec.structs.replace(was, pods=[])
+    assert (POD.suspended(empty), POD.outcome(empty), POD.deadline(empty)) == (True, None, None)
+    _, problems = read_workload(POD, empty, facts=FACTS)
+    assert "says 2, and the group has 0 pods" in " ".join(p.message for p in problems)
+
+
+def test_pods_that_are_deleted_do_not_end_their_group() -> None:
+    """The kubelet gives them a last phase as they go."""
+    gone = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+    pods = [pod(name, gated=False, run="u", phase="Succeeded", meta=gone) for name in "ab"]
+    assert POD.outcome(group(*pods)) is None

@@ -86,7 +86,7 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
                 return ConflictVerdict.DONE
             # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
             # nothing else, and as an admission the API server refuses it, for the pods are there already.
-            free = (job.suspended or job.admission is None) and job.outcome is None
+            free = (job.suspended or job.admission in (None, entry.admission_id)) and job.outcome is None
             return ConflictVerdict.AGAIN if free and as_decided else ConflictVerdict.STALE
         case EntryKind.EVICT:
             if job.suspended or (job.outcome is not None and not job.lingers):

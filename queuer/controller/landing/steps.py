@@ -214,7 +214,8 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits
         # Others may have been let in already: what is evicted is deleted.
         return Step(move=Move.EVICT, cause=Cause.SUSPENDED, note="all its pods were made anew")
     if job.suspended:
-        return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
+        note = "the job was suspended by hand" if any(job.sizes.values()) else "its pods were deleted"
+        return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note=note)
     if placement.patched is None:
         return Step(move=Move.PATCHED)
     short = max(sum(missing(placement, seen, job).values()), seen.unbound)
@@ -271,12 +272,14 @@ def _missed(live: Live, job: JobView, seen: Tally, *, short: int, now: float) ->
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
         since = now if live.landed is not None or patched is None else patched
-        return Short(since=_not_before_gone(since, seen, now=now), made=made, due=short, seen=seen.placed)
+        since = _not_before_gone(since, seen, now=now)
+        return Short(since=since, made=made, gated=job.gated, due=short, seen=seen.placed)
     came = len(seen.placed - before.seen)
     got_on = came or (made and not before.made)
     return Short(
         since=_not_before_gone(now if got_on else before.since, seen, now=now),
         made=made,
+        gated=job.gated,
         due=max(0, before.due - came),
         seen=seen.placed,
     )

@@ -134,7 +134,7 @@ def _write_down(changes: Round, live: Live, found: SettleResult, *, jobs: Cluste
     if Move.EVICT in found.moves:
         effects = [effect(EntryKind.EVICT, live, jobs.evict(live))]
         after = _explained(after, f"evicted: {found.note}")
-    elif Move.SHRUNK in found.moves and jobs.gated(live):
+    elif Move.SHRUNK in found.moves and live.landed is not None and jobs.gated(live):
         effects = [effect(EntryKind.ADMIT, live, jobs.admit_again(live))]
     changes.put(
         live.uid, after=after, effects=effects, cause=found.cause, note=found.note, hosts=found.hosts,

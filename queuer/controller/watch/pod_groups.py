@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from queuer.kube.kinds.pod import PodGroup, group_name, is_gated, runs_of
+import msgspec
+
+from queuer.kube.kinds.pod import POD, PodGroup, group_name, is_gated, runs_of
 from queuer.kube.objects import Pod
 
 _MOMENT = 0.05
 """Seconds in which the pods of a group come together: it is looked at once for all of them."""
+_ANEW = 10.0
+"""Seconds that a group without pods is kept: a StatefulSet makes one anew only once the last is gone."""
 _Key = tuple[str, str]
 
 
@@ -67,18 +71,34 @@ class PodGroups:
             self._soon(key)
             return
         before = self._runs.pop(key, {})
-        waiting = next((uid for uid, run in before.items() if any(map(is_gated, run.pods))), None)
+        waiting = next((uid for uid, run in before.items() if POD.outcome(run) is None), None)
         pods = self._pods.get(key, {})
         after = {run.metadata.uid: run for run in runs_of(pods.values(), waiting=waiting)}
+        if not after:
+            after = {uid: self._emptied(key, run) for uid, run in before.items() if run.comes_back}
         if after:
             self._runs[key] = after
-        else:
+        if not pods:
             self._pods.pop(key, None)
         for uid in before.keys() - after.keys():
             self._listener.went(uid)
         for uid, run in after.items():
             if uid not in before or _bears(before[uid]) != _bears(run):
                 self._listener.came(run)
+
+    def _emptied(self, key: _Key, run: PodGroup) -> PodGroup:
+        """The run without a pod, for as long as its controller may make them anew."""
+        if run.pods:
+            asyncio.get_running_loop().call_later(_ANEW, self._give_up, key, run.metadata.uid)
+        return msgspec.structs.replace(run, pods=[])
+
+    def _give_up(self, key: _Key, uid: str) -> None:
+        runs = self._runs.get(key, {})
+        if uid in runs and not runs[uid].pods:
+            del runs[uid]
+            if not runs:
+                del self._runs[key]
+            self._listener.went(uid)
 
 
 def _key(pod: Pod) -> _Key:

@@ -35,7 +35,18 @@ class PodGroup(Struct, frozen=True):
     @property
     def first(self) -> Meta:
         """The pod on which is told what concerns all."""
-        return next((pod for pod in self.pods if is_coming(pod)), self.pods[0]).metadata
+        pods = [pod for pod in self.pods if is_coming(pod)] or self.pods
+        return pods[0].metadata if pods else self.metadata
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether pods that go are made anew, into the same group."""
+        return self.metadata.controller is not None and group_name(self.metadata) is not None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether pods of it run, or are to."""
+        return any(is_coming(pod) and not is_gated(pod) for pod in self.pods)
 
 
 def is_gated(pod: Pod) -> bool:
@@ -73,7 +84,8 @@ def admission_id(pod: Pod) -> str | None:
 
 
 def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
-    """The workload of some pods of one group, at least one. It is being deleted once all that have not ended are.
+    """The workload of some pods of one group, at least one. It is being deleted once all that have not ended are, and
+    nobody makes them anew.
 
     Labels and annotations are those of one of its pods, the admission that of all that have started and not ended.
     """
@@ -85,20 +97,24 @@ def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
     if started := [pod for pod in there if not is_gated(pod)]:
         alike = len({admission_id(pod) for pod in started}) == 1
         annotations[ADMISSION] = started[0].metadata.annotations.get(ADMISSION, "{}") if alike else "{}"
-    return PodGroup(
+    group = PodGroup(
         metadata=msgspec.structs.replace(
             meta, uid=uid, name=group_name(meta) or meta.name, annotations=annotations,
             creation_timestamp=found[0].metadata.creation_timestamp,
-            deletion_timestamp=max(map(str, going)) if going and all(going) else None,
+            deletion_timestamp=None,
         ),
         pods=found,
     )  # fmt: skip
+    if group.comes_back or not going or not all(going):
+        return group
+    meta = msgspec.structs.replace(group.metadata, deletion_timestamp=max(map(str, going)))
+    return msgspec.structs.replace(group, metadata=meta)
 
 
 def runs_of(pods: Iterable[Pod], *, waiting: str | None) -> list[PodGroup]:
     """The runs of one group. A pod that was started says of which it is; the others are of the one that is not over.
 
-    `waiting`: the uid of the run that was known to wait, so that it stays itself when its oldest pod goes.
+    `waiting`: the uid of the run that was known to go on, so that it stays itself when its pods are made anew.
     """
     runs: dict[str, list[Pod]] = {}
     new: list[Pod] = []
@@ -126,11 +142,7 @@ def _roles(group: PodGroup) -> tuple[Role, ...]:
     sets: dict[str, list[Pod]] = {}
     for pod in group.pods:
         sets.setdefault(pod_set_of(pod.metadata), []).append(pod)
-    return tuple(_role(name, sets[name], started=_is_started(group)) for name in sorted(sets))
-
-
-def _is_started(group: PodGroup) -> bool:
-    return any(is_coming(pod) and not is_gated(pod) for pod in group.pods)
+    return tuple(_role(name, sets[name], started=group.is_started) for name in sorted(sets))
 
 
 def _role(name: str, pods: list[Pod], *, started: bool) -> Role:
@@ -155,7 +167,7 @@ def _template(pod: Pod) -> PodTemplate:
 
 
 def _refused(group: PodGroup) -> Iterator[FieldProblem]:
-    if _is_started(group) or _outcome(group) is not None:
+    if group.is_started or _outcome(group) is not None:
         return
     size = _size(group)
     counted = sum(is_coming(pod) or pod.status.phase == "Succeeded" for pod in group.pods)
@@ -166,6 +178,10 @@ def _refused(group: PodGroup) -> Iterator[FieldProblem]:
         hint = "create the others" if counted < size else "delete those that are too many, or raise it"
         message = f"says {size}, and the group has {counted} pods"
         yield FieldProblem(field=f"annotation {POD_GROUP_SIZE}", message=message, hint=hint)
+    if any(f"{_LWS}/exclusive-topology" in pod.metadata.annotations for pod in group.pods):
+        message = "places the leaders by rules of its own"
+        hint = "leave it out; queuer.dev/topology-required keeps each group in one domain"
+        yield FieldProblem(field=f"annotation {_LWS}/exclusive-topology", message=message, hint=hint)
     for key in (QUEUE, POD_GROUP_SIZE):
         said = {
             {**pod.metadata.labels, **pod.metadata.annotations}.get(key)
@@ -193,17 +209,19 @@ def _by_set(group: PodGroup) -> list[tuple[str, list[Pod]]]:
 
 
 def _outcome(group: PodGroup) -> State | None:
-    """It ends with its pods, once there were so many. A pod that fails and is made anew does not end it."""
-    if any(not pod.ended for pod in group.pods) or len(group.pods) < (_size(group) or 1):
+    """It ends with its pods, once so many have ended by themselves. One that is deleted has a last phase as well."""
+    stay = [pod for pod in group.pods if pod.metadata.deletion_timestamp is None]
+    if any(not pod.ended for pod in group.pods) or len(stay) < (_size(group) or 1):
         return None
-    succeeded = sum(pod.status.phase == "Succeeded" for pod in group.pods)
+    succeeded = sum(pod.status.phase == "Succeeded" for pod in stay)
     return State.SUCCEEDED if succeeded >= (_size(group) or 1) else State.FAILED
 
 
 def _deadline(group: PodGroup) -> int | None:
     """The longest that its pods may run, where all say so."""
     said = [pod.spec.active_deadline_seconds for pod in group.pods]
-    return None if None in said else max(seconds for seconds in said if seconds is not None)
+    stated = [seconds for seconds in said if seconds is not None]
+    return max(stated) if stated and len(stated) == len(said) else None
 
 
 POD = JobKind(
@@ -215,8 +233,8 @@ POD = JobKind(
     manager="",
     suspend_path=(),
     gates=lambda group: sum(is_gated(pod) and is_coming(pod) for pod in group.pods),
-    suspended=lambda group: not _is_started(group),
-    quiet=lambda group: not _is_started(group),
+    suspended=lambda group: not group.is_started,
+    quiet=lambda group: not group.is_started,
     fixed=lambda group: False,
     outcome=_outcome,
     left=lambda group: sum(map(is_coming, group.pods)),
