@@ -18,7 +18,7 @@ PARTS = (
     "jobset-controller, controller, api"
 )
 """All of `queuer.local.cluster`, which takes half a second to load."""
-OPTIONAL = "trainer, ray-operator, lws"
+OPTIONAL = "trainer, ray-operator, lws, mpi-operator"
 """Those that run only where they are asked for."""
 
 app = typer.Typer(

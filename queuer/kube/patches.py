@@ -89,7 +89,7 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
     parts: dict[str, tuple[Spec, Spec]] = {}
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         pin = by_name[own.role.name]
-        if kind.made is not None:
+        if kind.made is not None and kind.made.owns(own.role.name):
             patch[PINS][own.role.name] = pinned(own.scheduling, pin)
             pin = replace(pin, hosts=None)
         note = note_of(own.scheduling, pin)
@@ -100,7 +100,7 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
         wanted = pinned(own.scheduling, pin)
         if kind.made is not None and kind.made.carrier is not None:
             parts[own.role.name] = own.scheduling, wanted
-        elif kind.made is not None:
+        elif kind.listed:
             patch[OPERATIONS] += on_template(current, wanted, label=job.metadata.uid)
         elif kind.gates is not None:
             patch[STARTS][own.role.name] = {"count": pin.count, "spec": wanted}
@@ -129,11 +129,11 @@ def _change(patch: dict[str, Any], role: Role, wanted: Spec, *, size: int | None
 def _empty(kind: JobKind) -> dict[str, Any]:
     if kind.gates is not None:
         return {STARTS: {}}
-    return {} if kind.made is None else {OPERATIONS: [], PINS: {}}
+    return {} if kind.made is None else {PINS: {}, **({OPERATIONS: []} if kind.listed else {})}
 
 
 def _start(kind: JobKind, patch: dict[str, Any]) -> None:
-    if kind.made is not None:
+    if kind.listed:
         patch[OPERATIONS].append(operation(kind.suspend_path, value=False))
     elif kind.gates is None:
         _put(patch, kind.suspend_path, value=False)
@@ -221,12 +221,12 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
     for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
         if kind.gates is not None:
             patch[STARTS][own.role.name] = {"count": own.role.count, "spec": own.scheduling}
-        elif kind.made is None:
+        elif not kind.listed:
             _change(patch, current, own.scheduling, size=own.role.declared, label=None)
-        else:
-            patch[PINS][own.role.name] = own.scheduling
-        if kind.made is not None and kind.made.carrier is None:
+        elif kind.made is not None and kind.made.carrier is None:
             patch[OPERATIONS] += on_template(current, own.scheduling, label=None)
+        if kind.made is not None and kind.made.owns(own.role.name):
+            patch[PINS][own.role.name] = own.scheduling
     if kind.made is not None and kind.made.carrier is not None:
         patch[OPERATIONS] += on_entry(kind.made, job, {}, label=None, id="", at=0.0)
     _start(kind, patch)

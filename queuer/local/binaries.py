@@ -138,6 +138,14 @@ TOOLS = (
         optional=True,
     ),
     Tool(
+        name="mpi-operator",
+        programs=("mpi-operator",),
+        version_of="github.com/kubeflow/mpi-operator",
+        package=".",
+        crds=("manifests/base/kubeflow.org_mpijobs.yaml",),
+        optional=True,
+    ),
+    Tool(
         name="helm",
         programs=("helm",),
         version_of="helm.sh/helm/v4",

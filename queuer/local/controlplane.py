@@ -36,6 +36,7 @@ JOBSET_CONTROLLER = "jobset-controller"
 TRAINER = "trainer"
 RAY_OPERATOR = "ray-operator"
 LWS = "lws"
+MPI_OPERATOR = "mpi-operator"
 KUBERNETES_PARTS = (
     ETCD,
     API_SERVER,
@@ -45,7 +46,7 @@ KUBERNETES_PARTS = (
     TRAINING_OPERATOR,
     JOBSET_CONTROLLER,
 )
-OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR, LWS)
+OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR, LWS, MPI_OPERATOR)
 """Controllers of further job kinds, each named as its program: built and run only where they are asked for."""
 _ETCD_PEER = "etcd-peer"
 WEBHOOKS = {
@@ -269,6 +270,15 @@ def _ray_operator(layout: Layout, binaries: Binaries) -> Command:
     return Command(name=RAY_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 
 
+def _mpi_operator(layout: Layout, binaries: Binaries) -> Command:
+    port = layout.ports[MPI_OPERATOR]
+    arguments = [
+        str(binaries["mpi-operator"]), f"--kubeconfig={layout.kubeconfigs / MPI_OPERATOR}",
+        f"--health-probe-bind-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    return Command(name=MPI_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+
+
 def _lws(layout: Layout, binaries: Binaries) -> Command:
     port, certificates = layout.ports[LWS], layout.certificates / LWS
     _serve_as_api_server(layout, certificates)
@@ -282,7 +292,7 @@ def _lws(layout: Layout, binaries: Binaries) -> Command:
     return Command(name=LWS, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 
 
-_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator, LWS: _lws}
+_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator, LWS: _lws, MPI_OPERATOR: _mpi_operator}
 
 
 def _serve_as_api_server(layout: Layout, folder: Path) -> None:

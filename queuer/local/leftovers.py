@@ -70,7 +70,7 @@ class QueuedJob:
         """
         from queuer.kube.gated import pod_patches
         from queuer.kube.kinds.pod import PodGroup
-        from queuer.kube.made import OPERATIONS, as_json_patch
+        from queuer.kube.made import OPERATIONS, PINS, as_json_patch
         from queuer.kube.patches import free_patch
 
         body = free_patch(self.kind, self.object)
@@ -80,7 +80,7 @@ class QueuedJob:
         if OPERATIONS in body:
             parent = self._patch(as_json_patch(body, self.object), "--type=json")
             return " && ".join([*self._unpin(body), parent])
-        steps = [self._patch(body)]
+        steps = [*self._unpin(body), self._patch({k: v for k, v in body.items() if k != PINS})]
         if self.kind.fixed(self.object) and "template" in json.dumps(body):
             steps.insert(0, self._patch({"status": {"startTime": None}}, "--subresource=status"))
         return " && ".join(steps)
@@ -91,11 +91,11 @@ class QueuedJob:
         from queuer.kube.made import PINS, job_patch
         from queuer.kube.objects import JOBS
 
-        assert self.kind.made is not None
+        if self.kind.made is None:
+            return
         made: list[Job] = getattr(self.object, "made", [])
         for job in made:
-            pins = body[PINS].get(job.metadata.labels.get(self.kind.made.role, ""), {})
-            change = job_patch(job, pins)
+            change = job_patch(job, body[PINS].get(self.kind.made.pod_set(job.metadata), {}))
             if change is not None:
                 if JOB.fixed(job):
                     status = {"status": {"startTime": None}}
@@ -160,7 +160,7 @@ def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
             return cast("JobObject", job)
     meta: Meta = (carrier or job).metadata
     path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
-    jobs = map(decoder_of(Job), site.objects(path, selector=f"{kind.made.mark}={meta.uid}"))
+    jobs = map(decoder_of(Job), site.objects(path, selector=kind.made.selector(meta)))
     own = [each for each in jobs if each.metadata.is_controlled_by(meta.uid)]
     return cast("JobObject", kind.made.given(job, jobs=own, carrier=carrier))
 

@@ -16,7 +16,7 @@ import pytest
 
 from queuer.local import stack
 from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, Cluster
-from queuer.local.controlplane import TRAINER
+from queuer.local.controlplane import MPI_OPERATOR, TRAINER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.postgres_programs import find_binaries
 from queuer.local.progress import Reporter
@@ -51,6 +51,8 @@ MADE = (
 """What pages create beside jobs: on a cluster that is kept it is there when they come again."""
 OWNERS = "deployments,jobsets,jaxjobs,pytorchjobs"
 """Jobs of other kinds than Kubernetes' own that pages create."""
+OPTIONAL_OWNERS = {TRAINER: "trainjobs", MPI_OPERATOR: "mpijobs"}
+"""The same of those that an optional part runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +88,8 @@ class Place:
         """Nothing runs, nothing waits, and the tree is the first one."""
         kubectl(self.cluster, "admin", "delete", *MADE, "-n", "team-a", "--ignore-not-found", "--wait=false")
         for namespace in ("team-a", "team-b"):
-            trained = ",trainjobs" if TRAINER in self.cluster.state.parts else ""
-            what = f"{OWNERS}{trained},jobs,pods,serviceaccounts"
+            there = [kinds for part, kinds in OPTIONAL_OWNERS.items() if part in self.cluster.state.parts]
+            what = ",".join([OWNERS, *there, "jobs,pods,serviceaccounts"])
             options = ("--all", "-n", namespace, "--force", "--grace-period=0")
             kubectl(self.cluster, "admin", "delete", what, *options)
         headers = {"Authorization": f"Bearer {self.cluster.token('admin')}", "If-Match": "*"}

@@ -35,7 +35,12 @@ __all__ = ["scene"]  # a fixture for all tests here
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
 """Processes are started from `/`: without it they would run an installed Queuer, not the one beside these tests."""
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
-PARTS_OF = {"TrainJob": "trainer", "RayJob": "ray-operator", "RayCluster": "ray-operator"}
+PARTS_OF = {
+    "TrainJob": "trainer",
+    "RayJob": "ray-operator",
+    "RayCluster": "ray-operator",
+    "MPIJob": "mpi-operator",
+}
 """The optional part that runs a kind of job."""
 
 

@@ -50,6 +50,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "JAXJob": ("jaxReplicaSpecs", "Worker"),
 }
 """The field of the roles and their names, the first of one pod where there are two."""
+OPTIONAL_ROLES = {"MPIJob": ("mpiReplicaSpecs", "Launcher", "Worker")}
+"""The same of kinds that run only where their optional part does."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class Scene:
         wanted = {"namespace": self.namespace, "queue": TEAM_A, **wanted}
         if kind == "JobSet":
             return dict(create(self.cluster, jobset_manifest(name, workers=pods - 1, **wanted)))
-        key, *roles = ROLES[kind]
+        key, *roles = (ROLES | OPTIONAL_ROLES)[kind]
         counts = dict.fromkeys(roles, 1) | {roles[-1]: pods - len(roles) + 1}
         return dict(create(self.cluster, training_manifest(kind, key, counts, name=name, **wanted)))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from queuer.kube.kinds import BY_NAME
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError
 
@@ -155,10 +156,16 @@ def training_manifest(
     gpus: int = 1, cpu: str = "1", run_for: str | None = None, annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A job of another of the training-operator's kinds: so many pods a role, under `spec.<key>`."""
-    container = {"TFJob": "tensorflow", "XGBoostJob": "xgboost", "PaddleJob": "paddle", "JAXJob": "jax"}[kind]
+    container = {
+        "TFJob": "tensorflow",
+        "XGBoostJob": "xgboost",
+        "PaddleJob": "paddle",
+        "JAXJob": "jax",
+        "MPIJob": "mpi",
+    }[kind]
     template = _template(container, gpus=gpus, cpu=cpu, run_for=run_for, restart=None)
     return {
-        "apiVersion": "kubeflow.org/v1",
+        "apiVersion": BY_NAME[kind].api_version,
         "kind": kind,
         "metadata": _metadata(name, namespace, queue, None, annotations),
         "spec": {

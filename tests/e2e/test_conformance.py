@@ -382,3 +382,97 @@ class TestTrainJob:
         freed = ("--type=merge", '-p={"metadata":{"finalizers":null}}')
         kubectl(scene.cluster, "admin", "patch", "pod", kept, "-n", scene.namespace, *freed)
         scene.wait_empty()
+
+
+@pytest.fixture
+def mpi(scene: Scene) -> Scene:
+    """A scene with the mpi-operator."""
+    if "mpi-operator" not in scene.cluster.state.parts:
+        pytest.skip("the cluster runs no mpi-operator")
+    return scene
+
+
+class TestMPIJob:
+    """A kind of which one role is a Job, known by its owner alone."""
+
+    def _launcher(self, scene: Scene, name: str) -> dict[str, Any]:
+        path = f"/apis/{JOBS.group}/{JOBS.version}/namespaces/{scene.namespace}/jobs"
+        items = read(scene.cluster, path, labelSelector=f"app={name}")["items"]
+        return dict(items[0]) if items else {}
+
+    def test_nobody_else_makes_changes_or_orphans_its_launcher(self, mpi: Scene) -> None:
+        mpi.of_kind("MPIJob", "held", pods=PODS)
+        wait_until(lambda: self._launcher(mpi, "held"), timeout=30, describe="its launcher is made")
+        launcher = self._launcher(mpi, "held")
+        name, meta = launcher["metadata"]["name"], launcher["metadata"]
+        for change in (
+            {"spec": {"suspend": False}},
+            {"spec": {"template": {"metadata": {"labels": {"queuer.dev/workload": "another"}}}}},
+            {"metadata": {"labels": {"app": None}}},
+            {"metadata": {"ownerReferences": None}},
+        ):
+            with pytest.raises(Refused, match="queuer-guard-made"):
+                _patch(mpi, "Job", name, change)
+        with pytest.raises(Refused, match="queuer-guard-deletion"):
+            mpi.delete(name, "Job", "--cascade=orphan")
+        forged = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "forged",
+                **{k: meta[k] for k in ("namespace", "labels", "ownerReferences")},
+            },
+            "spec": {"template": {"spec": launcher["spec"]["template"]["spec"]}},
+        }
+        with pytest.raises(Refused, match="may give it a Job to own"):
+            create(mpi.cluster, forged)
+
+    def test_its_launcher_never_queues_by_itself(self, mpi: Scene) -> None:
+        """Not even where the namespace gives a queue to every job."""
+        mpi.database.apply(tree(mpi.namespace))
+        label = "queuer.dev/default-queue=root.research.team-a"
+        kubectl(mpi.cluster, "admin", "label", "namespace", mpi.namespace, label)
+        mpi.start()
+        mpi.of_kind("MPIJob", "gang", pods=PODS, queue=None)
+        mpi.wait_state("gang", "Running")
+        rows = mpi.database.rows("SELECT name, kind FROM workload WHERE namespace = %s", mpi.namespace)
+        assert [(row["name"], row["kind"]) for row in rows] == [("gang", "MPIJob")]
+
+    def test_a_launcher_that_is_to_wait_for_workers_lands_with_them(self, mpi: Scene) -> None:
+        """Its controller makes the launcher of a suspended job at once, whatever it says."""
+        mpi.database.apply(tree(mpi.namespace))
+        mpi.of_kind("MPIJob", "gang", pods=PODS)
+        late = {"spec": {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": True}}
+        _patch(mpi, "MPIJob", "gang", late)
+        mpi.start()
+        mpi.wait_state("gang", "Running")
+        assert len(mpi.pods("gang")) == PODS
+
+    def test_two_writes_start_it_where_its_launcher_takes_hosts(self, mpi: Scene) -> None:
+        mpi.database.apply(tree(mpi.namespace))
+        mpi.start()
+        before = [mpi.writes(kind).get("200", 0) for kind in ("mpijobs", "jobs")]
+        mpi.of_kind("MPIJob", "gang", pods=PODS, gpus=8, annotations=required("rack"))
+        mpi.wait_state("gang", "Running")
+        after = [mpi.writes(kind).get("200", 0) for kind in ("mpijobs", "jobs")]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1]
+
+    def test_its_quota_is_returned_when_its_pods_are_gone(self, mpi: Scene) -> None:
+        """The launcher's Job goes before its pod, also for a controller that has not seen it."""
+        mpi.database.apply(tree(mpi.namespace))
+        first = mpi.start()
+        mpi.of_kind("MPIJob", "gang", pods=PODS, gpus=2)
+        mpi.wait_state("gang", "Running")
+        names = [p["metadata"]["name"] for p in mpi.pods("gang")]
+        kept = next(name for name in names if "launcher" in name)
+        finalizer = ("--type=merge", '-p={"metadata":{"finalizers":["example.org/kept"]}}')
+        kubectl(mpi.cluster, "admin", "patch", "pod", kept, "-n", mpi.namespace, *finalizer)
+        mpi.delete("gang", "MPIJob", "--wait=false")
+        wait_until(lambda: not self._launcher(mpi, "gang"), timeout=60, describe="its launcher is gone")
+        wait_until(lambda: mpi.database.used() == 2, timeout=30, describe=lambda: mpi.story("gang"))
+        first.stop()
+        mpi.start()
+        assert mpi.database.used() == 2
+        freed = ("--type=merge", '-p={"metadata":{"finalizers":null}}')
+        kubectl(mpi.cluster, "admin", "patch", "pod", kept, "-n", mpi.namespace, *freed)
+        mpi.wait_empty()

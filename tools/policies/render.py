@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from queuer.kube.kinds import JOB, JOBSET, KINDS, JobKind
+from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
 from queuer.kube.kinds.pod import GATE
 
@@ -47,7 +47,7 @@ def _words() -> dict[str, Any]:
     return {
         "kinds": _KINDS,
         "gate": GATE,
-        "kubeflow": KUBEFLOW,
+        "kubeflow": (*KUBEFLOW, MPIJOB),
         "training_operator": OPERATOR,
         "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(_KINDS)),
         "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made is not None),
@@ -55,8 +55,8 @@ def _words() -> dict[str, Any]:
         "children": [JOB, *_CARRIERS],
         "carriers": _CARRIERS,
         "carrier_names": _list(kind.name for kind in _CARRIERS),
-        "carried_marks": _list(
-            kind.made.mark for kind in _KINDS if kind.made is not None and _carrier(kind) is not None
+        "uncertain": _list(
+            k.pod_label for k in _KINDS if k.made is not None and not k.made.certain and k.pod_label
         ),
         "child_templates": _child_templates,
         "driven": lambda owner: _any(
@@ -66,9 +66,14 @@ def _words() -> dict[str, Any]:
         "operator_names": ", ".join(dict.fromkeys(repr(name) for kind in beside for name in kind.operators)),
         "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in _KINDS for label in kind.pod_labels)),
-        "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None),
+        "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None and kind.made.certain),
         "made_labels": _list(
-            dict.fromkeys(label for kind in _KINDS if kind.made is not None for label in kind.pod_labels)
+            dict.fromkeys(
+                label
+                for kind in _KINDS
+                if kind.made is not None
+                for label in (kind.made.mark, *kind.pod_labels)
+            )
         ),
         "made_mark": JOBSET.made.mark if JOBSET.made is not None else "",
         "garbage_collectors": _list(

@@ -59,4 +59,7 @@ def _section(kind: JobKind) -> str:
 def _hosts(kind: JobKind) -> str:
     if kind.gates is not None:
         return "on each pod, by the write that opens its gate"
-    return "in its pod templates" if kind.made is None else "on the Jobs that it makes, before it starts"
+    if kind.made is None:
+        return "in its pod templates"
+    rest = "" if kind.made.only is None else f"in its pod templates, those of `{kind.made.only}` "
+    return f"{rest}on the Jobs that it makes, before it starts"

@@ -24,7 +24,7 @@ from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, JOB, JobKind, member_of, object_path, pod_selectors, told_on
-from queuer.kube.made import OPERATIONS, as_json_patch
+from queuer.kube.made import OPERATIONS, PINS, as_json_patch
 from queuer.kube.objects import PODS, Pod, ResourceQuota
 from queuer.kube.patches import (
     AdmissionMark,
@@ -210,10 +210,12 @@ class ClusterJobs:
             if job is None:
                 raise NotFoundError(status=404, reason="NotFound", message="the pods were deleted")
             return await self._gated.patch(job.object, body)
-        if OPERATIONS in body:
+        if PINS in body:
             if job is None:
                 raise NotFoundError(status=404, reason="NotFound", message="the job was deleted")
             await self._made.pin(kind, job.object, body)
+            body = {key: value for key, value in body.items() if key != PINS}
+        if OPERATIONS in body and job is not None:
             operations = as_json_patch(body, job.object)
             return await self._client.json_patch(path, operations, resource=kind.resource.plural)
         if self._client.last_form is Form.REDUCED and job is not None:
@@ -259,7 +261,10 @@ class ClusterJobs:
         """Uids of the objects whose Events tell why a pod is not made: of the Jobs that it made, some."""
         job = self._state.jobs.get(uid)
         made = getattr(job.object, "made", []) if job is not None else []
-        return [each.metadata.uid for each in made if JOB.outcome(each) is None][:_ASKED] or [uid]
+        found = [each.metadata.uid for each in made if JOB.outcome(each) is None][:_ASKED]
+        kind = None if job is None else BY_NAME[job.kind]
+        all_by_them = kind is not None and kind.made is not None and kind.made.only is None
+        return found if found and all_by_them else [*found, uid]
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""

@@ -57,7 +57,7 @@ class MadeJobs:
         if kind.made is None or pins is None:
             return
         for job in await self._all(kind.made, found):
-            body = job_patch(job, pins.get(job.metadata.labels.get(kind.made.role, ""), {}))
+            body = job_patch(job, pins.get(kind.made.pod_set(job.metadata), {}))
             if body is None:
                 continue
             if not JOB.quiet(job):
@@ -91,6 +91,6 @@ class MadeJobs:
         meta = holder.metadata
         path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
         jobs: list[Job] = []
-        async for page in self._client.pages(path, selector=f"{made.mark}={meta.uid}"):
+        async for page in self._client.pages(path, selector=made.selector(meta)):
             jobs += map(_job_of, page.items or ())
         return [job for job in jobs if job.metadata.is_controlled_by(meta.uid)]

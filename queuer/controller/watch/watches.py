@@ -373,7 +373,7 @@ class Watches:
                     self._made.pop(key, None)
             else:
                 self._made.setdefault(key, {})[meta.uid] = job
-                maker = Maker(uid=parent.uid, pod_set=meta.labels.get(made.role, ""))
+                maker = Maker(uid=parent.uid, pod_set=made.pod_set(meta))
                 self._state.made(meta.uid, maker, namespace=meta.namespace)
             if change.kind is ChangeKind.DELETED or change.old is None or _bears(change.old) != _bears(job):
                 self._soon(kind, parent.uid)

@@ -58,12 +58,13 @@ def queues_by_itself(meta: Meta) -> bool:
 def _maker(meta: Meta) -> JobKind | None:
     """The kind whose controller made the Job of a pod, by labels that agree.
 
-    Of a kind with a carrier the mark has the uid of that: our label is kept true on the carrier's templates, too.
+    Where the mark has another uid, or is not on pods, our label is alone: it is kept true on the templates of Jobs, and
+    on those of their carrier, too.
     """
     uid = meta.labels.get(WORKLOAD)
-    made = [kind for kind in KINDS if kind.made is not None and kind.made.mark in meta.labels]
-    own = (kind for kind in made if kind.made is not None and meta.labels[kind.made.mark] == uid)
-    return next(own, next((kind for kind in made if kind.made is not None and kind.made.carrier), None))
+    found = [(kind, kind.made) for kind in KINDS if kind.made is not None and kind.pod_label in meta.labels]
+    own = (kind for kind, made in found if made.certain and meta.labels.get(made.mark) == uid)
+    return next(own, next((kind for kind, made in found if not made.certain), None))
 
 
 def maker_of(kind: JobKind, meta: Meta) -> JobKind | None:

@@ -76,14 +76,34 @@ class Made:
     """The Jobs that a kind's controller makes: they own the pods, and take the pins that the parent cannot.
 
     The decoded parent has those that are known in its field `made`. While it is suspended its controller has made all
-    that `expected` counts. `mark`: label with the parent's uid; `role`: label that names the pod set. `carrier`: the
-    object between the job and its Jobs, whose uid the mark has then.
+    that `expected` counts. `mark`: label with the parent's uid, or `by_name` with its name; `role`: label that names
+    the pod set. `only`: the one pod set of whose pods this is true, where all others are made by the job itself and
+    pinned in its templates. `carrier`: the object between the job and its Jobs, whose uid the mark has then.
     """
 
     mark: str
-    role: str
     expected: Callable[[Any], int]
+    role: str = ""
+    by_name: bool = False
+    only: str | None = None
     carrier: Carrier | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the mark, which pods have too, has the uid of the job itself."""
+        return not self.by_name and self.carrier is None
+
+    def selector(self, holder: Meta) -> str:
+        """Label selector of the Jobs of an object; others may have the label as well."""
+        return f"{self.mark}={holder.name if self.by_name else holder.uid}"
+
+    def pod_set(self, job: Meta) -> str:
+        """The pod set that the pods of one of the Jobs are."""
+        return self.only or job.labels.get(self.role, "")
+
+    def owns(self, pod_set: str) -> bool:
+        """Whether Jobs make the pods of a pod set, and take their pins to hosts."""
+        return self.only in (None, pod_set)
 
     def holder(self, job: Any) -> Any:
         """The object that controls the Jobs, None while it is not known."""
@@ -115,9 +135,9 @@ class JobKind:
     wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
-    Jobs, and has its templates in a list. `gates`: of a kind that is held by gates on its pods instead of a suspend
-    path: how many pods still have one. `roles_key`: the field of the spec that holds the roles by name, where one
-    does. `example`: the spec of a small job, or of what carries it, for the reference.
+    Jobs; its templates are in a list, unless it has a `roles_key`. `gates`: of a kind that is held by gates on its pods
+    instead of a suspend path: how many pods still have one. `roles_key`: the field of the spec that holds the roles by
+    name, where one does. `example`: the spec of a small job, or of what carries it, for the reference.
     """
 
     name: str
@@ -146,3 +166,8 @@ class JobKind:
     roles_key: str | None = None
     pod_label: str | None = None
     clean: tuple[tuple[str, ...], str] | None = None
+
+    @property
+    def listed(self) -> bool:
+        """Whether its templates are in a list, which only operations of a JSON Patch reach, or in another object."""
+        return self.made is not None and self.roles_key is None
