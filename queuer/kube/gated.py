@@ -16,18 +16,44 @@ from queuer.kube.kinds.pod import GATE, PodGroup, admission_id, is_coming, is_ga
 from queuer.kube.objects import Pod
 from queuer.kube.template import merge_diff, scheduling_of
 
-STARTS, TAKES_BACK = "starts", "takesBack"
-"""Keys of a patch: by pod set `{count, spec}`, pods that run at once and their scheduling part; an admission's id."""
+STARTS, DECIDED, TAKES_BACK = "starts", "decided", "takesBack"
+"""Keys of a patch: by pod set `{count, spec}`, pods that run at once and their scheduling part; the versions of the
+pods that were decided on, by uid; an admission's id."""
+
+
+class ChangedError(Exception):
+    """A pod is not the one that was decided on."""
+
+
+def decided_on(group: PodGroup) -> dict[str, str]:
+    """The pods that may be started, with their versions. One that asks for something else than the others of its set,
+    which run, may not.
+    """
+    coming = [pod for pod in group.pods if is_coming(pod)]
+    running = {pod_set_of(pod.metadata): _asks(pod) for pod in coming if not is_gated(pod)}
+    return {
+        pod.metadata.uid: pod.metadata.resource_version
+        for pod in filter(is_gated, coming)
+        if running.get(pod_set_of(pod.metadata), _asks(pod)) == _asks(pod)
+    }
+
+
+def _asks(pod: Pod) -> object:
+    spec = pod.spec
+    return spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.runtime_class_name
 
 
 def pod_patches(group: PodGroup, patch: Mapping[str, Any]) -> Iterator[tuple[Pod, dict[str, Any]]]:
-    """The merge patches of single pods, each a compare-and-set. Nothing is left to do where there are none."""
+    """The merge patches of single pods, each a compare-and-set. Nothing is left to do where there are none.
+
+    Raises ChangedError where another pod than those that were decided on would be started.
+    """
     annotations = patch["metadata"]["annotations"]
     for pod in _written(group, patch):
         body: dict[str, Any] = {
             "metadata": {
                 "uid": pod.metadata.uid,
-                "resourceVersion": pod.metadata.resource_version,
+                "resourceVersion": _version(pod, patch),
                 "annotations": dict(annotations),
             }
         }
@@ -38,6 +64,15 @@ def pod_patches(group: PodGroup, patch: Mapping[str, Any]) -> Iterator[tuple[Pod
         if not is_gated(pod) or STARTS in patch:
             body["metadata"]["labels"] = {WORKLOAD: group.metadata.uid}
         yield pod, body
+
+
+def _version(pod: Pod, patch: Mapping[str, Any]) -> str:
+    if STARTS not in patch or DECIDED not in patch:
+        return pod.metadata.resource_version
+    version = patch[DECIDED].get(pod.metadata.uid)
+    if version is None:
+        raise ChangedError(f"pod {pod.metadata.name} came after the decision")
+    return str(version)
 
 
 def deleted(group: PodGroup, patch: Mapping[str, Any]) -> Iterator[Pod]:

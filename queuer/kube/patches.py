@@ -19,8 +19,9 @@ import msgspec
 
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
 from queuer.domain.reasons import Reason
-from queuer.kube.gated import STARTS, TAKES_BACK
+from queuer.kube.gated import DECIDED, STARTS, TAKES_BACK, decided_on
 from queuer.kube.kinds import JobKind, JobObject, Role
+from queuer.kube.kinds.pod import PodGroup
 from queuer.kube.made import OPERATIONS, PINS, on_entry, on_template, operation
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
@@ -92,8 +93,8 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
         if kind.made is not None and kind.made.owns(own.role.name):
             patch[PINS][own.role.name] = pinned(own.scheduling, pin)
             pin = replace(pin, hosts=None)
-        note = note_of(own.scheduling, pin)
-        if pin.count != own.role.count:
+        note = {} if kind.gates is not None else note_of(own.scheduling, pin)
+        if kind.gates is None and pin.count != own.role.count:
             note["count"] = [pin.count, own.role.declared]
         if note:
             restore[own.role.name] = note
@@ -111,6 +112,8 @@ def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: Adm
         label = job.metadata.uid
         patch[OPERATIONS] += on_entry(kind.made, job, parts, label=label, id=mark.id, at=mark.at)
     _start(kind, patch)
+    if isinstance(job, PodGroup):
+        patch[DECIDED] = decided_on(job)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
     annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {})), STATUS: None}
     return {"metadata": _metadata(job, annotations), **patch}

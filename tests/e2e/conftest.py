@@ -40,6 +40,7 @@ PARTS_OF = {
     "RayJob": "ray-operator",
     "RayCluster": "ray-operator",
     "MPIJob": "mpi-operator",
+    "LeaderWorkerSet": "lws",
 }
 """The optional part that runs a kind of job."""
 

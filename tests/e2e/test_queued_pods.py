@@ -28,8 +28,9 @@ PODS = 3
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test a controller that makes pods anew."""
     if "maker" in metafunc.fixturenames:
-        often = metafunc.config.getoption("--kinds") == "often"
-        metafunc.parametrize("maker", ["Deployment"] if often else ["Deployment", "LeaderWorkerSet"])
+        said = metafunc.config.getoption("--kinds")
+        lws = [name for name in ("LeaderWorkerSet",) if said == "all" or name in said.split(",")]
+        metafunc.parametrize("maker", ["Deployment", *lws])
 
 
 def _create_group(

@@ -8,15 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from queuer.controller.apply.applier import ConflictVerdict, judge
+from queuer.controller.memory.live import JobView
+from queuer.controller.watch.views import job_view
 from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import State
-from queuer.kube.gated import deleted, pod_patches
+from queuer.kube.gated import ChangedError, decided_on, deleted, pod_patches
 from queuer.kube.kinds import POD, queues_by_itself
 from queuer.kube.kinds.pod import PodGroup, group_of, runs_of
 from queuer.kube.objects import Pod
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.kube.workloads import read_workload, workload_of
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
 from tests.kube.manifests import FACTS
 
 GATES = [{"name": "queuer.dev/queue"}]
@@ -106,7 +111,6 @@ def test_pods_that_ask_for_different_things_are_told_apart_by_a_label() -> None:
 
 
 def test_a_start_opens_each_gate_inside_the_pins() -> None:
-    waiting = group(pod("a"), pod("b", nodeSelector={"disk": "ssd"}), pod("c"))
     own = group(pod("a"), pod("c"))
     body = admit_patch(POD, own, pins=PINS, mark=MARK)
     written = {p.metadata.name: change for p, change in pod_patches(own, body)}
@@ -117,7 +121,6 @@ def test_a_start_opens_each_gate_inside_the_pins() -> None:
     assert change["spec"]["schedulingGates"] == []
     assert change["spec"]["nodeSelector"] == {"rack": "r1"}
     assert "kubernetes.io/hostname" in json.dumps(change["spec"]["affinity"])
-    assert len(list(pod_patches(waiting, body))) == 2, "no more than were admitted"
 
 
 def test_a_start_that_was_cut_off_goes_on_with_the_rest() -> None:
@@ -128,13 +131,70 @@ def test_a_start_that_was_cut_off_goes_on_with_the_rest() -> None:
     assert POD.gates(half) == 1
 
 
-def test_what_an_admission_pinned_is_not_the_owners_word() -> None:
-    body = admit_patch(POD, group(pod("a"), pod("b")), pins=PINS, mark=MARK)
-    (_, change), *_ = pod_patches(group(pod("a"), pod("b")), body)
-    spec = {key: value for key, value in change["spec"].items() if key != "schedulingGates"}
-    meta = {"annotations": {k: v for k, v in change["metadata"]["annotations"].items() if v is not None}}
-    started = group(*(pod(name, gated=False, run="u", meta=meta, **spec) for name in "ab"))
-    assert own_roles(POD, started)[0].scheduling == {}
+def test_a_pod_that_was_not_started_is_the_owners_word() -> None:
+    started = pod("a", gated=False, run="u", admission="a1", nodeSelector={"rack": "r1"})
+    assert own_roles(POD, group(started, pod("b", at=9)))[0].scheduling == {}
+
+
+def test_no_pod_is_started_that_nobody_decided_on() -> None:
+    """Another set, a larger one of the same set, one that came since, one that has changed."""
+    running = pod("a", gated=False, run="u", admission="a1")
+    extra = pod("x", gpus=8, labels={"queuer.dev/pod-set": "extra"})
+    assert decided_on(group(running, pod("b"), pod("c", gpus=8))) == {"u-b": "7"}
+    body = {**admit_patch(POD, group(running, pod("b")), pins=PINS, mark=MARK)}
+    assert [p.metadata.name for p, _ in pod_patches(group(running, pod("b"), extra), body)] == ["b"]
+    with pytest.raises(ChangedError, match="pod d came after the decision"):
+        list(pod_patches(group(running, pod("d")), body))
+    changed = pod("b", meta={"resourceVersion": "8"})
+    (_, change), *_ = pod_patches(group(running, changed), body)
+    assert change["metadata"]["resourceVersion"] == "7", "the API server answers with a conflict"
+
+
+def _view(found: PodGroup) -> JobView:
+    return job_view(POD, found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "verdict"),
+    [
+        (EntryKind.ADMIT, [pod("a", gated=False, run="u", admission="a1"), pod("b")], ConflictVerdict.AGAIN),
+        (EntryKind.ADMIT, [pod("a", gated=False, run="u", admission="a1")], ConflictVerdict.DONE),
+        (EntryKind.EVICT, [pod("a", gated=False, run="u", admission="a1"), pod("b")], ConflictVerdict.AGAIN),
+        (EntryKind.EVICT, [pod("a"), pod("b")], ConflictVerdict.AGAIN),
+        (
+            EntryKind.WITHDRAW,
+            [pod("a", gated=False, run="u", admission="a1"), pod("b")],
+            ConflictVerdict.AGAIN,
+        ),
+    ],
+    ids=["half started", "all started", "half evicted", "nothing marked", "half withdrawn"],
+)
+def test_a_conflict_in_the_middle_of_a_group_is_not_the_end(
+    kind: EntryKind, pods: list[Pod], verdict: ConflictVerdict
+) -> None:
+    entry = Entry(seq=1, kind=kind, uid="u", admission_id="a1", epoch=1, cycle=1, patch={}, at=0.0)
+    assert judge(entry, _view(group(*pods)), as_decided=True) is verdict
+
+
+def test_a_pod_that_hangs_on_a_dead_node_says_nothing_of_the_next_admission() -> None:
+    going = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+    old = pod("a", gated=False, run="u", admission="a1", meta=going)
+    new = [pod(name, gated=False, run="u", admission="a2", at=9) for name in "bc"]
+    assert _view(group(old, *new)).admission == "a2"
+
+
+def test_the_pods_of_two_users_are_no_group() -> None:
+    by = [
+        pod(name, meta={"annotations": {"queuer.dev/pod-group-size": "2", "queuer.dev/user": name}})
+        for name in "ab"
+    ]
+    assert "is not the same on all pods" in problem(*by)
+
+
+def test_new_pods_do_not_take_the_place_of_others_that_are_going() -> None:
+    going = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+    runs = runs_of([pod("a", gated=False, run="u-x", meta=going), pod("b", at=9)], waiting="u-x")
+    assert [run.metadata.uid for run in runs] == ["u-x", "u-b"]
 
 
 def test_an_eviction_deletes_what_was_started_and_marks_the_rest() -> None:

@@ -79,21 +79,23 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
     """Whether an entry is already done, may be sent again for the job's new resourceVersion, or has lost its
     point.
     """
-    carries = job.admission == entry.admission_id and not job.gated
+    carries = job.admission == entry.admission_id
     match entry.kind:
         case EntryKind.ADMIT:
-            if carries:
+            if carries and not job.gated:
                 return ConflictVerdict.DONE
             # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
             # nothing else, and as an admission the API server refuses it, for the pods are there already.
             free = (job.suspended or job.admission in (None, entry.admission_id)) and job.outcome is None
             return ConflictVerdict.AGAIN if free and as_decided else ConflictVerdict.STALE
         case EntryKind.EVICT:
+            if job.gated:  # each that waits is marked, so that no older admission starts it
+                return ConflictVerdict.AGAIN
             if job.suspended or (job.outcome is not None and not job.lingers):
                 return ConflictVerdict.DONE
             return ConflictVerdict.AGAIN if carries or job.admission is None else ConflictVerdict.STALE
         case EntryKind.WITHDRAW:
-            return ConflictVerdict.STALE if carries else ConflictVerdict.AGAIN
+            return ConflictVerdict.STALE if carries and not job.gated else ConflictVerdict.AGAIN
 
 
 class Applier:

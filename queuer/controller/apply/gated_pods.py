@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from queuer.domain.keys import QUEUE
+import msgspec
+
+from queuer.domain.keys import POD_GROUP, QUEUE
 from queuer.kube.client import Client, ConflictError, NotFoundError
 from queuer.kube.decoding import decoder_of
-from queuer.kube.gated import deleted, pod_patches
+from queuer.kube.gated import TAKES_BACK, ChangedError, deleted, pod_patches
 from queuer.kube.kinds import queues_by_itself
 from queuer.kube.kinds.pod import PodGroup, group_name, runs_of
 from queuer.kube.objects import PODS, Pod
@@ -27,12 +29,15 @@ class GatedPods:
         """Write to its pods one after another; returns the last resourceVersion. Raises ApiError, Unavailable.
 
         A failure leaves the rest as they were: the same again writes to these alone. A pod that is gone needs nothing.
+        What is taken back is read afresh: the last of its pods may have been started a moment ago.
         """
+        if TAKES_BACK in body:
+            group = await self.read(group) or msgspec.structs.replace(group, pods=[])
         version = group.metadata.resource_version
         for pod in deleted(group, body):
             with suppress(NotFoundError, ConflictError):  # another has its name
                 await self._client.delete(_path(pod), uid=pod.metadata.uid, resource=PODS.plural)
-        for pod, change in pod_patches(group, body):
+        for pod, change in _changes(group, body):
             with suppress(NotFoundError):
                 version = await self._client.merge_patch(_path(pod), change, resource=PODS.plural)
         return version
@@ -40,11 +45,12 @@ class GatedPods:
     async def read(self, known: PodGroup) -> PodGroup | None:
         """The run as the API server has it now; None where no pod of it is left. Raises ApiError, Unavailable."""
         meta = known.metadata
+        name = group_name(meta)
+        selector = f"{POD_GROUP}={name}" if POD_GROUP in meta.labels else QUEUE
         path = PODS.collection.replace("/pods", f"/namespaces/{meta.namespace}/pods")
         found: list[Pod] = []
-        async for page in self._client.pages(path, selector=QUEUE):
+        async for page in self._client.pages(path, selector=selector):
             found += map(_pod_of, page.items or ())
-        name = group_name(meta)
         own = {pod.metadata.uid for pod in known.pods}
         pods = [
             pod for pod in found
@@ -52,6 +58,13 @@ class GatedPods:
             and (pod.metadata.uid in own if name is None else group_name(pod.metadata) == name)
         ]  # fmt: skip
         return next((run for run in runs_of(pods, waiting=meta.uid) if run.metadata.uid == meta.uid), None)
+
+
+def _changes(group: PodGroup, body: Mapping[str, Any]) -> list[tuple[Pod, dict[str, Any]]]:
+    try:
+        return list(pod_patches(group, body))
+    except ChangedError as error:
+        raise ConflictError(status=409, reason="Conflict", message=str(error)) from error
 
 
 def _path(pod: Pod) -> str:

@@ -23,6 +23,7 @@ from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.events import PodRefusal, event_about, events_path, newest_refusal, warnings_of
+from queuer.kube.gated import DECIDED, STARTS, decided_on
 from queuer.kube.kinds import BY_NAME, JOB, JobKind, member_of, object_path, pod_selectors, told_on
 from queuer.kube.made import OPERATIONS, PINS, as_json_patch
 from queuer.kube.objects import PODS, Pod, ResourceQuota
@@ -134,9 +135,12 @@ class ClusterJobs:
         return 0 if job is None else job.gated
 
     def admit_again(self, live: Live) -> dict[str, Any]:
-        """The PATCH that has them follow the others."""
+        """The PATCH that has them follow the others, no more than are charged."""
         assert live.placement is not None
-        return self.admit(live, live.placement, domains=domains_of(self._state.jobs[live.uid].object))
+        body = self.admit(live, live.placement, domains=domains_of(self._state.jobs[live.uid].object))
+        for name, start in body[STARTS].items():
+            start["count"] = min(start["count"], live.placement.held.get(name, 0))
+        return body
 
     def adopt(self, live: Live, placement: Placement) -> dict[str, Any]:
         """The PATCH that marks a job that runs already with the admission that charges it.
@@ -179,7 +183,8 @@ class ClusterJobs:
                 return _withdrawal(job, admission=entry.admission_id)
             case EntryKind.ADMIT:
                 metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
-                return {**entry.patch, "metadata": metadata}
+                again = {**entry.patch, "metadata": metadata}
+                return again | {DECIDED: decided_on(job.object)} if DECIDED in again else again
 
     def status(self, uid: str, reason: Reason) -> dict[str, Any] | None:
         """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
@@ -191,9 +196,11 @@ class ClusterJobs:
         return node.labels.get(HOSTNAME, name) if node is not None else name
 
     def _empty_sets(self, job: JobView, pinned: set[str]) -> list[Pin]:
-        """Pod sets of no pods: nothing was decided on them, they stay as they are."""
-        roles = BY_NAME[job.kind].roles(job.object)
-        return [Pin(pod_set=r.name, count=r.count, selector={}) for r in roles if r.name not in pinned]
+        """Pod sets of no pods: nothing was decided on them, they stay as they are. Pods that came since stay gated."""
+        kind = BY_NAME[job.kind]
+        others = [role for role in kind.roles(job.object) if role.name not in pinned]
+        counts = {role.name: role.count if kind.gates is None else 0 for role in others}
+        return [Pin(pod_set=name, count=count, selector={}) for name, count in counts.items()]
 
     # -- the API server
 

@@ -208,11 +208,11 @@ def _waiting(job: JobView | None) -> Step | None:
 
 def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
     placement = live.placement
+    if placement is not None and live.landed is not None and job.suspended and job.gated:
+        # Some may have been let in already: what is evicted is deleted.
+        return Step(move=Move.EVICT, cause=Cause.SUSPENDED, note="all its pods were made anew")
     if placement is None or job.admission != placement.id:
         return None  # the object is older than our PATCH, or the PATCH is still to come
-    if job.suspended and job.gated:
-        # Others may have been let in already: what is evicted is deleted.
-        return Step(move=Move.EVICT, cause=Cause.SUSPENDED, note="all its pods were made anew")
     if job.suspended:
         note = "the job was suspended by hand" if any(job.sizes.values()) else "its pods were deleted"
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note=note)
@@ -261,6 +261,8 @@ def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, lim
         return Step(move=Move.SHRUNK, short=after)
     if now < after.since + _patience(live, after, seen.problem, limits):
         return None
+    if live.landed is None and not job.comes_back:
+        return None  # an eviction would delete it for good
     cause = Cause.LANDING_TIMEOUT if live.landed is None else Cause.LOST_PODS
     note = _told(live, seen, short=short, seconds=now - after.since)
     return Step(move=Move.EVICT, cause=cause, refused=_refused(live, seen), note=note)

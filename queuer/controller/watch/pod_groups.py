@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
 
-from queuer.kube.kinds.pod import POD, PodGroup, group_name, is_gated, runs_of
+from queuer.kube.kinds.pod import POD, PodGroup, group_name, is_coming, is_gated, runs_of
 from queuer.kube.objects import Pod
 
 _MOMENT = 0.05
 """Seconds in which the pods of a group come together: it is looked at once for all of them."""
+_ALSO = 100
+"""Pods by which the moment grows: a look costs as much as there are."""
 _ANEW = 10.0
 """Seconds that a group without pods is kept: a StatefulSet makes one anew only once the last is gone."""
 _Key = tuple[str, str]
@@ -36,16 +38,23 @@ class PodGroups:
         self._pods: dict[_Key, dict[str, Pod]] = {}
         self._runs: dict[_Key, dict[str, PodGroup]] = {}
         self._due: set[_Key] = set()
+        self._key_of: dict[str, _Key] = {}  # where a pod was put, by uid: labels and owners can change
 
     def put(self, pod: Pod) -> None:
         """A pod that queues by itself came or changed."""
-        self._pods.setdefault(_key(pod), {})[pod.metadata.uid] = pod
-        self._soon(_key(pod))
+        key, uid = _key(pod), pod.metadata.uid
+        if self._key_of.get(uid, key) != key:
+            self.remove(uid)
+        self._key_of[uid] = key
+        self._pods.setdefault(key, {})[uid] = pod
+        self._soon(key)
 
-    def remove(self, pod: Pod) -> None:
-        """Such a pod is no more."""
-        self._pods.get(_key(pod), {}).pop(pod.metadata.uid, None)
-        self._soon(_key(pod))
+    def remove(self, uid: str) -> None:
+        """A pod is no more, or does not queue by itself any more, if it ever did."""
+        key = self._key_of.pop(uid, None)
+        if key is not None:
+            self._pods.get(key, {}).pop(uid, None)
+            self._soon(key)
 
     def of(self, namespace: str) -> Iterator[PodGroup]:
         """The runs of a namespace."""
@@ -61,21 +70,20 @@ class PodGroups:
     def _soon(self, key: _Key) -> None:
         if key not in self._due:
             self._due.add(key)
-            asyncio.get_running_loop().call_later(_MOMENT, self._look, key)
+            if self._listed():
+                pause = _MOMENT * (1 + len(self._pods.get(key, ())) / _ALSO)
+                asyncio.get_running_loop().call_later(pause, self._look, key)
 
     def _look(self, key: _Key) -> None:
         if key not in self._due:
             return  # `look` was first
         self._due.discard(key)
-        if not self._listed():
-            self._soon(key)
-            return
         before = self._runs.pop(key, {})
-        waiting = next((uid for uid, run in before.items() if POD.outcome(run) is None), None)
         pods = self._pods.get(key, {})
+        waiting = next((uid for uid, run in before.items() if _goes_on(run, pods)), None)
         after = {run.metadata.uid: run for run in runs_of(pods.values(), waiting=waiting)}
         if not after:
-            after = {uid: self._emptied(key, run) for uid, run in before.items() if run.comes_back}
+            after = {uid: self._emptied(key, run) for uid, run in before.items() if run.stays}
         if after:
             self._runs[key] = after
         if not pods:
@@ -99,6 +107,12 @@ class PodGroups:
             if not runs:
                 del self._runs[key]
             self._listener.went(uid)
+
+
+def _goes_on(run: PodGroup, pods: Mapping[str, Pod]) -> bool:
+    """Whether a run that was known is one still: of pods that nobody makes anew, one must be left."""
+    left = any(pod.metadata.uid in pods and is_coming(pods[pod.metadata.uid]) for pod in run.pods)
+    return POD.outcome(run) is None and (run.stays or left)
 
 
 def _key(pod: Pod) -> _Key:

@@ -325,11 +325,12 @@ class Watches:
         alone = queues_by_itself(pod.metadata)
         if change.kind is ChangeKind.DELETED:
             self._state.pod_gone(pod.metadata.uid)
-            if alone:
-                self._groups.remove(pod)
+            self._groups.remove(pod.metadata.uid)
             return
         if alone:
             self._groups.put(pod)
+        else:
+            self._groups.remove(pod.metadata.uid)
         member = member_of(pod)
         known = self._state.pods.get(pod.metadata.uid)
         owner, pod_set = (

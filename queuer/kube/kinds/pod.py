@@ -13,7 +13,17 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from queuer.domain.errors import FieldProblem
-from queuer.domain.keys import ADMISSION, POD_GROUP, POD_GROUP_SIZE, POD_SET, QUEUE, WORKLOAD
+from queuer.domain.keys import (
+    ADMISSION,
+    GROUPS,
+    POD_GROUP,
+    POD_GROUP_SIZE,
+    POD_SET,
+    PRIORITY_CLASS,
+    QUEUE,
+    USER,
+    WORKLOAD,
+)
 from queuer.domain.workload import State
 from queuer.kube.kinds.job import MAIN
 from queuer.kube.kinds.row import JobKind, Role
@@ -21,7 +31,7 @@ from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Struct, TemplateMe
 
 GATE = QUEUE
 """The scheduling gate of a pod that waits in a queue, named as the label that asks for it."""
-LARGEST = 10_000
+LARGEST = 1_000
 """Pods of a group."""
 _LWS = "leaderworkerset.sigs.k8s.io"
 
@@ -40,8 +50,13 @@ class PodGroup(Struct, frozen=True):
 
     @property
     def comes_back(self) -> bool:
-        """Whether pods that go are made anew, into the same group."""
-        return self.metadata.controller is not None and group_name(self.metadata) is not None
+        """Whether pods that go are made anew."""
+        return self.metadata.controller is not None
+
+    @property
+    def stays(self) -> bool:
+        """Whether pods that are made anew belong to it: else one alone is another workload."""
+        return self.comes_back and group_name(self.metadata) is not None
 
     @property
     def is_started(self) -> bool:
@@ -87,14 +102,16 @@ def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
     """The workload of some pods of one group, at least one. It is being deleted once all that have not ended are, and
     nobody makes them anew.
 
-    Labels and annotations are those of one of its pods, the admission that of all that have started and not ended.
+    Labels and annotations are those of one of its pods. The admission is that of all that have started and stay, or if
+    none does, of those that go.
     """
     found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
     there = [pod for pod in found if not pod.ended]
     going = [pod.metadata.deletion_timestamp for pod in there]
     meta = next((pod for pod in found if is_coming(pod)), found[0]).metadata
     annotations = dict(meta.annotations)
-    if started := [pod for pod in there if not is_gated(pod)]:
+    started = [pod for pod in there if not is_gated(pod)]
+    if started := [pod for pod in started if is_coming(pod)] or started:
         alike = len({admission_id(pod) for pod in started}) == 1
         annotations[ADMISSION] = started[0].metadata.annotations.get(ADMISSION, "{}") if alike else "{}"
     group = PodGroup(
@@ -105,7 +122,7 @@ def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
         ),
         pods=found,
     )  # fmt: skip
-    if group.comes_back or not going or not all(going):
+    if group.stays or not going or not all(going):
         return group
     meta = msgspec.structs.replace(group.metadata, deletion_timestamp=max(map(str, going)))
     return msgspec.structs.replace(group, metadata=meta)
@@ -123,10 +140,15 @@ def runs_of(pods: Iterable[Pod], *, waiting: str | None) -> list[PodGroup]:
         (new if uid is None else runs.setdefault(uid, [])).append(pod)
     groups = {uid: group_of(uid, own) for uid, own in runs.items()}
     if new:
-        going_on = [uid for uid, group in groups.items() if _outcome(group) is None]
+        going_on = [uid for uid, group in groups.items() if goes_on(group)]
         uid = next(iter(going_on), waiting if waiting not in groups and waiting else new[0].metadata.uid)
         groups[uid] = group_of(uid, [*runs.get(uid, ()), *new])
     return list(groups.values())
+
+
+def goes_on(run: PodGroup) -> bool:
+    """Whether a pod that comes now belongs to this run."""
+    return _outcome(run) is None and (run.stays or any(map(is_coming, run.pods)))
 
 
 def _size(group: PodGroup) -> int | None:
@@ -142,13 +164,13 @@ def _roles(group: PodGroup) -> tuple[Role, ...]:
     sets: dict[str, list[Pod]] = {}
     for pod in group.pods:
         sets.setdefault(pod_set_of(pod.metadata), []).append(pod)
-    return tuple(_role(name, sets[name], started=group.is_started) for name in sorted(sets))
+    return tuple(_role(name, sets[name]) for name in sorted(sets))
 
 
-def _role(name: str, pods: list[Pod], *, started: bool) -> Role:
-    """A pod set. Its template is a pod that has the pins which the group's admission tells of, if any has."""
+def _role(name: str, pods: list[Pod]) -> Role:
+    """A pod set. Its template is a pod as its owner wrote it, if one is left that was not started."""
     coming = [pod for pod in pods if is_coming(pod)]
-    shown = next((pod for pod in coming if is_gated(pod) is not started), next(iter(coming), pods[0]))
+    shown = next(filter(is_gated, coming), next(iter(coming), pods[0]))
     return Role(
         name=name,
         declared=len(coming),
@@ -182,7 +204,7 @@ def _refused(group: PodGroup) -> Iterator[FieldProblem]:
         message = "places the leaders by rules of its own"
         hint = "leave it out; queuer.dev/topology-required keeps each group in one domain"
         yield FieldProblem(field=f"annotation {_LWS}/exclusive-topology", message=message, hint=hint)
-    for key in (QUEUE, POD_GROUP_SIZE):
+    for key in (QUEUE, PRIORITY_CLASS, POD_GROUP_SIZE, USER, GROUPS):
         said = {
             {**pod.metadata.labels, **pod.metadata.annotations}.get(key)
             for pod in group.pods
@@ -217,6 +239,13 @@ def _outcome(group: PodGroup) -> State | None:
     return State.SUCCEEDED if succeeded >= (_size(group) or 1) else State.FAILED
 
 
+def _left(group: PodGroup) -> int:
+    """Pods that go of a group that stays are waited for; else those that are there are all."""
+    if not group.stays:
+        return sum(map(is_coming, group.pods))
+    return max(0, (_size(group) or 0) - sum(pod.status.phase == "Succeeded" for pod in group.pods))
+
+
 def _deadline(group: PodGroup) -> int | None:
     """The longest that its pods may run, where all say so."""
     said = [pod.spec.active_deadline_seconds for pod in group.pods]
@@ -237,7 +266,9 @@ POD = JobKind(
     quiet=lambda group: not group.is_started,
     fixed=lambda group: False,
     outcome=_outcome,
-    left=lambda group: sum(map(is_coming, group.pods)),
+    left=_left,
+    sized=lambda group: not group.stays,
+    comes_back=lambda group: group.comes_back,
     restarts=lambda group: True,
     lingers=lambda group: False,
     roles=_roles,

@@ -136,8 +136,10 @@ class JobKind:
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
     Jobs; its templates are in a list, unless it has a `roles_key`. `gates`: of a kind that is held by gates on its pods
-    instead of a suspend path: how many pods still have one. `roles_key`: the field of the spec that holds the roles by
-    name, where one does. `example`: the spec of a small job, or of what carries it, for the reference.
+    instead of a suspend path: how many pods still have one. `sized`: whether the counts of its roles say what it is to
+    run, not just what is there. `comes_back`: whether its pods are made anew once it is evicted. `roles_key`: the field
+    of the spec that holds the roles by name, where one does. `example`: the spec of a small job, or of what carries it,
+    for the reference.
     """
 
     name: str
@@ -163,6 +165,8 @@ class JobKind:
     refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
     made: Made | None = None
     gates: Callable[[Any], int] | None = None
+    sized: Callable[[Any], bool] = lambda job: True
+    comes_back: Callable[[Any], bool] = lambda job: True
     roles_key: str | None = None
     pod_label: str | None = None
     clean: tuple[tuple[str, ...], str] | None = None
