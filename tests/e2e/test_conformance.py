@@ -13,6 +13,7 @@ import pytest
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.objects import JOBS
 from queuer.local.fleet import RACK
+from tests.e2e.conftest import PARTS_OF
 from tests.e2e.controller import tree
 from tests.e2e.scene import KINDS, TEAM_A, Scene, required
 from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, runtime_manifest, wait_until
@@ -390,6 +391,18 @@ def mpi(scene: Scene) -> Scene:
     if "mpi-operator" not in scene.cluster.state.parts:
         pytest.skip("the cluster runs no mpi-operator")
     return scene
+
+
+@pytest.mark.parametrize("child", ["TrainJob", "MPIJob"])
+def test_what_a_queued_job_makes_needs_no_queue_where_one_is_required(scene: Scene, child: str) -> None:
+    if PARTS_OF[child] not in scene.cluster.state.parts:
+        pytest.skip(f"the cluster runs no {PARTS_OF[child]}")
+    required_ = "queuer.dev/managed=required"
+    kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, required_, "--overwrite")
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.of_kind(child, "gang", pods=PODS)
+    scene.wait_state("gang", "Running")
 
 
 class TestMPIJob:

@@ -81,8 +81,11 @@ async def served(client: Client) -> tuple[JobKind, ...]:
 
 
 async def _is_served(client: Client, kind: JobKind) -> bool:
+    """Whether there are objects of a kind and of what carries its templates: both are listed before a decision."""
+    carrier = None if kind.made is None else kind.made.carrier
     try:
-        await client.get(kind.resource.collection, params={"limit": "1"})
+        for each in (kind, *([] if carrier is None else [carrier.kind])):
+            await client.get(each.resource.collection, params={"limit": "1"})
     except NotFoundError:
         return False
     return True

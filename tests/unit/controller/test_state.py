@@ -13,7 +13,7 @@ from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.landing.settle import evicting, requeued
 from queuer.controller.ledger.record import out_of_use
 from queuer.controller.memory.live import SLACK, Live
-from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.pods import Maker, PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Assignment, Placement
@@ -66,6 +66,28 @@ def test_a_pod_counts_on_its_node_until_it_ends_or_is_gone() -> None:
     assert pods.used("n1") == {}
     pods.remove("b")
     assert len(pods) == 2
+
+
+def test_pods_go_over_to_the_job_at_the_end_of_a_chain() -> None:
+    """Whichever of a TrainJob's JobSet and its Job is heard of first."""
+    for order in (("job", "set"), ("set", "job")):
+        pods = PodIndex()
+        pods.put(pod("a", "n1", owner="job"))
+        makers = {"job": Maker(uid="set", pod_set="node"), "set": Maker(uid="train")}
+        for name in order:
+            pods.made(name, makers[name], namespace=pod("a").namespace)
+        known = pods.get("a")
+        assert known is not None
+        assert (known.owner, known.pod_set) == ("train", "node")
+        assert pods.payer("job", "main") == ("train", "node")
+
+
+def test_owners_that_name_each_other_end_the_chain() -> None:
+    """A reference is a claim, which anybody may have written before the namespace opted in."""
+    pods = PodIndex()
+    pods.made("a", Maker(uid="b", pod_set="x"), namespace="ns")
+    pods.made("b", Maker(uid="a"), namespace="ns")
+    assert pods.payer("a", "main")[1] == "x"
 
 
 def test_pods_are_given_up_only_with_their_node() -> None:

@@ -18,7 +18,7 @@ from queuer.domain.keys import MANAGED
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.kube.kinds import JOB as JOB_KIND
-from queuer.kube.kinds import PYTORCHJOB
+from queuer.kube.kinds import JOBSET, PYTORCHJOB
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
@@ -84,6 +84,19 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+
+async def test_a_kind_is_followed_only_with_what_carries_its_templates() -> None:
+    """A list that never comes would keep the controller from its first decision."""
+
+    class WithoutJobSets(Server):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if request.path == JOBSET.resource.collection:
+                return web.Response(status=404, text="404 page not found")
+            return await super().handle(request)
+
+    async with serving(cast(Stub, WithoutJobSets())) as client:
+        assert not {"JobSet", "TrainJob"} & {kind.name for kind in await served(client)}
 
 
 def change(new: Any, old: Any = None) -> Change[Any]:
