@@ -68,14 +68,16 @@ def _reading(row: Mapping[str, str], files: Path, *, kind: JobKind, facts: Names
         return Reading(document=document, verdict=Verdict.MISSING)
     try:
         body = msgspec.json.encode(_queued(list(yaml.safe_load_all(text))[int(row["doc"])]))
-        workload, problems = read_workload(kind, decoded_job(kind, body), facts=facts)
+        job = decoded_job(kind, body)
+        workload, problems = read_workload(kind, job, facts=facts)
     except (yaml.YAMLError, IndexError, TypeError, msgspec.MsgspecError) as error:
         return Reading(document=document, verdict=Verdict.UNREAD, said=(str(error),))
     if problems:
         said = tuple(f"{problem.field}: {problem.message}" for problem in problems)
         return Reading(document=document, verdict=Verdict.REFUSED, said=said)
-    counts = {each.name: each.count for each in workload.pod_sets}
-    demand = demand_of(workload.pod_sets, counts)
+    late = {role.name for role in kind.roles(job) if role.late}  # the index leaves pods that submit out
+    counts = {each.name: each.count for each in workload.pod_sets if each.name not in late}
+    demand = demand_of(tuple(each for each in workload.pod_sets if each.name in counts), counts)
     pods, gpus = sum(counts.values()), sum(demand.get(device, 0) for device in DEVICES)
     if (pods, gpus) == (int(row["pods"]), float(row["gpus"])):
         return Reading(document=document, verdict=Verdict.RIGHT)

@@ -28,15 +28,25 @@ def operation(path: Sequence[str], value: Any, *, op: str = "add") -> Operation:
 
 
 def on_template(role: Role, wanted: Spec, *, label: str | None) -> Iterator[Operation]:
-    """Operations that give a template in a list the scheduling part `wanted`, and its pods the label of who pays."""
+    """Operations that give a template the scheduling part `wanted`, and its pods their labels, with that of who pays.
+
+    A template that is not there is written whole.
+    """
+    if role.absent is not None:
+        if label is not None:
+            metadata = {"labels": {**role.labels, WORKLOAD: label}}
+            yield operation(
+                role.template_path, {"metadata": metadata, "spec": {**role.absent["spec"], **wanted}}
+            )
+        return
     current, meta = scheduling_of(role.template.spec), role.template.metadata
     for key in {**current, **wanted}:
         if key not in wanted:
             yield operation((*role.template_path, "spec", key), None, op="remove")
         elif current.get(key) != wanted[key]:
             yield operation((*role.template_path, "spec", key), wanted[key])
-    if label is not None and (meta.labels or {}).get(WORKLOAD) != label:
-        labels = {**(meta.labels or {}), WORKLOAD: label}
+    labels = {**(meta.labels or {}), **role.labels, WORKLOAD: label}
+    if label is not None and labels != meta.labels:
         if meta.labels is None and meta.annotations is None:
             yield operation((*role.template_path, "metadata"), {"labels": labels})
         else:

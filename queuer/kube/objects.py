@@ -75,6 +75,7 @@ class ResourceRequirements(Struct, frozen=True):
 
 class Container(Struct, frozen=True):
     name: str = ""
+    image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
 

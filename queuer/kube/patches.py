@@ -132,7 +132,8 @@ def _change(patch: dict[str, Any], role: Role, wanted: Spec, *, size: int | None
 def _empty(kind: JobKind) -> dict[str, Any]:
     if kind.gates is not None:
         return {STARTS: {}}
-    return {} if kind.made is None else {PINS: {}, **({OPERATIONS: []} if kind.listed else {})}
+    pins: dict[str, Any] = {} if kind.made is None else {PINS: {}}
+    return {**pins, OPERATIONS: []} if kind.listed else pins
 
 
 def _start(kind: JobKind, patch: dict[str, Any]) -> None:
@@ -226,7 +227,7 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
             patch[STARTS][own.role.name] = {"count": own.role.count, "spec": own.scheduling}
         elif not kind.listed:
             _change(patch, current, own.scheduling, size=own.role.declared, label=None)
-        elif kind.made is not None and kind.made.carrier is None:
+        elif kind.made is None or kind.made.carrier is None:
             patch[OPERATIONS] += on_template(current, own.scheduling, label=None)
         if kind.made is not None and kind.made.owns(own.role.name):
             patch[PINS][own.role.name] = own.scheduling

@@ -265,7 +265,7 @@ def _ray_operator(layout: Layout, binaries: Binaries) -> Command:
     port = layout.ports[RAY_OPERATOR]
     arguments = [
         str(binaries["ray-operator"]), f"--kubeconfig={layout.kubeconfigs / RAY_OPERATOR}",
-        f"--health-probe-bind-address=127.0.0.1:{port}", "--metrics-addr=0", "--reconcile-concurrency=10",
+        f"--health-probe-bind-address=127.0.0.1:{port}", "--metrics-addr=0", "--enable-leader-election=false",
     ]  # fmt: skip
     return Command(name=RAY_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 

@@ -166,17 +166,20 @@ def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
 
 
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:
-    """The objects that entered a queue and stay; None in place of one that cannot be read."""
+    """The objects that entered a queue and stay; None in place of one that cannot be read.
+
+    What KubeRay makes of a job has its labels and annotations, and goes with it.
+    """
     from msgspec import MsgspecError
 
     from queuer.kube.decoding import decoder_of
-    from queuer.kube.kinds import decoded_job
+    from queuer.kube.kinds import decoded_job, maker_of
     from queuer.kube.objects import Named
 
     named = decoder_of(Named)
     for item in items:
         meta = named(item).metadata
-        if USER not in meta.annotations or meta.deletion_timestamp:
+        if USER not in meta.annotations or meta.deletion_timestamp or maker_of(kind, meta) is not None:
             continue
         try:
             yield meta, decoded_job(kind, item)

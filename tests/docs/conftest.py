@@ -16,7 +16,7 @@ import pytest
 
 from queuer.local import stack
 from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, Cluster
-from queuer.local.controlplane import MPI_OPERATOR, TRAINER
+from queuer.local.controlplane import MPI_OPERATOR, RAY_OPERATOR, TRAINER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.postgres_programs import find_binaries
 from queuer.local.progress import Reporter
@@ -51,7 +51,7 @@ MADE = (
 """What pages create beside jobs: on a cluster that is kept it is there when they come again."""
 OWNERS = "deployments,jobsets,jaxjobs,pytorchjobs"
 """Jobs of other kinds than Kubernetes' own that pages create."""
-OPTIONAL_OWNERS = {TRAINER: "trainjobs", MPI_OPERATOR: "mpijobs"}
+OPTIONAL_OWNERS = {TRAINER: "trainjobs", MPI_OPERATOR: "mpijobs", RAY_OPERATOR: "rayjobs,rayclusters"}
 """The same of those that an optional part runs."""
 
 

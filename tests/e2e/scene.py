@@ -20,6 +20,7 @@ from queuer.kube.objects import Resource
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from tests.e2e.controller import GPU, Controller, Database, controller
+from tests.e2e.ray import ray_manifest
 from tests.e2e.support import (
     Refused,
     create,
@@ -95,6 +96,8 @@ class Scene:
         if kind == "TrainJob":
             return self.trainjob(name, pods=pods, **wanted)
         wanted = {"namespace": self.namespace, "queue": TEAM_A, **wanted}
+        if kind in ("RayJob", "RayCluster"):
+            return dict(create(self.cluster, ray_manifest(kind, name, pods=pods, **wanted)))
         if kind == "JobSet":
             return dict(create(self.cluster, jobset_manifest(name, workers=pods - 1, **wanted)))
         key, *roles = (ROLES | OPTIONAL_ROLES)[kind]
@@ -139,10 +142,12 @@ class Scene:
             "training.kubeflow.org/job-name",
             "jobset.sigs.k8s.io/jobset-name",
             "queuer.dev/pod-group",
+            "ray.io/cluster",
         )
         return [
             p for p in items
             if name is None or name in (p["metadata"].get("labels", {}).get(key) for key in keys)
+            or p["metadata"].get("labels", {}).get("ray.io/cluster", "").rpartition("-")[0] == name
         ]  # fmt: skip
 
     def racks(self, name: str) -> set[str]:

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
 from queuer.kube.kinds.pod import GATE
+from queuer.kube.kinds.ray import RAYCLUSTER, RAYJOB
 
 _KINDS = tuple(kind for kind in KINDS if kind.gates is None)
 """Those that are suspended. Pods have policies of their own."""
@@ -37,6 +38,10 @@ def _carrier(kind: JobKind) -> JobKind | None:
     return None if kind.made is None or kind.made.carrier is None else kind.made.carrier.kind
 
 
+_CHILDREN = [
+    kind for kind in KINDS if kind is not JOB and any(kind.name in other.children for other in KINDS)
+]
+"""Kinds whose objects may be made by another kind's controller."""
 _CARRIERS = [kind for kind in KINDS if any(_carrier(other) is kind for other in KINDS)]
 """Kinds of which another kind's controller makes one object a job."""
 
@@ -50,9 +55,22 @@ def _words() -> dict[str, Any]:
         "kubeflow": (*KUBEFLOW, MPIJOB),
         "training_operator": OPERATOR,
         "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(_KINDS)),
-        "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made is not None),
+        "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made or kind.children),
+        "parents": _list(kind.name for kind in _KINDS if kind.children),
+        "reared": lambda owner: _any(
+            f"request.userInfo.username in {_list(kind.operators)} && {_named(owner, [kind])}"
+            for kind in _KINDS
+            if kind.children
+        ),
+        "child_operators": _list(
+            dict.fromkeys([*JOB.operators, *(n for k in _KINDS if k.children for n in k.operators)])
+        ),
+        "child_labels": _list(dict.fromkeys(k.pod_label for k in _KINDS if k.children and k.pod_label)),
+        "finalizers": _finalizers(),
+        "ray": (RAYJOB, RAYCLUSTER),
+        "ray_operators": _list(RAYJOB.operators),
         "carried": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if _carrier(kind) is not None),
-        "children": [JOB, *_CARRIERS],
+        "children": [JOB, *_CARRIERS, *_CHILDREN],
         "carriers": _CARRIERS,
         "carrier_names": _list(kind.name for kind in _CARRIERS),
         "uncertain": _list(
@@ -138,6 +156,7 @@ def _pod_templates(job: str, roles: str) -> str:
     return (
         f"request.kind.kind == 'Job' ? [{_field(job, ('spec', 'template'))}.orValue({{}})] : "
         f"request.kind.kind == 'JobSet' ? {listed}.orValue([]).map(r, r.?template.?spec.?template.orValue({{}})) : "
+        f"request.kind.kind in ['RayJob', 'RayCluster'] ? {_ray_templates(job)} : "
         f"{roles}.map(type, {roles}[type].?template.orValue({{}}))"
     )
 
@@ -147,8 +166,26 @@ def _child_templates(child: str) -> str:
     single, listed = (_field(child, ("spec", key)) for key in ("template", "replicatedJobs"))
     return (
         f"request.kind.kind == 'Job' ? [{single}.orValue({{}})] : "
+        f"request.kind.kind == 'RayCluster' ? {_ray_templates(child)} : "
         f"{listed}.orValue([]).map(r, r.?template.?spec.?template.orValue({{}}))"
     )
+
+
+def _ray_templates(job: str) -> str:
+    """The pod templates of a RayJob or RayCluster: of head, workers and the Job that submits."""
+    found = []
+    for at in (("rayClusterSpec",), ()):
+        head = _field(job, ("spec", *at, "headGroupSpec", "template"))
+        groups = _field(job, ("spec", *at, "workerGroupSpecs"))
+        found.append(f"[{head}.orValue({{}})] + {groups}.orValue([]).map(g, g.?template.orValue({{}}))")
+    submitter = _field(job, ("spec", "submitterPodTemplate"))
+    return f"(request.kind.kind == 'RayJob' ? {found[0]} + [{submitter}.orValue({{}})] : {found[1]})"
+
+
+def _finalizers() -> str:
+    """By kind those that its controller puts on a job, and takes off by itself."""
+    named = [f"{kind.name!r}: {_list(kind.finalizers)}" for kind in _KINDS if kind.finalizers]
+    return "{" + ", ".join(named) + "}"
 
 
 def _list(values: Iterable[str]) -> str:

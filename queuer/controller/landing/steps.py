@@ -167,6 +167,12 @@ def missing(placement: Placement, seen: Tally, job: JobView | None) -> dict[str,
     return {role: max(0, count - seen.bound.get(role, 0)) for role, count in asked.items()}
 
 
+def _overdue(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:
+    """Pods that are missing. Those that are made once all others are ready are waited for without a limit."""
+    asked = missing(placement, seen, job)
+    return {role: count for role, count in asked.items() if role not in job.late or seen.there.get(role)}
+
+
 def held(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
     """Pods of each set that are to be charged: what can still run, and what is not gone yet."""
     asked = {} if job is None else wanted(placement, seen, job)
@@ -218,7 +224,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note=note)
     if placement.patched is None:
         return Step(move=Move.PATCHED)
-    short = max(sum(missing(placement, seen, job).values()), seen.unbound)
+    short = max(sum(_overdue(placement, seen, job).values()), seen.unbound)
     if live.landed is not None and (real := _differing(live, seen, short=short)):
         note = f"its pods request something else than the job said: {real}"
         return Step(move=Move.DIFFERS, requests=real, note=note)

@@ -145,6 +145,7 @@ class JobView:
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
     `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
     `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
+    `late`: pod sets whose pods are made once all others are ready.
     `groups`: of the user who queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`.
     `deleting`: its deletion was asked for, and finalizers keep it. `unfinished`: its controller is about to make what
     it is read from.
@@ -164,6 +165,7 @@ class JobView:
     restarts: bool = True
     lingers: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     deleting: bool = False
     gated: int = 0

@@ -116,6 +116,7 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         lingers=kind.lingers(found),
         sizes={role.name: max(0, role.count) for role in kind.roles(found)} if kind.sized(found) else {},
         comes_back=kind.comes_back(found),
+        late=frozenset(role.name for role in kind.roles(found) if role.late),
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,
         gated=0 if kind.gates is None else kind.gates(found),

@@ -353,6 +353,7 @@ class Watches:
         def heard(change: Change[Any]) -> None:
             if change.kind is ChangeKind.DELETED:
                 self._state.job_gone(change.object.metadata.uid)
+                self._state.pods.unmade(change.object.metadata.uid)
             else:
                 self._hear_job(kind, change.object)
 
@@ -419,7 +420,9 @@ class Watches:
 
     def _hear_job(self, kind: JobKind, found: Any, *, late: bool = False) -> None:
         meta = found.metadata
-        if maker_of(kind, meta) is not None:
+        if (maker := maker_of(kind, meta)) is not None:
+            if maker.children and meta.controller is not None:
+                self._state.made(meta.uid, Maker(uid=meta.controller.uid), namespace=meta.namespace)
             return
         unfinished = False
         if kind.made is not None:

@@ -206,6 +206,7 @@ JOBSET = JobKind(
     ),
     pod_label=_ROLE,
     refused=_refused,
+    listed=True,
     made=Made(mark=f"{_PREFIX}/jobset-uid", role=_ROLE, expected=_expected),
     example={
         "replicatedJobs": [

@@ -27,8 +27,8 @@ class Member:
 def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
-    The controlling owner decides, but for pods of a Job that another job's controller made. These carry the uid of that
-    other twice, in our label and in the label of the controller. Our label alone tells of a pod that queues by itself,
+    The controlling owner decides, but for pods of an object that another job's controller made. These carry the uid of
+    that other in our label, and labels of that controller. Our label alone tells of a pod that queues by itself,
     and of an orphaned one, whose job was deleted. Every admission puts it on the pods or their templates. Nothing of
     this can be forged or taken off where a namespace has opted in (policies/guard-pods.yaml, guard-made.yaml), and it
     does not count across namespaces (`PodIndex.of`).
@@ -37,7 +37,7 @@ def member_of(pod: Pod) -> Member | None:
     uid = meta.labels.get(WORKLOAD)
     kind = None if owner is None else _BY_OWNER.get((owner.api_version, owner.kind))
     if owner is not None and kind is not None:
-        maker = _maker(meta) if kind is JOB and uid and uid != owner.uid else None
+        maker = _maker(kind, meta) if uid and uid != owner.uid else None
         if maker is not None:
             return Member(owner=str(uid), pod_set=_pod_set(maker, meta))
         return Member(owner=owner.uid, pod_set=_pod_set(kind, meta))
@@ -55,22 +55,26 @@ def queues_by_itself(meta: Meta) -> bool:
     return QUEUE in meta.labels and (owner is None or (owner.api_version, owner.kind) not in _BY_OWNER)
 
 
-def _maker(meta: Meta) -> JobKind | None:
-    """The kind whose controller made the Job of a pod, by labels that agree.
+def _maker(kind: JobKind, meta: Meta) -> JobKind | None:
+    """The kind whose controller made the owner of a pod, an object of `kind`, by labels that agree.
 
     Where the mark has another uid, or is not on pods, our label is alone: it is kept true on the templates of Jobs, and
     on those of their carrier, too.
     """
     uid = meta.labels.get(WORKLOAD)
-    found = [(kind, kind.made) for kind in KINDS if kind.made is not None and kind.pod_label in meta.labels]
-    own = (kind for kind, made in found if made.certain and meta.labels.get(made.mark) == uid)
-    return next(own, next((kind for kind, made in found if not made.certain), None))
+    if child := next((k for k in KINDS if kind.name in k.children and k.pod_label in meta.labels), None):
+        return child
+    found = [(k, k.made) for k in KINDS if kind is JOB and k.made is not None and k.pod_label in meta.labels]
+    own = (k for k, made in found if made.certain and meta.labels.get(made.mark) == uid)
+    return next(own, next((k for k, made in found if not made.certain), None))
 
 
 def maker_of(kind: JobKind, meta: Meta) -> JobKind | None:
     """The kind whose controller made an object of `kind`, which is then never queued by itself."""
     owner = meta.controller
     maker = None if owner is None else _BY_OWNER.get((owner.api_version, owner.kind))
+    if maker is not None and kind.name in maker.children:
+        return maker
     if maker is None or maker.made is None:
         return None
     carrier = maker.made.carrier

@@ -7,7 +7,7 @@ has a file of its own here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -35,7 +35,9 @@ class Role:
 
     `declared`: pods that run at once, from the field at `count_path`; None = not said, which means one. `most`: the
     most pods that are left to run, None = no bound. `template_path`: from the object to the pod template; a number is a
-    place in a list. `resizable`: whether its controller lets an admission lower `declared`.
+    place in a list. `resizable`: whether its controller lets an admission lower `declared`. `late`: its pods are made
+    only once all others are ready. `absent`: where the object has no such template, that which its controller would
+    make, for an admission to write. `labels`: what an admission writes on its pods, so that they tell their pod set.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Role:
     template_path: tuple[str, ...]
     most: int | None = None
     resizable: bool = True
+    late: bool = False
+    absent: Mapping[str, Any] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -135,11 +140,13 @@ class JobKind:
     wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
-    Jobs; its templates are in a list, unless it has a `roles_key`. `gates`: of a kind that is held by gates on its pods
-    instead of a suspend path: how many pods still have one. `sized`: whether the counts of its roles say what it is to
-    run, not just what is there. `comes_back`: whether its pods are made anew once it is evicted. `roles_key`: the field
-    of the spec that holds the roles by name, where one does. `example`: the spec of a small job, or of what carries it,
-    for the reference.
+    Jobs. `listed`: of one that has its templates in a list, which only operations of a JSON Patch reach, or in another
+    object. `children`: kinds of other objects that its controller makes, which are never jobs of their own; their pods
+    have the labels that it was given for them. `finalizers`: those that its controller puts on a job and takes off by
+    itself. `gates`: of a kind that is held by gates on its pods instead of a suspend path: how many pods still have
+    one. `sized`: whether the counts of its roles say what it is to run, not just what is there. `comes_back`: whether
+    its pods are made anew once it is evicted. `roles_key`: the field of the spec that holds the roles by name, where
+    one does. `example`: the spec of a small job, or of what carries it, for the reference.
     """
 
     name: str
@@ -164,14 +171,12 @@ class JobKind:
     example: dict[str, Any]
     refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
     made: Made | None = None
+    listed: bool = False
+    children: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
     gates: Callable[[Any], int] | None = None
     sized: Callable[[Any], bool] = lambda job: True
     comes_back: Callable[[Any], bool] = lambda job: True
     roles_key: str | None = None
     pod_label: str | None = None
-    clean: tuple[tuple[str, ...], str] | None = None
-
-    @property
-    def listed(self) -> bool:
-        """Whether its templates are in a list, which only operations of a JSON Patch reach, or in another object."""
-        return self.made is not None and self.roles_key is None
+    clean: tuple[tuple[str, ...], str | int] | None = None

@@ -9,8 +9,9 @@ from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.mpijob import MPIJOB
 from queuer.kube.kinds.pod import POD
+from queuer.kube.kinds.ray import RAYCLUSTER, RAYJOB
 from queuer.kube.kinds.row import JobKind
 from queuer.kube.kinds.trainjob import TRAINJOB
 
-KINDS: tuple[JobKind, ...] = (JOB, JOBSET, TRAINJOB, *KUBEFLOW, MPIJOB, POD)
+KINDS: tuple[JobKind, ...] = (JOB, JOBSET, TRAINJOB, RAYJOB, RAYCLUSTER, *KUBEFLOW, MPIJOB, POD)
 BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}

@@ -140,6 +140,7 @@ TRAINJOB = JobKind(
     pod_labels=JOBSET.pod_labels,
     pod_label=JOBSET.pod_label,
     refused=_refused,
+    listed=True,
     made=Made(
         mark=JOBSET.made.mark,
         role=JOBSET.made.role,

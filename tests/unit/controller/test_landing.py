@@ -20,6 +20,7 @@ from queuer.controller.landing.steps import (
 )
 from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.domain.assignments import Assignment
 from queuer.domain.workload import Cause, State
 from tests.unit.landed import LIMITS
 from tests.unit.make import gang, job_view, placed
@@ -60,6 +61,23 @@ def test_running_is_not_said_before_every_pod_runs() -> None:
     assert move(PLACING, JOB, pod("a", "n1", running=True), pod("b", "n2")) is Move.LANDED
     assert move(started, JOB, pod("a", "n1", running=True), pod("b", "n2")) is None
     assert move(started, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.RUNNING
+
+
+def test_pods_that_come_once_all_others_are_ready_are_waited_for_without_a_limit() -> None:
+    """A RayJob's work is submitted when its cluster is ready, whatever its images take to come."""
+    submits = Assignment(pod_set="submitter", flavor="default", nodes={"n1": 1})
+    placement = replace(PLACEMENT, assignments=(*PLACEMENT.assignments, submits))
+    placing = replace(PLACING, placement=placement)
+    landed, running = replace(placing, landed=101.0), replace(RUNNING, placement=placement)
+    job = replace(JOB, late=frozenset({"submitter"}))
+    cluster = (pod("a", "n1", running=True), pod("b", "n2", running=True))
+    assert missing(placement, tally(cluster), job)["submitter"] == 1, "its place is kept"
+    assert move(placing, job, *cluster, now=9999.0) is Move.LANDED
+    assert move(landed, job, *cluster, now=9999.0) is Move.RUNNING
+    assert move(running, job, *cluster, now=99999.0) is None
+    assert move(placing, JOB, *cluster, now=9999.0) is Move.EVICT
+    unbound = replace(pod("c", problem="no room"), pod_set="submitter")
+    assert move(running, job, *cluster, unbound, now=9999.0) is None
 
 
 def test_a_gang_whose_quick_pods_succeeded_already_has_landed() -> None:
