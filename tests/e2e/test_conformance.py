@@ -37,12 +37,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kind", names)
 
 
-def _patch(scene: Scene, kind: str, name: str, body: dict[str, Any], *, by: str = "alice") -> None:
+def patch_job(scene: Scene, kind: str, name: str, body: dict[str, Any], *, by: str = "alice") -> None:
+    """Merge-patch a job as alice."""
     where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(body)}")
     kubectl(scene.cluster, by, "patch", KINDS[kind], name, *where)
 
 
-def _suspend(kind: str, value: bool) -> dict[str, Any]:
+def suspend_patch(kind: str, value: bool) -> dict[str, Any]:
+    """The patch that suspends a job of this kind, or starts it."""
     body: Any = value
     for key in reversed(BY_NAME[kind].suspend_path):
         body = {key: body}
@@ -84,7 +86,7 @@ def test_a_gang_is_held_lands_inside_its_pins_and_goes_elsewhere(scene: Scene, k
     assert all("kubernetes.io/hostname" in json.dumps(p["spec"]["affinity"]) for p in first.values())
 
     _only(scene, "r02")
-    _patch(scene, kind, "gang", _suspend(kind, True))
+    patch_job(scene, kind, "gang", suspend_patch(kind, True))
     wait_until(
         lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
         describe=lambda: scene.story("gang"),
@@ -145,7 +147,7 @@ class TestJobSet:
             {"metadata": {"ownerReferences": None}},
         ):
             with pytest.raises(Refused, match="queuer-guard-made"):
-                _patch(scene, "Job", name, change)
+                patch_job(scene, "Job", name, change)
         with pytest.raises(Refused, match="queuer-guard-deletion"):
             scene.delete(name, "Job", "--cascade=orphan")
         forged = {key: job["metadata"][key] for key in ("namespace", "labels", "ownerReferences")}
@@ -203,7 +205,7 @@ class TestJobSet:
         other = next(node for node, rack in scene.nodes().items() if rack == "r04")
         for job in _made(scene, "gang"):
             stale = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": other}}}}}
-            _patch(scene, "Job", job["metadata"]["name"], stale, by="queuer-controller")
+            patch_job(scene, "Job", job["metadata"]["name"], stale, by="queuer-controller")
         scene.start()
         scene.wait_state("gang", "Running")
         assert scene.racks("gang") == {"r01"}
@@ -215,7 +217,7 @@ class TestJobSet:
         wait_until(
             lambda: scene.database.used() == 2 * (PODS - 1), timeout=60, describe=lambda: scene.story("gang")
         )
-        _patch(scene, "JobSet", "gang", _suspend("JobSet", True))
+        patch_job(scene, "JobSet", "gang", suspend_patch("JobSet", True))
         wait_until(
             lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
             describe=lambda: scene.story("gang"),
@@ -270,7 +272,7 @@ class TestTrainJob:
             {"metadata": {"labels": {"queuer.dev/queue": TEAM_A}}},
         ):
             with pytest.raises(Refused, match=r"queuer-guard"):
-                _patch(scene, "JobSet", "held", change)
+                patch_job(scene, "JobSet", "held", change)
         for options in ((), ("--cascade=orphan",)):
             with pytest.raises(Refused, match="queuer-guard-deletion"):
                 scene.delete("held", "JobSet", *options)
@@ -286,7 +288,7 @@ class TestTrainJob:
         with pytest.raises(Refused, match=r"queuer\.dev/workload is written by Queuer"):
             create(scene.cluster, paid)
         with pytest.raises(Refused, match="written by Queuer only"):
-            _patch(
+            patch_job(
                 scene,
                 "TrainJob",
                 "held",
@@ -303,7 +305,7 @@ class TestTrainJob:
         }
         scene.of_kind("TrainJob", "held", pods=PODS)
         with pytest.raises(Refused, match="is queued with it"):
-            _patch(scene, "TrainJob", "held", {"spec": {"runtimePatches": [entry]}})
+            patch_job(scene, "TrainJob", "held", {"spec": {"runtimePatches": [entry]}})
 
     def test_its_entry_is_replaced_and_others_stay(self, scene: Scene) -> None:
         """Its owner's entry and the runtime say what they said, wherever the gang goes."""
@@ -323,7 +325,7 @@ class TestTrainJob:
         }
         nodes = sorted(scene.nodes())
         kubectl(scene.cluster, "admin", "label", "node", *nodes, "kubernetes.io/os=linux", "--overwrite")
-        _patch(scene, "TrainJob", "gang", {"spec": {"runtimePatches": [entry]}})
+        patch_job(scene, "TrainJob", "gang", {"spec": {"runtimePatches": [entry]}})
         wait_until(
             lambda: "kubernetes.io/os" in json.dumps(self._jobset(scene, "gang")), timeout=30,
             describe="the entry has come to its JobSet",
@@ -332,7 +334,7 @@ class TestTrainJob:
         scene.wait_state("gang", "Running")
         managers = [e["manager"] for e in scene.read("gang", "TrainJob")["spec"]["runtimePatches"]]
         _only(scene, "r02")
-        _patch(scene, "TrainJob", "gang", _suspend("TrainJob", True))
+        patch_job(scene, "TrainJob", "gang", suspend_patch("TrainJob", True))
         wait_until(
             lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
             describe=lambda: scene.story("gang"),
@@ -432,7 +434,7 @@ class TestMPIJob:
             {"metadata": {"ownerReferences": None}},
         ):
             with pytest.raises(Refused, match="queuer-guard-made"):
-                _patch(mpi, "Job", name, change)
+                patch_job(mpi, "Job", name, change)
         with pytest.raises(Refused, match="queuer-guard-deletion"):
             mpi.delete(name, "Job", "--cascade=orphan")
         forged = {
@@ -463,7 +465,7 @@ class TestMPIJob:
         mpi.database.apply(tree(mpi.namespace))
         mpi.of_kind("MPIJob", "gang", pods=PODS)
         late = {"spec": {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": True}}
-        _patch(mpi, "MPIJob", "gang", late)
+        patch_job(mpi, "MPIJob", "gang", late)
         mpi.start()
         mpi.wait_state("gang", "Running")
         assert len(mpi.pods("gang")) == PODS
