@@ -66,8 +66,8 @@ def test_its_owner_holds_it_lets_it_go_and_asks_for_a_rack(scene: Scene, kind: s
     scene.wait_state("gang", "Running")
     assert len(scene.racks("gang")) == 1
     patch_job(scene, kind, "gang", {"metadata": {"annotations": {"queuer.dev/hold": "true"}}})
+    labels = {"queuer.dev/queue": "root.research.team-b"}
     with pytest.raises(Refused, match="the queue of a started job cannot change"):
-        labels = {"queuer.dev/queue": "root.research.team-b"}
         patch_job(scene, kind, "gang", {"metadata": {"labels": labels}})
     assert scene.state("gang") == "Running"
     patch_job(scene, kind, "gang", suspend_patch(kind, True))
