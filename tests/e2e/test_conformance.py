@@ -552,7 +552,7 @@ class TestRay:
         clusters = {c["metadata"]["name"] for c in self._all(scene, "RayCluster")}
 
         _only(scene, "r02")
-        _patch(scene, "RayJob", "gang", _suspend("RayJob", True))
+        patch_job(scene, "RayJob", "gang", suspend_patch("RayJob", True))
         wait_until(
             lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=60,
             describe=lambda: scene.story("gang"),
@@ -570,13 +570,13 @@ class TestRay:
         scene.scheduler(running=False)
         self._job(scene, "gang", gpus=1)
         wait_until(lambda: len(scene.pods("gang")) == PODS, timeout=60, describe=lambda: scene.story("gang"))
-        hold = {"metadata": {"annotations": {"queuer.dev/hold": "true"}}, **_suspend("RayJob", True)}
-        _patch(scene, "RayJob", "gang", hold)
+        hold = {"metadata": {"annotations": {"queuer.dev/hold": "true"}}, **suspend_patch("RayJob", True)}
+        patch_job(scene, "RayJob", "gang", hold)
         scene.wait_state("gang", "Held", timeout=60)
         assert not scene.pods("gang")
         assert not scene.database.open_rows()
         scene.scheduler(running=True)
-        _patch(scene, "RayJob", "gang", {"metadata": {"annotations": {"queuer.dev/hold": None}}})
+        patch_job(scene, "RayJob", "gang", {"metadata": {"annotations": {"queuer.dev/hold": None}}})
         scene.wait_state("gang", "Running", timeout=60)
 
     def test_it_ends_with_the_pod_that_submits(self, scene: Scene) -> None:
@@ -598,8 +598,8 @@ class TestRay:
         wrong = {"spec": {"backoffLimit": -1}}
         scene.wait_state("runs", "Running", timeout=60)
         with pytest.raises(Refused, match="a started RayJob stays as it is"):
-            _patch(scene, "RayJob", "runs", wrong)
-        _patch(scene, "RayJob", "held", wrong)
+            patch_job(scene, "RayJob", "runs", wrong)
+        patch_job(scene, "RayJob", "held", wrong)
         scene.wait_state("held", "Failed", timeout=60)
 
     @pytest.mark.parametrize("of", ["RayJob", "RayCluster"])
@@ -650,7 +650,7 @@ class TestRay:
                 {"metadata": {"labels": {"queuer.dev/queue": "root.research.team-b"}}},
             ):
                 with pytest.raises(Refused, match="queuer-guard"):
-                    _patch(scene, kind, made, change)
+                    patch_job(scene, kind, made, change)
             with pytest.raises(Refused, match="queuer-guard-deletion"):
                 scene.delete(made, kind, "--cascade=orphan")
         forged = ray_manifest("RayCluster", "forged", namespace=scene.namespace)
