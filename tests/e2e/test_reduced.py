@@ -17,7 +17,15 @@ from queuer.kube.resources import POLICIES, objects
 from queuer.kube.versions import Form
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
-from tests.e2e.support import jobset_manifest, kubectl, wait_until
+from tests.e2e.support import (
+    create,
+    jobset_manifest,
+    kubectl,
+    runtime_manifest,
+    training_manifest,
+    trainjob_manifest,
+    wait_until,
+)
 from tests.e2e.tenancy import (
     CONTROLLER_MANAGER,
     QUEUE,
@@ -82,6 +90,29 @@ def test_a_jobset_is_asked_for_its_classes_by_role(asking: Place) -> None:
         asking.try_create(waiting)
     for role in waiting["spec"]["replicatedJobs"]:
         role["template"]["spec"]["template"]["spec"]["priorityClassName"] = "queuer-default"
+    assert is_suspended(asking.try_create(waiting))
+
+
+@pytest.mark.parametrize(("of", "part"), [("TrainJob", "trainer"), ("MPIJob", "mpi-operator")])
+def test_a_job_of_an_optional_kind_is_asked_like_any_other(asking: Place, of: str, part: str) -> None:
+    """The templates of a TrainJob are an administrator's: nothing is asked of its owner for them."""
+    if part not in asking.cluster.state.parts:
+        pytest.skip(f"the cluster runs no {part}")
+    roles = {"Launcher": 1, "Worker": 2}
+    where: dict[str, Any] = {"name": "fit", "namespace": asking.namespace, "queue": "root.test"}
+    if of == "TrainJob":
+        create(asking.cluster, runtime_manifest("fit", namespace=asking.namespace), identity="admin")
+        plain = trainjob_manifest(**where)
+    else:
+        plain = training_manifest(of, "mpiReplicaSpecs", roles, **where)
+    wanted = asked(asking, plain)
+    if of == "TrainJob":
+        assert wanted["spec"] == {"suspend": True}
+    else:
+        assert wanted["spec"]["runPolicy"] == {"suspend": True, "cleanPodPolicy": "Running"}
+        assert set(wanted["spec"]["mpiReplicaSpecs"]) == set(roles)
+    waiting = merged(plain, wanted)
+    wait_until(lambda: asking.accepts(waiting), timeout=10, describe="its controller knows what it names")
     assert is_suspended(asking.try_create(waiting))
 
 
