@@ -350,15 +350,17 @@ class TestTrainJob:
             assert pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux"
             assert pod["spec"]["nodeSelector"][RACK] == "r02"
 
-    def test_one_write_starts_it_where_a_rack_is_pinned(self, scene: Scene) -> None:
+    @pytest.mark.parametrize(("pods", "to_jobs"), [(4, 0), (3, 1)], ids=["a rack", "hosts"])
+    def test_one_write_starts_it_and_one_its_job_where_hosts_are_pinned(
+        self, scene: Scene, pods: int, to_jobs: int
+    ) -> None:
         scene.database.apply(tree(scene.namespace))
         scene.start()
         before = [scene.writes(kind).get("200", 0) for kind in ("trainjobs", "jobs")]
-        scene.of_kind("TrainJob", "gang", pods=4, gpus=8, annotations=required("rack"))
+        scene.of_kind("TrainJob", "gang", pods=pods, gpus=8, annotations=required("rack"))
         scene.wait_state("gang", "Running")
         after = [scene.writes(kind).get("200", 0) for kind in ("trainjobs", "jobs")]
-        # Its controller starts its Job by a write of its own.
-        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 0]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, to_jobs]
 
     def test_a_runtime_that_cannot_be_queued_is_told(self, scene: Scene) -> None:
         scene.database.apply(tree(scene.namespace))
@@ -470,7 +472,7 @@ class TestMPIJob:
         mpi.wait_state("gang", "Running")
         assert len(mpi.pods("gang")) == PODS
 
-    def test_two_writes_start_it_where_its_launcher_takes_hosts(self, mpi: Scene) -> None:
+    def test_one_write_starts_it_and_one_its_launcher_where_hosts_are_pinned(self, mpi: Scene) -> None:
         mpi.database.apply(tree(mpi.namespace))
         mpi.start()
         before = [mpi.writes(kind).get("200", 0) for kind in ("mpijobs", "jobs")]
