@@ -17,6 +17,7 @@ from queuer.kube.resources import POLICIES, objects
 from queuer.kube.versions import Form
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
+from tests.e2e.ray import ray_manifest
 from tests.e2e.support import (
     create,
     jobset_manifest,
@@ -113,6 +114,24 @@ def test_a_job_of_an_optional_kind_is_asked_like_any_other(asking: Place, of: st
         assert set(wanted["spec"]["mpiReplicaSpecs"]) == set(roles)
     waiting = merged(plain, wanted)
     wait_until(lambda: asking.accepts(waiting), timeout=10, describe="its controller knows what it names")
+    assert is_suspended(asking.try_create(waiting))
+
+
+@pytest.mark.parametrize("of", ["RayJob", "RayCluster"])
+def test_ray_is_asked_to_give_its_cluster_up_and_for_its_classes(asking: Place, of: str) -> None:
+    """Its templates lie in a list, too."""
+    if "ray-operator" not in asking.cluster.state.parts:
+        pytest.skip("the cluster runs no ray-operator")
+    plain = ray_manifest(of, "tune", namespace=asking.namespace, queue="root.test")
+    wanted = asked(asking, plain)
+    gives_up = {"shutdownAfterJobFinishes": True} if of == "RayJob" else {}
+    assert wanted["spec"] == {"suspend": True, **gives_up}
+    waiting = merged(plain, wanted)
+    with refused(POLICY, "under template.spec of head and worker groups"):
+        asking.try_create(waiting)
+    ray = waiting["spec"].get("rayClusterSpec", waiting["spec"])
+    for group in (ray["headGroupSpec"], *ray["workerGroupSpecs"]):
+        group["template"]["spec"]["priorityClassName"] = "queuer-default"
     assert is_suspended(asking.try_create(waiting))
 
 
