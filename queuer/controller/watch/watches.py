@@ -9,16 +9,14 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any
-
-import msgspec
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
 from queuer.controller.memory.pods import Maker
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.made_objects import Heard, MadeObjects
 from queuer.controller.watch.pod_groups import PodGroups
 from queuer.controller.watch.views import Facts, job_view, node_of, pod_of
 from queuer.domain.errors import QueuerError
@@ -30,7 +28,6 @@ from queuer.kube.kinds import (
     POD,
     JobKind,
     JobObject,
-    Made,
     maker_of,
     member_of,
     queues_by_itself,
@@ -62,11 +59,6 @@ log = logger("watch")
 
 _REPORT_EVERY = 5.0
 _LOOK = 30.0
-_MOMENT = 0.05
-_LATE = 3.0
-"""Seconds until a job is read without the object that has its templates, which is made a moment after it."""
-
-Heard = Callable[[Change[Any]], None]
 
 
 async def served(client: Client) -> tuple[JobKind, ...]:
@@ -107,11 +99,6 @@ def _rank(found: PriorityClass) -> object:
     return found.metadata.name, found.value, found.global_default
 
 
-def _bears(job: Job) -> object:
-    """The part of a Job that bears on the one that made it: not how many of its pods are active."""
-    return job.spec, msgspec.structs.replace(job.status, active=min(job.status.active, 1))
-
-
 def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
     group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
 
@@ -133,12 +120,7 @@ class Watches:
         self._opted_in: frozenset[str] = frozenset()
         self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[JobKind, Reflector[Any]]] = {}
-        # By namespace and uid of the one that made them, and by their own.
-        self._made: dict[tuple[str, str], dict[str, Job]] = {}
-        # By namespace and uid of the job that each is made of; and kind and uid of that job by uid of the carrier.
-        self._carriers: dict[tuple[str, str], Any] = {}
-        self._carried: dict[str, tuple[JobKind, str]] = {}
-        self._changed: set[str] = set()  # uids of those that are to be heard of again
+        self._made = MadeObjects(state, self)
         self._names: dict[Reflector[Any], str] = {}
         self._groups = PodGroups(self, listed=lambda: pods.synced.is_set())
 
@@ -178,7 +160,7 @@ class Watches:
                 self._client,
                 carrier.kind.resource,
                 carrier.kind.type,
-                on_change=self._carrier(kind, carrier.kind),
+                on_change=self._made.carrier(kind, carrier.kind),
                 timing=self._timing,
             )
             self._names[carriers] = f"{carrier.kind.resource.plural} of {kind.resource.plural}"
@@ -187,7 +169,7 @@ class Watches:
             self._client,
             JOBS,
             Job,
-            on_change=self._made_job(kind, kind.made),
+            on_change=self._made.job(kind, kind.made),
             selector=kind.made.mark,
             timing=self._timing,
         )
@@ -359,61 +341,8 @@ class Watches:
 
         return heard
 
-    def _made_job(self, kind: JobKind, made: Made) -> Heard:
-        """Hear of the Jobs that a kind's controller makes: the parent is read again where one bears on it.
-
-        An owner reference is a claim: it counts inside its namespace alone.
-        """
-
-        def heard(change: Change[Job]) -> None:
-            job, parent = change.object, change.object.metadata.controller
-            if parent is None or (parent.api_version, parent.kind) != (kind.api_version, kind.name):
-                return
-            meta = job.metadata
-            key = meta.namespace, parent.uid
-            if change.kind is ChangeKind.DELETED:
-                self._made.get(key, {}).pop(meta.uid, None)
-                self._state.pods.unmade(meta.uid)
-                if not self._made.get(key):
-                    self._made.pop(key, None)
-            else:
-                self._made.setdefault(key, {})[meta.uid] = job
-                maker = Maker(uid=parent.uid, pod_set=made.pod_set(meta))
-                self._state.made(meta.uid, maker, namespace=meta.namespace)
-            if change.kind is ChangeKind.DELETED or change.old is None or _bears(change.old) != _bears(job):
-                self._soon(kind, parent.uid)
-
-        return heard
-
-    def _carrier(self, kind: JobKind, carried: JobKind) -> Heard:
-        """Hear of the objects of kind `carried` that have the templates of a kind's jobs."""
-
-        def heard(change: Change[Any]) -> None:
-            meta, parent = change.object.metadata, change.object.metadata.controller
-            if parent is None or parent.name != meta.name or maker_of(carried, meta) is not kind:
-                return
-            key = meta.namespace, parent.uid
-            if change.kind is not ChangeKind.DELETED:
-                self._carriers[key], self._carried[meta.uid] = change.object, (kind, parent.uid)
-                self._state.made(meta.uid, Maker(uid=parent.uid), namespace=meta.namespace)
-            elif self._carried.pop(meta.uid, None) is not None:
-                self._state.pods.unmade(meta.uid)
-                known = self._carriers.get(key)
-                if known is not None and known.metadata.uid == meta.uid:
-                    del self._carriers[key]
-            self._soon(kind, parent.uid)
-
-        return heard
-
-    def _soon(self, kind: JobKind, uid: str) -> None:
-        """Have a parent heard of again, once for all that happens to its Jobs in a moment: it may have thousands."""
-        if uid not in self._changed:
-            self._changed.add(uid)
-            asyncio.get_running_loop().call_later(_MOMENT, self._again, kind, uid)
-
-    def _again(self, kind: JobKind, uid: str, *, late: bool = False) -> None:
-        self._changed.discard(uid)
-        kind, uid = self._carried.get(uid, (kind, uid))
+    def again(self, kind: JobKind, uid: str, *, late: bool = False) -> None:
+        """Something that was made of a job has changed."""
         known = self._jobs[kind.name][1].items.get(uid)
         if known is not None:
             self._hear_job(kind, known, late=late)
@@ -424,15 +353,7 @@ class Watches:
             if maker.children and meta.controller is not None:
                 self._state.made(meta.uid, Maker(uid=meta.controller.uid), namespace=meta.namespace)
             return
-        unfinished = False
-        if kind.made is not None:
-            carrier = self._carriers.get((meta.namespace, meta.uid))
-            holder = meta if carrier is None else carrier.metadata
-            jobs = self._made.get((meta.namespace, holder.uid), {})
-            found = kind.made.given(found, jobs=jobs.values(), carrier=carrier)
-            unfinished = kind.made.carrier is not None and carrier is None and not late
-        if unfinished:
-            asyncio.get_running_loop().call_later(_LATE, partial(self._again, kind, meta.uid, late=True))
+        found, unfinished = self._made.given_to(kind, found, late=late)
         job = job_view(kind, found, unfinished=unfinished)
         if job.namespace in self._opted_in:
             self._state.job_changed(job)
