@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from queuer.kube.kinds import BY_NAME
-from queuer.kube.objects import Resource
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from tests.e2e.controller import GPU, Controller, Database, controller
@@ -305,13 +304,9 @@ def preferred(level: str) -> Mapping[str, str]:
 
 
 def _served(cluster: Cluster) -> list[str]:
-    """Kinds of job of which the cluster has the CRD, as kubectl names them."""
-    files = {file.name for file in cluster.state.crds} | {"batch_jobs.yaml", "_pods.yaml"}
-    return [KINDS[name] for name, kind in BY_NAME.items() if _crd(kind.resource) in files]
-
-
-def _crd(resource: Resource) -> str:
-    return f"{resource.group}_{resource.plural}.yaml"
+    """Kinds of job that the cluster has, as kubectl names them."""
+    found = kubectl(cluster, "admin", "api-resources", "--output=name").split()
+    return [name for name in KINDS.values() if name in found]
 
 
 @pytest.fixture

@@ -565,6 +565,14 @@ class TestRay:
         assert scene.racks("gang") == {"r02"}
         assert not clusters & {c["metadata"]["name"] for c in self._all(scene, "RayCluster")}
 
+    def test_what_it_makes_needs_no_queue_where_one_is_required(self, scene: Scene) -> None:
+        required_ = "queuer.dev/managed=required"
+        kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, required_, "--overwrite")
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        self._job(scene, "gang")
+        self._submitted(scene, "gang")
+
     def test_it_is_given_back_while_its_cluster_starts(self, scene: Scene) -> None:
         """KubeRay suspends it from there, too."""
         scene.database.apply(tree(scene.namespace))
