@@ -70,7 +70,7 @@ def _reading(row: Mapping[str, str], files: Path, *, kind: JobKind, facts: Names
         body = msgspec.json.encode(_queued(list(yaml.safe_load_all(text))[int(row["doc"])]))
         job = decoded_job(kind, body)
         workload, problems = read_workload(kind, job, facts=facts)
-    except (yaml.YAMLError, IndexError, TypeError, msgspec.MsgspecError) as error:
+    except (yaml.YAMLError, IndexError, KeyError, TypeError, msgspec.MsgspecError) as error:
         return Reading(document=document, verdict=Verdict.UNREAD, said=(str(error),))
     if problems:
         said = tuple(f"{problem.field}: {problem.message}" for problem in problems)
