@@ -15,7 +15,7 @@ from tests.e2e.test_conformance import PODS, patch_job, pytest_generate_tests, s
 __all__ = ["pytest_generate_tests"]
 
 
-def test_a_controller_that_dies_at_each_write_starts_and_ends_the_gang_once(scene: Scene, kind: str) -> None:
+def test_a_controller_that_dies_at_each_write_starts_the_gang_once(scene: Scene, kind: str) -> None:
     """First with the admission committed, then with the job started, last with the ledger open after the end."""
     scene.database.apply(tree(scene.namespace))
     process = scene.another()
