@@ -1,8 +1,8 @@
 """Writes to pods that queue by themselves: what a patch of such a workload means for each of its pods.
 
 A patch has `metadata.annotations` as any other. With `STARTS` it opens gates. With `TAKES_BACK` it deletes the pods of
-an admission and writes on those that were not started, so that a PATCH of it that is under way meets a conflict. With
-neither it writes annotations.
+an admission and writes on those that were not started. A PATCH of that admission that is under way meets a conflict
+then. With neither it writes annotations.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def own_roles(kind: JobKind, job: JobObject) -> tuple[Own, ...]:
 
 def admit_patch(kind: JobKind, job: JobObject, *, pins: Iterable[Pin], mark: AdmissionMark) -> dict[str, Any]:
     """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
-    written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`); of
-    one that is held by gates, how each pod is to be (`gated`).
+    written after `job` was seen. Of a kind that makes Jobs it says, too, how these are to be pinned before (`made`). Of
+    one that is held by gates it says how each pod is to be (`gated`).
     """
     by_name = {pin.pod_set: pin for pin in pins}
     patch = _empty(kind)

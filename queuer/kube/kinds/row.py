@@ -141,7 +141,7 @@ class JobKind:
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
     Jobs. `listed`: of one that has its templates in a list, which only operations of a JSON Patch reach, or in another
-    object. `children`: kinds of other objects that its controller makes, which are never jobs of their own; their pods
+    object. `children`: kinds of other objects that its controller makes, which are never jobs of their own. Their pods
     have the labels that it was given for them. `finalizers`: those that its controller puts on a job and takes off by
     itself. `gates`: of a kind that is held by gates on its pods instead of a suspend path: how many pods still have
     one. `sized`: whether the counts of its roles say what it is to run, not just what is there. `comes_back`: whether
