@@ -251,7 +251,7 @@ async def inherit(
             _end(changes, entry, EntryOutcome.WITHDRAWN)
         elif job is None:
             _end(changes, entry, EntryOutcome.GONE)
-        elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
+        elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id and not job.gated:
             _end(changes, entry, EntryOutcome.APPLIED, resource_version=job.resource_version)
             if live.state is State.ADMITTED:
                 changes.put(live.uid, after=patched(live, now=changes.now))

@@ -5,11 +5,17 @@ The plain kinds die at every failpoint in `tests.chaos`.
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
+from queuer.kube.gated import pod_patches
+from queuer.kube.kinds.pod import group_of
+from queuer.kube.objects import Pod
 from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene, required
-from tests.e2e.support import Refused, create, pod_manifest, wait_until
+from tests.e2e.support import Refused, create, kubectl, pod_manifest, wait_until
 from tests.e2e.test_conformance import PODS, patch_job, pytest_generate_tests, suspend_patch
 
 __all__ = ["pytest_generate_tests"]
@@ -76,19 +82,42 @@ def test_its_owner_holds_it_lets_it_go_and_asks_for_a_rack(scene: Scene, kind: s
     scene.wait_empty()
 
 
+def _group(scene: Scene) -> None:
+    for i in range(PODS):
+        pod = pod_manifest(
+            f"gang-{i}", namespace=scene.namespace, queue=TEAM_A, group="gang", size=PODS, gpus=8
+        )
+        create(scene.cluster, pod)
+
+
 def test_a_group_of_pods_starts_once_where_its_controller_dies(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace))
     process = scene.another()
-    for point in ("committed", "admitted"):
-        process.start_without_waiting(QUEUER_FAILPOINTS=f"{point}=kill")
-        if point == "committed":
-            for i in range(PODS):
-                pod = pod_manifest(
-                    f"gang-{i}", namespace=scene.namespace, queue=TEAM_A, group="gang", size=PODS, gpus=8
-                )
-                create(scene.cluster, pod)
-        process.wait_gone(timeout=60)
+    process.start_without_waiting(QUEUER_FAILPOINTS="committed=kill")
+    _group(scene)
+    process.wait_gone(timeout=60)
+    process.start_without_waiting(QUEUER_FAILPOINTS="admitted=kill")
+    process.wait_gone(timeout=60)
     process.start()
     scene.wait_state("gang", "Running", timeout=60)
+    assert scene.database.used() == 8 * PODS
+    assert scene.database.workload("gang", scene.namespace)["attempt"] == 1
+
+
+def test_a_group_that_was_started_in_part_is_started_whole(scene: Scene) -> None:
+    """The controller died between the writes to its pods: the first of them is sent here in its name."""
+    scene.database.apply(tree(scene.namespace))
+    process = scene.another()
+    process.start_without_waiting(QUEUER_FAILPOINTS="committed=kill")
+    _group(scene)
+    process.wait_gone(timeout=60)
+    [entry] = scene.database.rows("SELECT uid, patch FROM outbox WHERE kind = 'admit'")
+    group = group_of(entry["uid"], [msgspec.convert(pod, Pod) for pod in scene.pods("gang")])
+    pod, change = next(iter(pod_patches(group, entry["patch"])))
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+    kubectl(scene.cluster, "queuer-controller", "patch", "pod", pod.metadata.name, *where)
+    process.start()
+    scene.wait_state("gang", "Running", timeout=60)
+    assert len(scene.racks("gang")) == 1
     assert scene.database.used() == 8 * PODS
     assert scene.database.workload("gang", scene.namespace)["attempt"] == 1
