@@ -36,8 +36,10 @@ OPERATORS = (
     "system:serviceaccount:default:kuberay-operator",  # as its manifests have it, and its chart where none is named
     "system:serviceaccount:kuberay-operator:kuberay-operator",
     "system:serviceaccount:kuberay-system:kuberay-operator",
+    "system:serviceaccount:kubeflow:kuberay-operator",
     "system:serviceaccount:ray-system:kuberay-operator",
 )
+RAY_MANAGER = "ray.io/kuberay-operator"
 _GROUP = "ray.io/group"
 HEAD, SUBMITTER = "headgroup", "submitter"
 """Names of pod sets, as KubeRay has them in the label of the group."""
@@ -65,6 +67,7 @@ class RayClusterSpec(Struct, frozen=True):
     worker_group_specs: list[WorkerGroup] = msgspec.field(default_factory=list)
     enable_in_tree_autoscaling: bool | None = None
     gcs_fault_tolerance_options: dict[str, Any] | None = None
+    managed_by: str | None = None
     suspend: bool | None = None
 
 
@@ -235,6 +238,18 @@ def _cluster_refused(spec: RayClusterSpec, meta: Meta, at: str) -> Iterator[Fiel
             message="would have Ray change how many workers there are, past what was admitted",
             hint="leave it out, and write the replicas of each worker group",
         )
+    if spec.managed_by not in (None, RAY_MANAGER):
+        yield FieldProblem(
+            field=f"{at}.managedBy",
+            message="names a controller that would not start it",
+            hint="leave it out",
+        )
+    if meta.controller is not None and meta.controller.kind == "RayService":
+        yield FieldProblem(
+            field="metadata.ownerReferences",
+            message="says that a RayService made it, which would change its size at any time",
+            hint="take the label queuer.dev/queue off the RayService",
+        )
     tolerant = meta.annotations.get(_FAULT_TOLERANT, "").lower() == "true"
     if spec.gcs_fault_tolerance_options is not None or tolerant:
         yield FieldProblem(
@@ -296,7 +311,7 @@ RAYCLUSTER = JobKind(
     resource=Resource(group="ray.io", version="v1", plural="rayclusters"),
     type=RayCluster,
     operators=OPERATORS,
-    manager="ray.io/kuberay-operator",
+    manager=RAY_MANAGER,
     suspend_path=("spec", "suspend"),
     suspended=lambda cluster: bool(cluster.spec.suspend),
     quiet=_cluster_quiet,
@@ -321,7 +336,7 @@ RAYJOB = JobKind(
     resource=Resource(group="ray.io", version="v1", plural="rayjobs"),
     type=RayJob,
     operators=OPERATORS,
-    manager="ray.io/kuberay-operator",
+    manager=RAY_MANAGER,
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,
     quiet=_job_quiet,
