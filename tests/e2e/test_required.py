@@ -50,7 +50,7 @@ def test_a_job_that_its_owners_controller_creates_needs_no_queue(required: Place
 
 
 def test_bare_pods_are_refused_unless_their_creator_is_named(required: Place) -> None:
-    with refused("queuer-required-pods", "create a Job with the label queuer.dev/queue instead"):
+    with refused("queuer-required-pods", "set the label queuer.dev/queue, or create a Job with it"):
         required.try_create(pod())
     required.entered_by(CONTROLLER_MANAGER).try_create(pod())
     required.entered_by("bob").try_create(pod())

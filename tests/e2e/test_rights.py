@@ -31,7 +31,9 @@ from tests.e2e.tenancy import CONTROLLER
             ("create", what, "no")
             for what in ("jobs.batch", "pods", "pytorchjobs.kubeflow.org", "queues.queuer.dev")
         ],
-        *[("delete", what, "no") for what in ("jobs.batch", "pods")],
+        ("delete", "jobs.batch", "no"),
+        ("patch", "pods", "yes"),
+        ("delete", "pods", "yes"),  # those that queue by themselves are evicted so
         ("patch", "queues.queuer.dev", "no"),
         ("patch", "namespaces", "no"),
         ("get", "secrets", "no"),
