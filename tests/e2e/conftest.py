@@ -102,10 +102,9 @@ def empty(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
     admin = cluster.kubectl("admin")
     form = form_of(admin.get("/version")["gitVersion"])
-    files = [
-        f"--filename={file}" for part in (*POLICIES[form], *ROLES[form], CRDS) for file in manifests(part)
-    ]
-    kubectl(cluster, "admin", "delete", *files, "--ignore-not-found")
+    for parts, wait in (((*POLICIES[form], *ROLES[form]), False), ((CRDS,), True)):
+        files = [f"--filename={file}" for part in parts for file in manifests(part)]
+        kubectl(cluster, "admin", "delete", *files, "--ignore-not-found", f"--wait={str(wait).lower()}")
     fairness = ("flowschemas/queuer", "prioritylevelconfigurations/queuer")  # of a test that was broken off
     kubectl(cluster, "admin", "delete", *fairness, "--ignore-not-found")
     yield cluster
