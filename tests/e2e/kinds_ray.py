@@ -156,6 +156,17 @@ class TestRay:
         )
         assert len(scene.pods("gang")) == PODS - 1
 
+    def test_what_a_job_without_a_queue_makes_is_left_alone(self, scene: Scene) -> None:
+        """KubeRay's own finalizers, and whoever scales it."""
+        scene.of_kind("RayJob", "free", pods=PODS, queue=None)
+        wait_until(lambda: self._all(scene, "RayCluster"), timeout=60, describe="its RayCluster is made")
+        name = self._all(scene, "RayCluster")[0]["metadata"]["name"]
+        patch_job(
+            scene, "RayCluster", name, {"metadata": {"finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"]}}
+        )
+        scene.delete(name, "RayCluster", "--wait=false")
+        patch_job(scene, "RayCluster", name, {"metadata": {"finalizers": None}})
+
     def test_nobody_else_makes_changes_or_orphans_what_a_job_makes(self, scene: Scene) -> None:
         scene.database.apply(tree(scene.namespace))
         scene.start()
