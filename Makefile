@@ -119,7 +119,7 @@ compat: control-plane ## Build Kubernetes 1.35, run story, gangs, landing, evict
 
 .PHONY: conformance
 conformance: control-plane ## Live a job of every kind under its real controller, some minutes
-	@$(PY) -m pytest tests/e2e/test_conformance.py tests/e2e/kinds_*.py tests/e2e/test_queued_pods.py --kinds=all
+	@$(PY) -m pytest tests/e2e/test_conformance.py tests/e2e/kinds_*.py tests/e2e/test_queued_pods.py tests/e2e/test_reduced.py --kinds=all
 	@$(PY) -m pytest tests/docs/test_snippets.py -k howto --kinds=all
 
 .PHONY: soak

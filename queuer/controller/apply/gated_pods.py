@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from queuer.domain.keys import POD_GROUP, QUEUE
+from queuer.domain.keys import ADMISSION, POD_GROUP, QUEUE
 from queuer.kube.client import Client, ConflictError, NotFoundError
 from queuer.kube.decoding import decoder_of
-from queuer.kube.gated import TAKES_BACK, ChangedError, deleted, pod_patches
+from queuer.kube.gated import STARTS, ChangedError, deleted, pod_patches
 from queuer.kube.kinds import queues_by_itself
 from queuer.kube.kinds.pod import PodGroup, group_name, runs_of
 from queuer.kube.objects import PODS, Pod
@@ -29,9 +29,10 @@ class GatedPods:
         """Write to its pods one after another; returns the last resourceVersion. Raises ApiError, Unavailable.
 
         A failure leaves the rest as they were: the same again writes to these alone. A pod that is gone needs nothing.
-        What is taken back is read afresh: the last of its pods may have been started a moment ago.
+        Pods that run are read afresh: memory does not follow each change of theirs, and the last may have been started
+        a moment ago.
         """
-        if TAKES_BACK in body:
+        if STARTS not in body and ADMISSION in body["metadata"]["annotations"]:
             group = await self.read(group) or msgspec.structs.replace(group, pods=[])
         version = group.metadata.resource_version
         for pod in deleted(group, body):
