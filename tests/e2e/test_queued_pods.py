@@ -233,3 +233,21 @@ def test_nobody_else_opens_a_gate_or_writes_what_queuer_writes(
     held = read(scene.cluster, f"/api/v1/namespaces/{scene.namespace}/pods/held-0")
     assert held["spec"]["schedulingGates"] == GATE
     assert held["metadata"]["annotations"]["queuer.dev/user"] == "alice"
+
+
+def test_a_pod_that_is_let_in_past_the_queue_is_charged(scene: Scene) -> None:
+    """An administrator's break-glass; its status moves on while memory does not follow."""
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 0}]}))
+    scene.start()
+    _create_group(scene, "forced", pods=1, size=1, gpus=2)
+    scene.wait_reason("forced", "ExceedsMaxQuota")
+    change = {
+        "metadata": {"annotations": {"queuer.dev/break-glass": "incident"}},
+        "spec": {"schedulingGates": None},
+    }
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+    kubectl(scene.cluster, "admin", "patch", "pod", "forced-0", *where)
+    scene.wait_state("forced", "Running")
+    assert scene.database.used() == 2
+    scene.delete("forced-0", "Pod")
+    scene.wait_empty()
