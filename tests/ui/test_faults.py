@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from playwright.sync_api import Page, Route, expect
 
 from tests.ui.jobs import Waiting
+from tests.ui.looks import faults, settled
 from tests.ui.site import Site
 
 OVERVIEW = "**/api/v1/overview"
+CONTROLLER = "**/api/v1/controller"
+SOON = 5_000
+"""Milliseconds after which the lamp in the header tells that something is away."""
 QUEUES = "**/api/v1/queues"
 
 
@@ -61,8 +66,8 @@ def test_a_server_that_is_away_leaves_what_was_shown_and_comes_back_by_itself(pa
     expect(page.get_by_role("status")).to_contain_text("live")
     demo.run(demo.pause())
     try:
-        expect(page.get_by_role("status")).to_contain_text("reconnecting")
-        expect(page.get_by_text("Live updates lost")).to_be_visible(timeout=20_000)
+        expect(page.get_by_role("status")).to_contain_text("no server", timeout=SOON)
+        expect(page.get_by_text("The server cannot be reached.")).to_contain_text("Showing data from")
         expect(page.locator("main")).to_have_class("aged")
         assert rows.count() == shown
     finally:
@@ -91,16 +96,62 @@ def test_an_address_that_is_no_screen_says_where_to_go(page: Page) -> None:
     expect(page.locator("main").get_by_role("link", name="queues")).to_be_visible()
 
 
+def controller_is(page: Page, state: str, text: str) -> None:
+    """Have the server say so of the controller from now on."""
+
+    def say(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "state": state, "text": text})
+
+    page.route(CONTROLLER, say)
+
+
 def test_kubernetes_that_is_away_is_said_above_all_screens(page: Page) -> None:
     text = "Kubernetes has not answered the controller since noon"
-
-    def away(route: Route) -> None:
-        answer = route.fetch().json()
-        route.fulfill(json={**answer, "controller": {**answer["controller"], "state": "away", "text": text}})
-
-    page.route(OVERVIEW, away)
+    controller_is(page, "away", text)
     page.goto("/jobs")
     expect(page.locator(".banner", has_text=text)).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("no Kubernetes")
+
+
+def test_no_lamp_is_green_while_nobody_decides_and_it_says_since_when_and_what_to_do(page: Page) -> None:
+    """On every screen within five seconds, in the reader's own time, and for as long as it is so."""
+    settled(page, "/jobs")
+    lamp = page.get_by_role("status").get_by_role("button")
+    expect(lamp).to_have_text("live")
+    expect(lamp.locator(".dot-good")).to_be_visible()
+    at = datetime(2020, 3, 4, 14, 7, 31, tzinfo=UTC)
+    controller_is(page, "stale", f"the controller has not been heard of since {at:%Y-%m-%d %H:%M:%S} UTC")
+    expect(lamp).to_have_text("nobody decides", timeout=SOON)
+    expect(lamp.locator(".dot-bad")).to_be_visible()
+    own = page.evaluate("at => new Date(at).toLocaleTimeString([], {hour12: false})", at.isoformat())
+    expect(page.locator(".banner", has_text="has not been heard of")).to_contain_text(own)
+    page.get_by_role("link", name="Topology").click()
+    expect(lamp).to_have_text("nobody decides")
+    lamp.click()
+    sheet = page.get_by_role("dialog", name="Health").get_by_role("listitem")
+    expect(sheet).to_have_count(4)
+    expect(sheet.first).to_contain_text("controller")
+    expect(sheet.first).to_contain_text("since")
+    expect(sheet.first.locator("code")).to_have_text("queuer doctor")
+    assert faults(page) == []
+    page.unroute(CONTROLLER)
+    expect(page.get_by_role("status")).to_contain_text("live", timeout=SOON)
+
+
+def test_a_database_that_is_away_is_told_from_a_server_that_is(page: Page) -> None:
+    problem = {
+        "title": "Unavailable",
+        "status": 503,
+        "code": "unavailable",
+        "detail": "the database does not answer",
+    }
+    settled(page, "/queues")
+    page.route(CONTROLLER, lambda route: route.fulfill(status=503, json=problem))
+    expect(page.get_by_role("status")).to_contain_text("no database", timeout=SOON)
+    expect(page.locator(".banner", has_text="the database does not answer")).to_be_visible()
+    page.unroute(CONTROLLER)
+    page.route(CONTROLLER, lambda _: None)
+    expect(page.get_by_role("status")).to_contain_text("no server", timeout=SOON)
 
 
 def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, demo: Site) -> None:
@@ -115,8 +166,9 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
     }
     expect(page.get_by_role("status").first).to_contain_text("live")
     page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
+    expect(page.get_by_role("status").first).to_contain_text("not logged in", timeout=SOON)
     demo.run(demo.submit())
-    expect(page.get_by_text("Your login has ended.")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("Your login has ended.")).to_contain_text("was read before")
     expect(page.locator(".aged").get_by_role("grid", name="Jobs")).to_be_visible(timeout=20_000)
     page.get_by_role("button", name="Running").click()
     link = page.get_by_role("link", name="Log in again")

@@ -136,6 +136,13 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings) -> Overvi
     return Overview.model_validate({**found.shared, **more})
 
 
+@router.get("/controller")
+async def get_controller(engine: Engine, settings: Settings) -> Controller:
+    """The controller alone: light enough for a page that asks every two seconds whether somebody decides."""
+    async with one_view(engine) as snapshot:
+        return await controller(snapshot, stale_after=settings.stale_after)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
     """The part that is the same for all callers of one moment: fields of the answer, and matters that need

@@ -21,7 +21,7 @@ export interface FieldFault {
   pointer?: string;
 }
 
-export const api = createClient<paths>({ baseUrl: window.location.origin });
+export const api = createClient<paths>();
 
 export class Failure extends Error {
   constructor(

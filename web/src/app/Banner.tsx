@@ -3,30 +3,37 @@ import * as queries from "../api/queries";
 import { loginAddress } from "../kit/Panel";
 import { clock, span } from "../text/time";
 import { useFreshness, useLost } from "./freshness";
+import { SERVER, useHealth } from "./health";
 import { useNow } from "./now";
 
-/** What makes the whole page doubtful: no server, no controller, no login. */
+/** What makes the whole page doubtful: no server, no database, no controller, no login. */
 export function Banner() {
-  const { link, loggedIn, since } = useFreshness();
+  const { since } = useFreshness();
   const now = useNow();
   const lost = useLost();
-  const { data, dataUpdatedAt } = useQuery({ ...queries.overview(), refetchInterval: 15_000 });
+  const bad = useHealth().filter((part) => part.level === "bad");
+  const ended = bad.find((part) => part.name === "login");
   const { data: server } = useQuery(queries.meta());
-  const decides = !data || data.controller.state === "leading" || data.controller.state === "idle";
   return (
     <div aria-live="polite">
-      {(link === "ended" || !loggedIn) && (
+      {ended && (
         <p className="banner banner-bad">
-          Your login has ended. <a href={loginAddress()}>Log in again</a>; this page keeps what it shows.
+          {ended.text} <a href={loginAddress()}>Log in again</a>; what is still shown was read before
+          {ended.since && ` ${clock(ended.since, now)}`}.
         </p>
       )}
-      {loggedIn && lost && (
+      {!bad.length && lost && (
         <p className="banner banner-wait">
-          Live updates lost {span(lost)} ago; showing data from {clock(new Date(dataUpdatedAt || since), now)};
-          retrying.
+          Live updates lost {span(lost)} ago; showing data from {clock(since, now)}; retrying.
         </p>
       )}
-      {!decides && <p className="banner banner-bad">{data.controller.text}</p>}
+      {!ended &&
+        bad.map((part) => (
+          <p key={part.name} className="banner banner-bad">
+            {part.text} {part.act} {part.command && <code>{part.command}</code>}
+            {part.name === SERVER && part.since && `Showing data from ${clock(part.since, now)}.`}
+          </p>
+        ))}
       {server?.authentication.length === 0 && (
         <p className="banner">No authentication: whoever reaches this server can read all jobs and change quota.</p>
       )}

@@ -1,38 +1,39 @@
 import { useQuery } from "@tanstack/react-query";
-import * as queries from "../api/queries";
-import { decided } from "../text/decided";
+import { useState } from "react";
 import { Ago } from "../kit/Ago";
-import { between, span } from "../text/time";
+import { decided } from "../text/decided";
+import { HealthSheet } from "./HealthSheet";
 import { setPaused, useFreshness } from "./freshness";
-import { useNow } from "./now";
+import { probe, useHealth } from "./health";
 
-/** Whether what is shown is live, the newest cycle, and the button that stops all changes. */
+/** The lamp: whether what is shown is live and somebody decides. Beside it the newest cycle, and the button that stops all changes. */
 export function Clock() {
-  const { link, since, paused, missed } = useFreshness();
-  const { data } = useQuery(queries.overview());
-  const now = useNow();
-  const away = between(since, now);
-  const words = {
-    connecting: "connecting",
-    live: "live",
-    lost: `reconnecting, ${span(away)}`,
-    ended: "not logged in",
-  }[link];
+  const { paused, missed } = useFreshness();
+  const [open, setOpen] = useState(false);
+  const [worst] = useHealth();
+  const { data, dataUpdatedAt } = useQuery(probe());
+  const level = worst?.level ?? "good";
+  const halted = paused && level === "good";
   return (
-    <span className="clock" role="status">
-      <span className={`dot dot-${paused ? "paused" : link}`} aria-hidden="true" />
-      {paused ? `paused${missed ? " – there is news" : ""}` : words}
-      {data && data.controller.cycle !== null && (
-        <>
-          {" · cycle "}
-          {data.controller.cycle}
+    <span className="clock">
+      <span role="status">
+        <button type="button" className="quiet lamp" aria-haspopup="dialog" onClick={() => setOpen(true)}>
+          <span className={`dot dot-${halted ? "paused" : level}`} aria-hidden="true" />
+          {halted ? `paused${missed ? " – there is news" : ""}` : worst?.word}
+        </button>
+      </span>
+      {data?.cycle != null && (
+        <span>
+          {"cycle "}
+          {data.cycle}
           {" · "}
-          <Ago at={decided(data)} />
-        </>
+          <Ago at={decided(data, dataUpdatedAt)} />
+        </span>
       )}
       <button type="button" className="quiet" aria-pressed={paused} onClick={() => setPaused(!paused)}>
         {paused ? "Resume" : "Pause"}
       </button>
+      {open && <HealthSheet close={() => setOpen(false)} />}
     </span>
   );
 }

@@ -71,7 +71,9 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
   return (
     <ul className="strip">
       <li>
-        <b>{data.controller.cycle === null ? "none yet" : <Ago at={decided(data)} />}</b>
+        <b>
+          {data.controller.cycle === null ? "none yet" : <Ago at={decided(data.controller, Date.parse(data.asOf))} />}
+        </b>
         <span>since the last cycle</span>
       </li>
       <li>

@@ -11,6 +11,13 @@ test("text of others neither hides nor turns what stands beside it", () => {
   });
 });
 
+test("a moment of a sentence is told in the reader's own zone, a field that is one stays", () => {
+  const at = "2020-11-24T18:43:07Z";
+  const own = new Date(at).toLocaleTimeString([], { hour12: false });
+  expect(inert("nobody decides since 2020-11-24 18:43:07 UTC: nothing starts")).toContain(`${own}: nothing starts`);
+  expect(inert(at)).toBe(at);
+});
+
 test("other scripts, and lines, are left as they are", () => {
   const told = "שלום 你好 é\n\tnext";
   expect(inert(told)).toBe(told);

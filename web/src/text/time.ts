@@ -28,6 +28,13 @@ export function clock(at: string | Date, now: Date): string {
   return `${moment.toLocaleDateString([], { day: "numeric", month: "short" })}, ${time}`;
 }
 
+const UTC = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b/g;
+
+/** A sentence whose moments, such as `2026-11-24 18:43:07 UTC`, are in the reader's own zone. */
+export function local(text: string, now = new Date()): string {
+  return text.replace(UTC, (_, day: string, time: string) => clock(`${day}T${time}Z`, now));
+}
+
 /** For titles: the moment in full, with its zone. */
 export function exact(at: string | Date): string {
   return new Date(at)

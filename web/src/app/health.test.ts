@@ -1,0 +1,35 @@
+import { expect, it } from "vitest";
+import { Failure } from "../api/client";
+import { type Seen, health } from "./health";
+
+const now = new Date("2026-03-04T14:07:31Z");
+const LEADING = { state: "leading", at: now.toISOString(), cycle: 7, cycleAgeSeconds: 1, waiting: 0, text: "it leads" };
+const well = {
+  link: "live",
+  loggedIn: true,
+  since: now,
+  controller: LEADING,
+  error: null,
+  answered: now,
+} as unknown as Seen;
+const lamp = (change: object) => {
+  const [worst] = health({ ...well, ...change } as Seen, now);
+  return [worst?.level, worst?.word];
+};
+
+it("is live only where the stream, the login, the server and the controller all are", () => {
+  expect(lamp({})).toEqual(["good", "live"]);
+  expect(lamp({ link: "lost" })).toEqual(["wait", "reconnecting, 0 s"]);
+  expect(lamp({ link: "ended" })).toEqual(["bad", "not logged in"]);
+  expect(lamp({ loggedIn: false })).toEqual(["bad", "not logged in"]);
+  for (const state of ["stale", "never"])
+    expect(lamp({ controller: { ...LEADING, state } })).toEqual(["bad", "nobody decides"]);
+  expect(lamp({ controller: { ...LEADING, state: "away" } })).toEqual(["bad", "no Kubernetes"]);
+});
+
+it("tells a server that is silent from one without its database, and a refused login from both", () => {
+  const failed = (status: number) => ({ error: new Failure("", "so it is", status, "", null) });
+  expect(lamp(failed(0))).toEqual(["bad", "no server"]);
+  expect(lamp(failed(503))).toEqual(["bad", "no database"]);
+  expect(lamp({ ...failed(401), loggedIn: false })).toEqual(["bad", "not logged in"]);
+});
