@@ -1,10 +1,13 @@
-"""How long a job will run: what it declares, else what was learned from jobs like it, else from all of its queue."""
+"""How long a job will run: what it declares, else what was learned from jobs like it, else from all of its queue.
+
+A decision takes what there is. People are told a time only if it is promised, or learned from enough jobs like it.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from queuer.domain.workload import Workload
 
@@ -39,15 +42,30 @@ class Estimates:
         self._runs: OrderedDict[Hashable, deque[float]] = OrderedDict()
 
     def learn(self, workload: Workload, seconds: float) -> bool:
-        """A run ended by itself, not by eviction. Whether it is the first of its queue."""
-        new = workload.queue not in self._runs
+        """A run ended by itself, not by eviction. Whether it is the first of its queue, or makes an estimate sound:
+        those who wait and run there are to be `estimated` again.
+        """
+        marks = []
         for key in _keys(workload):
             runs = self._runs.setdefault(key, deque(maxlen=self._most))
+            marks.append(len(runs) in (LEAST - 1, self._most - 1))
             runs.append(seconds)
             self._runs.move_to_end(key)
+        first = len(self._runs[workload.queue]) == 1
         while len(self._runs) > KEPT:
             self._runs.popitem(last=False)
-        return new
+        return first or any(marks)
+
+    def estimated(self, workload: Workload) -> Workload:
+        """The workload with what is learned of jobs like it, if anything is. A declared estimate stays."""
+        if workload.estimate is not None and workload.estimate_runs is None:
+            return workload
+        bare = replace(workload, estimate=None)
+        key = next((key for key in _keys(workload) if key in self._runs), None)
+        if key is None:
+            return replace(bare, estimate_runs=None)
+        runs = 0 if key == workload.queue else len(self._runs[key])
+        return replace(workload, estimate=self.of(bare), estimate_runs=runs)
 
     def of(self, workload: Workload) -> float | None:
         """The workload's `estimate`, else the median of the learned runs, never above `max_runtime`; None =
@@ -55,21 +73,29 @@ class Estimates:
         """
         found = workload.estimate
         if found is None:
-            runs = self._of(workload)
+            runs = next((self._runs[key] for key in _keys(workload) if key in self._runs), ())
             if not runs:
                 return None
             found = sorted(runs)[int(len(runs) * self._quantile)]
         return found if workload.max_runtime is None else min(found, workload.max_runtime)
 
-    def _of(self, workload: Workload) -> Sequence[float]:
-        return next((self._runs[key] for key in _keys(workload) if key in self._runs), ())
 
-    def is_sound(self, workload: Workload) -> bool:
-        """Whether people may be told a time that rests on its end: it declares a bound, or enough runs were learned."""
-        return workload.max_runtime is not None or len(self._of(workload)) >= LEAST
+def is_sound(workload: Workload) -> bool:
+    """Whether people may be told a time that rests on its estimate: it is declared, or enough runs were learned."""
+    return workload.estimate_runs is None or workload.estimate_runs >= LEAST
+
+
+def expected_by(runs: int) -> str:
+    """What a learned end rests on, in words."""
+    return f"expected by the last {runs} runs of such jobs in the queue"
 
 
 def _keys(workload: Workload) -> tuple[Hashable, ...]:
-    """Keys by which a run is remembered, the nearest first."""
+    """Keys by which a run is remembered, the nearest first: the user's jobs of this shape, jobs of this size (to a
+    power of two), all of the queue.
+    """
     shape = tuple((p.count, tuple(sorted(p.requests.items()))) for p in workload.pod_sets)
-    return (workload.queue, workload.user, shape), workload.queue
+    demand = workload.demand
+    of = [name for name in demand if "/" in name] or demand  # devices, if it has any
+    size = tuple(sorted((name, demand[name].bit_length()) for name in of))
+    return (workload.queue, workload.user, shape), (workload.queue, size), workload.queue

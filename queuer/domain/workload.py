@@ -119,6 +119,7 @@ class Workload:
     """One user job. Times are seconds since the epoch, durations seconds.
 
     `required`, `preferred`: a level for all pods together. `estimate`: expected run time, learned or declared;
+    `estimate_runs`: how many runs of jobs like it taught it, 0 = only others of its queue, None = it was not learned;
     `max_runtime`: the declared upper bound.
     """
 
@@ -136,6 +137,7 @@ class Workload:
     preferred: str | None = None
     max_runtime: float | None = None
     estimate: float | None = None
+    estimate_runs: int | None = None
     hold: bool = False
 
     @property

@@ -172,7 +172,7 @@ class Simulation:
         return inf if runtime is None else run_end(bound, runtime)
 
     def _learn(self, job: SimulatedJob) -> None:
-        """Remember how long it ran. The first run of a queue gives an estimate to those that had none."""
+        """Remember how long it ran. Those of its queue are estimated anew when that tells more of them."""
         world, queue = self.world, job.workload.queue
         if self.estimates.learn(job.workload, self.time - job.began):
             for uid in (*world.waiting, *world.admitted):
@@ -180,7 +180,7 @@ class Simulation:
                     self._estimate(self.jobs[uid])
 
     def _estimate(self, job: SimulatedJob) -> None:
-        job.workload = replace(job.workload, estimate=self.estimates.of(job.workload))
+        job.workload = self.estimates.estimated(job.workload)
         self.world.update(job.workload)
 
     def _arrive(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from queuer.domain.estimates import LEAST
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted
 
@@ -23,6 +24,20 @@ def end_of(gang: Workload, *, start: float) -> float | None:
         lasts = most if estimate is None else estimate
         return None if lasts is None else start + lasts
     return start + min(estimate, most)
+
+
+def foretold_end(admitted: Admitted, *, now: float) -> tuple[float | None, int]:
+    """The end that people may be told, and how many runs of jobs like it taught it; 0 = it is promised.
+
+    None where it promises nothing and too few like it have run, or it outlived what they took.
+    """
+    workload, end = admitted.workload, admitted.expected_end
+    runs, most = workload.estimate_runs or 0, workload.max_runtime
+    if runs >= LEAST and end is not None and now < end:
+        return end, runs
+    if workload.estimate_runs is None and most is None:
+        return end, 0
+    return None if most is None else admitted.since + most, 0
 
 
 def leaves_soon(admitted: Admitted, *, now: float) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from queuer.domain.assignments import Reservation
 from queuer.domain.nodes import Topology
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import ROOT
@@ -18,6 +19,7 @@ from queuer.domain.reasons import Explanation, JobChange, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.advice import Advisor
 from queuer.solver.after_cycle import AfterCycle
+from queuer.solver.ends import expected_end, foretold_end
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
@@ -46,8 +48,8 @@ def explain(after: AfterCycle, uid: str) -> Explanation | None:
     detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
     for row in after.plan.reservations:
         if row.uid == uid:
-            hosts = sorted({name for part in row.assignments for name in part.nodes})
-            detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
+            start = _foretold_start(state, row)
+            detail["reservation"] = {"start": start, "expires": row.expires, "hosts": _hosts(row)}
     if uid in state.settled or not gang.shape.least:
         return replace(told, detail=detail)
     return _GangDetail(state, gang, told.primary, after).explanation(detail)
@@ -93,7 +95,7 @@ class _GangDetail:
             unstartable = self._quotas.unstartable(self._gang, charge)
             told = [unstartable] if unstartable else self._quotas.rows(self._gang, charge)
             if not any("live" in reason.params for reason in told):
-                told = [*told, *filter(None, (self._places.lack(self._gang, variant),))]
+                told = [*told, *filter(None, (self._places.lack(self._gang, variant, landing=False),))]
             found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
         told = [*found.values()][1:]
         if not self._gang.workload.preemptible:
@@ -144,9 +146,30 @@ class _GangDetail:
 
     def _reservation(self, owner: str) -> dict[str, Any]:
         """One that it must leave whole."""
-        workload, starts = self._state.arrays.waiting.gangs[owner].workload, self._state.reserved[owner].start
+        workload = self._state.arrays.waiting.gangs[owner].workload
+        starts = _foretold_start(self._state, self._state.reserved[owner].reservation)
         who = {"name": workload.name, "namespace": workload.namespace, "queue": workload.queue}
         return {"reservation": owner, **who, "starts": starts}
+
+
+def _hosts(reserved: Reservation) -> list[str]:
+    return sorted({name for part in reserved.assignments for name in part.nodes})
+
+
+def _foretold_start(state: State, reserved: Reservation) -> float | None:
+    """The start of a reservation that people may be told; None = it has come, or rests on ends that nobody may be told
+    of: what its place has or gets is kept from now on.
+    """
+    now, there = state.time, frozenset(_hosts(reserved))
+    if reserved.start <= now:
+        return None
+    for run in state.running.values():
+        ends = expected_end(run.admitted, now=now)
+        if ends <= reserved.start and not run.admitted.releasing:
+            on = any(state.nodes.names[node] in there for node in run.rows)
+            if on and foretold_end(run.admitted, now=now)[0] is None:
+                return None
+    return reserved.start
 
 
 def _subject(reason: Reason) -> object:
@@ -218,7 +241,8 @@ class _Holders:
         row = {**row, "queue": workload.queue, **told}
         if admitted is None:
             return {**row, "held": True}
-        ends = {} if admitted.expected_end is None else {"ends": admitted.expected_end}
+        end, runs = foretold_end(admitted, now=state.time)
+        ends = {} if end is None else {"ends": end, **({"runs": runs} if runs else {})}
         leaves = admitted.releasing or name in state.leaving
         mark = {"leaving": True} if leaves else {"starting": True} if name in self._started else {}
         return {**row, **ends, **mark}
@@ -243,15 +267,17 @@ class _Holders:
         young = {uid: amount for uid, amount in all_.items() if uid not in now}
         if not now and not young:
             return None
-        used, guaranteed = state.claimed.used(queue, account), book.guaranteed(queue, account)
+        used, guaranteed = state.used_now.used(queue, account), book.guaranteed(queue, account)
+        claimed = state.claimed.used(queue, account)
         whose: dict[str, int] = {}
         for uid, amount in now.items():
             whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount
         params: dict[str, Any] = {
             **named(queue, account),
             "used": used,
+            "held": claimed - used,
             "guaranteed": guaranteed,
-            "left": guaranteed - used,
+            "left": guaranteed - claimed,
             "asks": charge[account],
             "free": free,
             "evictable": sum(now.values()),

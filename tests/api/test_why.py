@@ -79,7 +79,7 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
 
 
 async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
-    """The estimate stays, which is no part of a decision. A job that can never start has no place in line."""
+    """A job that can never start has no place in line, and no time to start at, whatever was recorded before."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
     await author.submit(made)
@@ -91,11 +91,9 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, aut
     assert found["primary"]["params"]["per"] == {GPU: "8", "cpu": "4"}
     assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
     assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "main.count<=2"]
-    times = {"from": "1970-01-01T00:01:00Z", "likely": None, "to": None}
     detail = found["detail"]
-    assert detail["estimate"] == {**times, "basis": "", "n": 0, "hitRate": None}
     assert detail["need"] == [{"podSet": "main", "count": 3, "per": PER, "level": "rack"}]
-    assert said(detail) == {"need", "available", "excluded", "estimate"}
+    assert said(detail) == {"need", "available", "excluded"}
 
 
 async def test_what_the_cycle_did_not_see_is_told_as_recorded(

@@ -102,11 +102,15 @@ def test_it_says_when_it_may_start() -> None:
 
 
 def test_it_says_what_is_reserved_for_it() -> None:
-    """asOf is 10:09, 1795255740 s. A start that has passed is a hold."""
+    """asOf is 10:09, 1795255740 s. Without a start it is a hold."""
     now = 1_795_255_740
     for start, hosts, said in (
-        (now + 900, ["n1", "n2"], "n1, n2, from 15m from now; for 30m at most"),
-        (now - 60, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
+        (
+            now + 900,
+            ["n1", "n2"],
+            "n1, n2, from 15m from now at the latest, if others end as expected; for 30m at most",
+        ),
+        (None, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
     ):
         reservation = {"start": start, "expires": now + 1_800, "hosts": hosts}
         assert f"reserved: {said}" in told(detail={"reservation": reservation})
@@ -148,19 +152,24 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
             reserved,
             holder,
             {**named, "ends": 1_795_255_740 + 600},
+            {**named, "ends": 1_795_255_740 + 600, "runs": 20},
             {**named, "ends": 1_795_255_740 - 600},
+            {**named, "ends": 1_795_255_740 - 600, "runs": 20},
             {**named, "leaving": True},
         ],
         "ahead": {"gangs": 3, "of": 12},
     })  # fmt: skip
-    assert lines[2:11] == [
+    assert lines[2:13] == [
         "free: 72 gpu on h100; room by quota: root.team-a 16, root 72",
         "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
         "holds it: reserved for team-c/big in 1h",
         "holds it: reserved for a job of root.c in 1h",
         "holds it: root.team-b: 40 gpu",
         "holds it: team-b/bert in root.team-b: 40 gpu, ends in 10m",
+        "holds it: team-b/bert in root.team-b: 40 gpu, ends in 10m, "
+        "expected by the last 20 runs of such jobs in the queue",
         "holds it: team-b/bert in root.team-b: 40 gpu, overdue",
+        "holds it: team-b/bert in root.team-b: 40 gpu",
         "holds it: team-b/bert in root.team-b: 40 gpu, leaving",
         "ahead: 3 of the 12 that wait in its queue",
     ]

@@ -74,7 +74,10 @@ class Holder(Model):
     name: str | None = None
     resource: str | None = None
     amount: str | None = None
-    ends: Instant | None = Field(default=None, description="When it is expected to end.")
+    ends: Instant | None = Field(default=None, description="When it is to end, if that may be told.")
+    runs: int | None = Field(
+        default=None, description="The end is learned from so many runs like it; null: it is promised."
+    )
     starts: Instant | None = Field(default=None, description="When what is reserved is to start.")
     leaving: bool = False
     starting: bool = Field(default=False, description="The newest cycle has started it.")
@@ -82,9 +85,9 @@ class Holder(Model):
 
 
 class Reservation(Model):
-    """Nodes that are kept for it from `start` on; a start that has passed: what frees up there is kept."""
+    """Nodes that are kept for it from `start` on, at the latest; null: what is free or frees up there is kept now."""
 
-    start: Instant
+    start: Instant | None
     expires: Instant
     hosts: list[str]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from queuer.api.identity.rights import Asker
@@ -23,6 +24,8 @@ from queuer.domain.reasons import (
 )
 from queuer.domain.workload import State
 
+_EVICTED = frozenset({State.QUEUED, State.HELD, State.ADMITTED, State.PLACING, State.EVICTING})
+"""States in which it is news that a job was evicted."""
 _ON_NODES = frozenset({State.ADMITTED, State.PLACING, State.RUNNING, State.EVICTING})
 
 
@@ -31,17 +34,26 @@ async def explained(
 ) -> models.WorkloadDetail:
     """The workload with what the newest stored cycle tells of it, in words, as this caller may have it.
 
-    An edit or another cycle may have come since that cycle; then it tells nothing. Tables name no job of another
-    namespace anyhow, but a cycle knows all of them. `silent`: why no answer came about the cycle.
+    Tables name no job of another namespace anyhow, but a cycle knows all of them.
     """
-    job, recorded = found.detail, found.detail.explanation
-    primary = recorded.primary
+    recorded = found.detail.explanation.detail.model_dump(exclude_unset=True)
+    named = {*namespaces_in(recorded), *namespaces_in(told)}
+    readable = (await asker.readable(named)).__contains__ if named else named.__contains__
+    return answered(found, hide(told, readable), hide(recorded, readable), silent=silent)
+
+
+def answered(
+    found: Recorded, told: Explanation | None, recorded: Mapping[str, Any], *, silent: str = ""
+) -> models.WorkloadDetail:
+    """The one answer that command line, page and REST show: every figure once, none that contradicts another.
+
+    `told`: by the newest stored cycle. An edit or another cycle may have come since; then it tells nothing. `recorded`:
+    figures from the tables. `silent`: why no answer came about the cycle.
+    """
+    job, explanation = found.detail, found.detail.explanation
+    primary, detail = explanation.primary, recorded
     if primary is None or told is None or told.primary.token is not primary.token:
         told = None
-    detail: Mapping[str, Any] = recorded.detail.model_dump(exclude_unset=True)
-    named = {*namespaces_in(detail), *namespaces_in(told)}
-    readable = (await asker.readable(named)).__contains__ if named else named.__contains__
-    told, detail = hide(told, readable), hide(detail, readable)
     more: dict[str, Any] = {}
     if primary is not None and told is not None:
         job = job.model_copy(update={"reason": models.Reason.from_record(told.primary)})
@@ -49,14 +61,51 @@ async def explained(
         more = {"verdict": told.verdict, "primary": primary}
         more["others"] = [models.ReasonDetail.from_record(other) for other in told.others]
         more["would_admit"] = [WouldAdmit.from_record(change) for change in told.would_admit]
-        detail = {**told.detail, **detail}
-    explanation = recorded.model_copy(update={**more, "detail": Detail.model_validate(detail)})
-    more = {"next": _next_step(job, primary, told.would_admit if told else ())}
-    unknown = f"not known just now: {silent}" if silent else _no_estimate(explanation)
-    more["detail"] = explanation.detail.model_copy(update={"no_estimate": unknown})
+        detail = {**told.detail, **recorded}
+    figures = in_force(
+        Detail.model_validate(detail), job.state, more.get("verdict", explanation.verdict), now=job.as_of
+    )
+    figures = figures.model_copy(
+        update={"no_estimate": f"not known just now: {silent}" if silent else _no_estimate(primary, figures)}
+    )
+    more |= {"detail": figures, "next": _next_step(job, primary, told.would_admit if told else ())}
     explanation = explanation.model_copy(update=more)
-    more = {"paragraphs": paragraphs(job.model_copy(update={"explanation": explanation}), found.past)}
-    return job.model_copy(update={"explanation": explanation.model_copy(update=more)})
+    job = job.model_copy(update={"explanation": explanation})
+    return job.model_copy(
+        update={"explanation": explanation.model_copy(update={"paragraphs": paragraphs(job, found.past)})}
+    )
+
+
+def in_force(detail: Detail, state: State, verdict: Verdict | None, *, now: datetime) -> Detail:
+    """The figures without those that time, or the reason, has overtaken.
+
+    Only a job that waits for others has a time to start at. Where nodes are kept for it from then on, it is estimated
+    to start no later. A learned end that has passed is none. An eviction is news until the job runs again.
+    """
+    waits, kept, found = verdict is Verdict.WAIT, detail.reservation, detail.estimate
+    if kept is not None and (not waits or kept.expires <= now):
+        kept = None
+    if kept is not None and kept.start is not None and kept.start <= now:
+        kept = kept.model_copy(update={"start": None})
+    if found is not None and (not waits or (found.latest is not None and found.latest <= now)):
+        found = None
+    if found is not None:
+        begins = None if kept is None else kept.start
+        likely = None if found.likely is not None and found.likely <= now else found.likely
+        if begins is not None:
+            likely = begins if likely is None else min(likely, begins)
+            latest = None if found.latest is None else max(found.latest, begins)
+            found = found.model_copy(update={"earliest": min(found.earliest, begins), "latest": latest})
+        found = found.model_copy(update={"likely": likely})
+    over = {"ends": None, "runs": None}
+    holders = [
+        h.model_copy(update=over) if h.runs is not None and h.ends is not None and h.ends <= now else h
+        for h in detail.holders
+    ]
+    evicted = detail.evicted if state in _EVICTED else None
+    return detail.model_copy(
+        update={"reservation": kept, "estimate": found, "holders": holders, "evicted": evicted}
+    )
 
 
 def _next_step(
@@ -78,13 +127,16 @@ def _next_step(
     return ROWS[primary.token].next(advised)
 
 
-def _no_estimate(told: models.Explanation) -> str:
-    """Why a job that waits for others is told no time."""
-    detail = told.detail
-    if told.verdict is not Verdict.WAIT or detail.estimate is not None:
+def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
+    """Why a job that waits for others is told no time, neither by an estimate nor by a reservation."""
+    reserved = detail.reservation is not None and detail.reservation.start is not None
+    if primary is None or primary.verdict is not Verdict.WAIT or detail.estimate is not None or reserved:
         return ""
-    if any(holder.workload and holder.ends is None and not holder.leaving for holder in detail.holders):
-        return "no estimate: who holds what it lacks declares no end"
     if detail.ahead is not None and detail.ahead.gangs >= FORETOLD:
         return f"no estimate: it is worked out for the first {FORETOLD} of a queue"
-    return "no estimate: it is not known when room is given back" if detail.holders else ""
+    jobs = [h for h in detail.holders if h.workload and not (h.leaving or h.held or h.reservation)]
+    endless = next((h for h in jobs if h.ends is None), None)
+    if endless is not None:
+        who = f"{endless.namespace}/{endless.name}" if endless.name else f"a job of {endless.queue}"
+        return f"no estimate: {who} declares no end, and too few like it have run"
+    return "no estimate: none is worked out yet" if detail.holders else ""

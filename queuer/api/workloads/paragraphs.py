@@ -12,6 +12,7 @@ from itertools import accumulate
 from queuer.api.workloads import detail as figures
 from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
 from queuer.api.workloads.timeline import Held
+from queuer.domain.estimates import expected_by
 from queuer.domain.quantity import age, devices
 
 HISTORY, NAMES = 4, 4
@@ -63,7 +64,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
 
 
 def _pod_set(pod_set: PodSet) -> str:
-    each = ", ".join(f"{amount} {name}" for name, amount in pod_set.requests.items() if name != "pods")
+    asked = ((name, amount) for name, amount in pod_set.requests.items() if name != "pods" and amount != "0")
+    each = ", ".join(f"{amount} {name}" for name, amount in asked)
     least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
     return f"{pod_set.count}{least} x {pod_set.name} of {each or 'nothing'}"
 
@@ -132,15 +134,19 @@ def _holder(holder: figures.Holder, *, now: datetime) -> str:
     if holder.ends is None:
         return told
     ends = _until(holder.ends, now)
-    return f"{told}, {f'ends in {age(ends)}' if ends > 0 else 'overdue'}"
+    if ends <= 0:
+        return f"{told}, overdue" if holder.runs is None else told
+    basis = "" if holder.runs is None else f", {expected_by(holder.runs)}"
+    return f"{told}, ends in {age(ends)}{basis}"
 
 
 # When it may start, and what would help
 
 
 def _reservation(held: figures.Reservation, *, now: datetime) -> str:
-    start = _until(held.start, now)
-    begins = f"from {age(start)} from now" if start > 0 else "what frees up is kept for it"
+    begins = "what frees up is kept for it"
+    if held.start is not None:
+        begins = f"from {age(_until(held.start, now))} from now at the latest, if others end as expected"
     return f"{_some(held.hosts)}, {begins}; for {age(_until(held.expires, now))} at most"
 
 

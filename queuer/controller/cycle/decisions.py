@@ -81,7 +81,6 @@ class Decisions:
             every=settings.forecast,
             seed=settings.seed,
             told=term.state.reconsider,
-            sound=term.state.estimates.is_sound,
         )
 
     @property

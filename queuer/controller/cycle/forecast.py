@@ -15,9 +15,9 @@ from typing import Any
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.domain.errors import QueuerError
-from queuer.domain.estimates import StartRange
+from queuer.domain.estimates import StartRange, expected_by, is_sound
 from queuer.domain.reasons import Explanation, Verdict
-from queuer.domain.workload import Workload
+from queuer.solver.ends import foretold_end
 from queuer.solver.process import wire
 from queuer.solver.process.child import Child, ChildFailure
 from queuer.solver.records import Snapshot
@@ -41,14 +41,10 @@ class Forecaster:
         every: float,
         seed: int,
         told: Callable[[], None],
-        sound: Callable[[Workload], bool] = lambda _: True,
         target: str = FORECAST,
     ) -> None:
-        """`sound`: whether the end of a workload may be relied on; others are taken to run on. `target`: what the child
-        forecasts with.
-        """
+        """`target`: what the child forecasts with."""
         self.ranges: Mapping[str, StartRange] = {}
-        self._sound = sound
         self._every, self._seed, self._told, self._target = every, seed, told, target
         self._latest: tuple[Snapshot, float] | None = None
         self._offered = asyncio.Event()
@@ -67,8 +63,8 @@ class Forecaster:
             assert self._latest is not None
             began = time.monotonic()
             snapshot, now = self._latest
-            snapshot = without_unsure_ends(snapshot, self._sound)
-            basis = basis_of(snapshot)
+            basis = basis_of(snapshot, now=now)
+            snapshot = without_unsure_ends(snapshot, now=now)
             found = await self._ask(snapshot, now)
             if found is not None:
                 self.ranges = {uid: replace(each, basis=basis) for uid, each in found.items()}
@@ -88,23 +84,24 @@ class Forecaster:
         return found
 
 
-def without_unsure_ends(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
+def without_unsure_ends(snapshot: Snapshot, *, now: float) -> Snapshot:
     """The snapshot without the ends that rest on too little to be told: a range must not be made of one short run."""
-    admitted = [a if sound(a.workload) else replace(a, expected_end=None) for a in snapshot.admitted]
+    admitted = [replace(a, expected_end=foretold_end(a, now=now)[0]) for a in snapshot.admitted]
     pending = [
-        p if sound(p.workload) else replace(p, workload=replace(p.workload, estimate=None))
+        p if is_sound(p.workload) else replace(p, workload=replace(p.workload, estimate=None))
         for p in snapshot.pending
     ]
     return replace(snapshot, admitted=tuple(admitted), pending=tuple(pending))
 
 
-def basis_of(snapshot: Snapshot) -> str:
-    """The kinds of ends that a forecast rests on."""
-    ends = [a.workload for a in snapshot.admitted if a.expected_end is not None]
-    declared = any(w.max_runtime is not None for w in ends)
-    learned = any(w.max_runtime is None for w in ends)
-    kinds = [word for word, there in (("declared", declared), ("learned", learned)) if there]
-    return f"{' and '.join(kinds)} ends of running jobs" if kinds else "no end of a running job is known"
+def basis_of(snapshot: Snapshot, *, now: float) -> str:
+    """The kinds of ends that a forecast rests on; empty where no running job has one."""
+    ends = [foretold_end(a, now=now) for a in snapshot.admitted]
+    runs = [runs for end, runs in ends if end is not None]
+    kinds = ["ends that running jobs promise"] if 0 in runs else []
+    if learned := [n for n in runs if n]:
+        kinds.append(expected_by(min(learned)))
+    return " and ".join(kinds)
 
 
 def with_estimate(explanation: Explanation, found: StartRange | None, *, now: float) -> Explanation:

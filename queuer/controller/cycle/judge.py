@@ -114,7 +114,7 @@ def _waits(uid: str, state: ClusterState, *, now: float) -> bool:
 
 def _same(now: Workload, then: Workload) -> bool:
     """Whether it is the same job: an estimate, which is learned while it waits, makes it no other."""
-    return now == then or now == replace(then, estimate=now.estimate)
+    return now == then or now == replace(then, estimate=now.estimate, estimate_runs=now.estimate_runs)
 
 
 def _stands(uid: str, state: ClusterState, jobs: Jobs) -> bool:

@@ -88,10 +88,13 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
     if known is None:
-        workload = replace(workload, estimate=state.estimates.of(workload))
+        workload = state.estimates.estimated(workload)
     else:
         since = now if _released(known, workload, state.live.get(job.uid)) else known.workload.submitted
-        workload = replace(workload, submitted=since, estimate=known.workload.estimate)
+        learned = known.workload
+        workload = replace(
+            workload, submitted=since, estimate=learned.estimate, estimate_runs=learned.estimate_runs
+        )
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
         explanation = _on_hold(override)

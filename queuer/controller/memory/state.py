@@ -335,17 +335,17 @@ class ClusterState:
         self._on_change()
 
     def learn(self, workload: Workload, seconds: float) -> None:
-        """A run has ended by itself. The first of a queue tells those there that had no estimate."""
+        """A run has ended by itself. Those of its queue are estimated anew when that tells more of them."""
         if self.estimates.learn(workload, seconds):
             self.estimate(queue=workload.queue)
 
     def estimate(self, *, queue: str | None = None) -> None:
-        """Give an estimate to those that have none, in one queue or in all."""
+        """Estimate the workloads of one queue, or of all, by what was learned."""
         for uid, live in self.live.items():
-            if live.workload.estimate is None and queue in (None, live.workload.queue):
-                found = self.estimates.of(live.workload)
-                if found is not None:
-                    self.live[uid] = replace(live, workload=replace(live.workload, estimate=found))
+            if queue in (None, live.workload.queue):
+                found = self.estimates.estimated(replace(live.workload, estimate_runs=0))
+                if found != live.workload:
+                    self.live[uid] = replace(live, workload=found)
 
     def take_touched(self, most: int) -> tuple[str, ...]:
         """The workloads to look at: all that hold something, and `most` of the others at most. Sorted, so that runs are

@@ -103,8 +103,10 @@ def exceeds_quota(p: QuotaParams) -> str:
 def _evictable(p: QuotaParams) -> str:
     """A gang inside its guarantee may evict some work now, and some more later."""
     whose = ", ".join(f"{row['amount']} from {row['queue']}" for row in p["owners"])
-    text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)} and may claim {p['left']} "
-    text += f"more. This job asks {p['asks']}: {p['free']} {be(p['free'])} left by quota, "
+    text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)}"
+    if p.get("held", "0") != "0":
+        text += f", {p['held']} more {be(p['held'])} held for {BOUND},"
+    text += f" and may claim {p['left']} more. This job asks {p['asks']}: {p['free']} {be(p['free'])} left by quota, "
     text += f"{p['evictable']} may be evicted for it{whose and f' ({whose})'}"
     if "wait" in p:
         text += f", {p['notYet']} more when their minRuntime is over, the first in {p['wait']} s"

@@ -59,11 +59,13 @@ class Places:
         self._unstartable: dict[object, Reason | None] = {}
         self._sums: dict[int, Matrix] = {}
 
-    def lack(self, gang: Gang, variant: Variant) -> Reason | None:
-        """The shortage on these flavors, or None. A shortage of an idle cluster comes first."""
-        key = (gang.shape.placement_key, gang.pending.avoid, *variant.flavors.values())
+    def lack(self, gang: Gang, variant: Variant, *, landing: bool = True) -> Reason | None:
+        """The shortage on these flavors, or None. A shortage of an idle cluster comes first. `landing`: pods that are
+        still to land may be what is in its way.
+        """
+        key = (gang.shape.placement_key, gang.pending.avoid, landing, *variant.flavors.values())
         if key not in self._lacks:
-            self._lacks[key] = self.unstartable(gang, variant) or self._now(gang, variant)
+            self._lacks[key] = self.unstartable(gang, variant) or self._now(gang, variant, landing=landing)
         return self._lacks[key]
 
     def unstartable(self, gang: Gang, variant: Variant) -> Reason | None:
@@ -73,7 +75,7 @@ class Places:
             self._unstartable[key] = self._no_level(gang.workload) or self._idle(gang, variant)
         return self._unstartable[key]
 
-    def _now(self, gang: Gang, variant: Variant) -> Reason | None:
+    def _now(self, gang: Gang, variant: Variant, *, landing: bool) -> Reason | None:
         """Hosts that pods still land on, or where room is held, count only where a gang without a choice could have
         them.
         """
@@ -84,8 +86,10 @@ class Places:
             return shut
         if found.missing or len(variant.counts) > 1:
             return self._told(gang, variant, found)
-        landing = self._state.landing
-        beside = self.closest(gang, variant, closed=landing.here | landing.held)
+        if not landing:
+            return None
+        there = self._state.landing
+        beside = self.closest(gang, variant, closed=there.here | there.held)
         return None if beside is None or not beside.missing else self._told(gang, variant, beside)
 
     def _idle(self, gang: Gang, variant: Variant) -> Reason | None:

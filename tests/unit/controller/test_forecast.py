@@ -108,19 +108,23 @@ def test_a_range_never_ends_within_a_minute_from_now() -> None:
 def test_ends_that_rest_on_too_few_runs_are_not_told_on() -> None:
     """A declared end is; the decision goes on using what there is."""
     one = snapshot().pending[0].workload
-    few, many, said = (replace(one, uid=u, queue=f"root.{u}", estimate=1.0) for u in ("few", "many", "said"))
+    few, many, said = (replace(one, uid=u, queue=f"root.{u}") for u in ("few", "many", "said"))
     said, estimates = replace(said, max_runtime=60.0), Estimates()
     for workload, runs in ((few, LEAST - 1), (many, LEAST)):
         for _ in range(runs):
             estimates.learn(workload, 1.0)
     running = [
-        Admitted(workload=w, counts={"main": 1}, flavors={"main": "default"}, since=NOW, expected_end=NOW + 1)
+        Admitted(
+            workload=estimates.estimated(w), counts={"main": 1}, flavors={"main": "default"}, since=NOW,
+            expected_end=NOW + 1,
+        )
         for w in (few, many, said)
-    ]
-    told = without_unsure_ends(replace(snapshot(), admitted=tuple(running)), estimates.is_sound)
-    assert [a.expected_end for a in told.admitted] == [None, NOW + 1, NOW + 1]
-    assert basis_of(told) == "declared and learned ends of running jobs"
-    assert estimates.of(replace(few, estimate=None)) == 1.0
+    ]  # fmt: skip
+    snap = replace(snapshot(), admitted=tuple(running))
+    assert [a.expected_end for a in without_unsure_ends(snap, now=NOW).admitted] == [None, NOW + 1, NOW + 60]
+    learned = "expected by the last 5 runs of such jobs in the queue"
+    assert basis_of(snap, now=NOW) == f"ends that running jobs promise and {learned}"
+    assert estimates.of(few) == 1.0
 
 
 @pytest.mark.parametrize("token", [Token.MISCONFIGURED, Token.ON_HOLD, Token.ADMITTED_NOT_PLACED])

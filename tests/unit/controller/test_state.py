@@ -316,7 +316,7 @@ def test_failpoints_are_parsed_with_their_passage() -> None:
 
 
 def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there() -> None:
-    """Those of other queues keep none, and one that has an estimate keeps it."""
+    """Those of other queues keep none; one estimated by what a former term knew is estimated anew."""
     state = ClusterState()
     mine, told = Live(workload=WORKLOAD, state=State.QUEUED), replace(WORKLOAD, uid="t", estimate=5.0)
     state.put(placed(mine))
@@ -325,7 +325,7 @@ def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there()
     state.learn(WORKLOAD, 300.0)
     assert {uid: live.workload.estimate for uid, live in state.live.items()} == {
         "u": 300.0,
-        "t": 5.0,
+        "t": 300.0,
         "o": None,
     }
     state.configure(RULES)

@@ -46,7 +46,7 @@ function Shown({ job }: { job: WorkloadDetail }) {
       <div className="columns">
         {waits && <Reasons job={job} />}
         <Asked job={job} detail={detail} />
-        {waits && <Offers job={job} changes={explanation.wouldAdmit} />}
+        {explanation.wouldAdmit.length + told(job, "reserved").length > 0 && <Offers job={job} changes={explanation.wouldAdmit} />}
         {job.admission && <Placement job={job} />}
       </div>
       <Lanes uid={job.uid} />
@@ -163,7 +163,6 @@ function Reasons({ job }: { job: WorkloadDetail }) {
           </li>
         ))}
       </ol>
-      {others.length === 0 && <p className="soft">Nothing else blocks it.</p>}
     </section>
   );
 }
@@ -230,24 +229,20 @@ function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly Would
       <header className="panel-head">
         <h2>What would admit it now</h2>
       </header>
-      {changes.length === 0 ? (
-        <Empty>No single change that was tried would start it now.</Empty>
-      ) : (
-        <ul className="list">
-          {changes.map((each) => (
-            <li key={each.change}>
-              <code>{each.change}</code>{" "}
-              <small>
-                {each.evictions} {each.evictions === 1 ? "eviction" : "evictions"}
-              </small>
-            </li>
-          ))}
-        </ul>
-      )}
+      <ul className="list">
+        {changes.map((each) => (
+          <li key={each.change}>
+            <code>{each.change}</code>{" "}
+            <small>
+              {each.evictions} {each.evictions === 1 ? "eviction" : "evictions"}
+            </small>
+          </li>
+        ))}
+      </ul>
+      {changes.length > 0 && <p className="soft">Tried with the decision itself on the newest cycle.</p>}
       {told(job, "reserved").map((each) => (
         <p key={each.text}>reserved: {each.text}</p>
       ))}
-      <p className="soft">Tried with the decision itself on the newest cycle; no reservation.</p>
     </section>
   );
 }
