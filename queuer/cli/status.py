@@ -41,8 +41,8 @@ def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]
     yield "controller", f"{leader['text']}{decided}"
     counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
     yield "jobs", f"{counts or 'none'}; {found['queues']} queues"
-    if found["oldestAdmissible"]:
-        yield "oldest", f"waits for room for {ago(found['oldestAdmissible'], now)}"
+    if found["oldestPending"]:
+        yield "oldest", f"has waited for {ago(found['oldestPending'], now)}"
     for item in found["attention"]:
         since = f" (for {ago(item['since'], now)})" if item["since"] else ""
         yield item["severity"], f"{item['text']}{since}"

@@ -120,12 +120,16 @@ def factors(usage: Usage, path: str, charge: Charge, *, past: float) -> Factors:
 
 
 def deficits(after: AfterCycle, root: str = ROOT) -> dict[tuple[str, str], int]:
-    """By leaf below `root` and resource what is guaranteed, not used, and asked for by who waits for room alone."""
+    """By leaf below `root` and resource what is guaranteed, not used, and asked for by gangs that wait for room alone
+    and each fit the guarantee.
+    """
     state, tree = after.state, after.state.book.tree
     asked: dict[tuple[str, str], int] = {}
     for uid, told in after.plan.explanations.items():
-        pending = after.pending.get(uid)
-        if pending is not None and told.primary.starves(pending.workload.queue):
+        pending, gang = after.pending.get(uid), after.arrays.waiting.gangs.get(uid)
+        if pending is None or gang is None or not told.primary.starves(gang.queue):
+            continue
+        if any(state.claimed.entitled(gang.queue, charge, at=gang.queue) for charge in gang.shape.choices):
             for resource, amount in pending.workload.demand.items():
                 key = (pending.workload.queue, resource)
                 asked[key] = asked.get(key, 0) + amount

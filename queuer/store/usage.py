@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.quantity import Resources
 from queuer.domain.queue import ROOT, Queue, QueueState, QueueTree
 from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
+from queuer.domain.starved import starved_of
 from queuer.domain.usage import subtree_sums
 from queuer.store.config import Config, load_config
 from queuer.store.ledger import usage
@@ -31,7 +33,18 @@ _MARKS = text("""
         coalesce((SELECT max(id) FROM ledger), 0) AS row,
         (SELECT count(*) FROM ledger WHERE closed IS NULL) AS open
 """)
-_CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_CAPACITY = text("SELECT capacity, stats->'out'->'free' AS out FROM cycle ORDER BY id DESC LIMIT 1")
+# The rows of `rollup`, back to the last minute in which the queue was not starved.
+_STARVED = text("""
+    SELECT newest.queue, (
+        SELECT min(r.at) FROM usage_rollup r WHERE r.queue = newest.queue AND r.seconds = 60 AND r.at > coalesce((
+            SELECT at FROM usage_rollup c WHERE c.queue = newest.queue AND c.seconds = 60
+                AND NOT jsonb_path_exists(c.amounts, '$[*] ? (@.starved > 0)') ORDER BY at DESC LIMIT 1), '-infinity')
+    ) AS since
+    FROM usage_rollup newest
+    WHERE newest.seconds = 60 AND newest.at = (SELECT max(at) FROM usage_rollup WHERE seconds = 60)
+        AND jsonb_path_exists(newest.amounts, '$[*] ? (@.starved > 0)')
+""")
 _ADMITTED = text("""
     SELECT queue, count(*) AS admitted FROM workload
     WHERE state NOT IN ('Queued', 'Held', 'Succeeded', 'Failed') AND deleted_at IS NULL GROUP BY queue
@@ -54,7 +67,9 @@ class Marks:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
     """One account of one queue, subtree included, base units. None = not given. `pending`: known for all flavors
-    together only, 0 in accounts of one flavor."""
+    together only, 0 in accounts of one flavor. `starved`: how much others borrow of what the next gang of this leaf
+    lacks (`queuer.domain.starved`).
+    """
 
     flavor: str | None
     resource: str
@@ -64,6 +79,7 @@ class Amounts:
     borrowed: int
     lent: int
     pending: int
+    starved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +87,8 @@ class QueueView:
     """A queue with its amounts; counts are of workloads in its subtree.
 
     `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
-    `unstartable`, and those on hold, which are `held`. `admissible`: what those ask for that wait for room alone, by
-    resource; `since`: since when the first of them does.
+    `unstartable`, and those on hold, which are `held`. `starved_since`: since when a leaf is starved of
+    anything, None for less than a minute.
     """
 
     queue: Queue
@@ -82,8 +98,7 @@ class QueueView:
     held: int
     admitted: int
     oldest: float | None
-    admissible: Mapping[str, int]
-    since: float | None
+    starved_since: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +114,6 @@ class TreeView:
     queues: Mapping[str, QueueView]
     strays: Mapping[str, int]
     waiting: tuple[Group, ...]
-
-
-def starved_of(view: TreeView, found: QueueView, amounts: Amounts) -> int:
-    """How much an open leaf lacks of its guarantee for work that waits for room alone; 0 = it is not starved."""
-    path, tree = found.queue.path, view.config.tree
-    if amounts.flavor is not None or not tree.is_leaf(path):
-        return 0
-    lacks = min(found.admissible.get(amounts.resource, 0), amounts.guaranteed - amounts.used)
-    return max(0, lacks) if tree.effective_state(path) is QueueState.OPEN else 0
 
 
 def amounts_of(view: TreeView, found: QueueView) -> tuple[Amounts, ...]:
@@ -136,11 +142,14 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     The amounts are computed in a thread: with a thousand queues they take most of a second.
     """
     config = config or await load_config(connection)
+    newest = (await connection.execute(_CAPACITY)).one_or_none()
     rows = _TreeRows(
         waits=await groups(connection),
         runs=(await connection.execute(_ADMITTED)).all(),
-        capacity=charge_of((await connection.execute(_CAPACITY)).scalar_one_or_none() or {}),
+        capacity=charge_of({} if newest is None else newest.capacity),
+        out={} if newest is None else newest.out or {},
         used={path: charge_of(held) for path, held in (await usage(connection)).items()},
+        starved={row.queue: row.since.timestamp() for row in await connection.execute(_STARVED)},
     )
     return await asyncio.to_thread(_tree_of, config, rows)
 
@@ -148,13 +157,16 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TreeRows:
     """What the database holds of a tree beside its configuration. `runs`: admitted workloads by queue; `used`: charges
-    by queue without the queues below.
+    by queue without the queues below; `out`: free amounts on nodes that take no pods; `starved`: since when, by queue,
+    the newest minutes say so.
     """
 
     waits: Sequence[Group]
     runs: Sequence[Row[Any]]
     capacity: Charge
+    out: Resources
     used: ChargeByQueue
+    starved: Mapping[str, float]
 
 
 def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
@@ -162,20 +174,24 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
     tree, waits, capacity = config.tree, rows.waits, rows.capacity
     used = subtree_sums(tree, rows.used)
     pending = subtree_sums(tree, _demand(group for group in waits if group.demand))
-    lacking = subtree_sums(tree, _demand(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     book = QuotaBook(tree, {})
     lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
     waiting, admitted = _inside(tree, waits), _inside(tree, rows.runs)
+    room = {(f, r): n - (rows.out.get(r, 0) if f is None else 0) for (f, r), n in capacity.items()}
     views = {}
     for queue in tree:
         below = waiting[queue.path]
+        starving, lacks = _starving(book, used, queue.path, below, capacity=room)
         views[queue.path] = QueueView(
             queue=queue,
             amounts=tuple(
-                _amounts(book, queue, account, used=used, pending=pending, lent=lent, promised=promised)
+                replace(
+                    _amounts(book, queue, account, used=used, pending=pending, lent=lent, promised=promised),
+                    starved=lacks.get(account, 0),
+                )
                 for account in accounts[queue.path]
             ),
             waiting=sum(group.jobs for group in below if group.demand),
@@ -183,14 +199,31 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
             held=sum(group.jobs for group in below if not (group.demand or group.unstartable)),
             admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((group.oldest for group in below if group.demand), default=None),
-            admissible={resource: n for (_, resource), n in lacking[queue.path].items()},
-            since=min((group.since for group in below if group.admissible and group.since), default=None),
+            starved_since=_later(starving, rows.starved.get(queue.path)),
         )
     strays: dict[str, int] = {}
     for group in waits:
         if group.queue not in tree:
             strays[group.queue] = strays.get(group.queue, 0) + group.jobs
     return TreeView(config=config, capacity=capacity, queues=views, strays=strays, waiting=tuple(waits))
+
+
+def _starving(
+    book: QuotaBook, used: ChargeByQueue, path: str, waiting: Sequence[Group], *, capacity: Charge
+) -> tuple[float | None, Charge]:
+    """Of an open leaf since when a job waits that starves it, and for what; (None, {}) = it is not starved."""
+    if not book.tree.is_leaf(path) or book.tree.effective_state(path) is not QueueState.OPEN:
+        return None, {}
+    for group in sorted((g for g in waiting if g.admissible), key=lambda g: g.oldest):
+        asks = {resource: amount // group.jobs for resource, amount in group.amounts.items()}
+        if lacks := starved_of(book, used, path, asks, capacity=capacity):
+            return group.since, {(None, resource): amount for resource, amount in lacks.items()}
+    return None, {}
+
+
+def _later(job: float | None, minute: float | None) -> float | None:
+    """The clock of a starved queue: its job may wait for longer, and other jobs may have starved it before."""
+    return None if job is None or minute is None else max(job, minute)
 
 
 def _demand(waiting: Iterable[Group]) -> ChargeByQueue:

@@ -1,19 +1,26 @@
-"""A queue is starved where room alone is lacking, and what can never start is no demand."""
+"""A queue is starved where others borrow the room that its next job lacks, and what can never start is no demand."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.models import instant
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
+from queuer.store import rollup
+from queuer.store.engine import begin
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, Author
+from tests.api.rows import GPU, NOW, Author
 from tests.store.support import workload
 
-A = "root.research.team-a"
+A, B = "root.research.team-a", "root.research.team-b"
+FIRST = NOW // 60 * 60 + 600
+LACKS_ROOM = Explanation(primary=Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {}, "said"))
 
 
 def because(token: Token, **params: Any) -> Explanation:
@@ -38,8 +45,9 @@ async def test_only_admissible_work_starves_its_queue(
     api: httpx2.AsyncClient, author: Author, told: Explanation | None, starved: bool, counted: bool
 ) -> None:
     await author.tree()
-    await author.submit(workload("u1", queue=A, pods=2, gpus=8))
-    await author.cycle(explain={} if told is None else {"u1": told})
+    borrower = workload("b1", queue=B, pods=7, gpus=8)
+    await author.submit(workload("u1", queue=A, pods=2, gpus=8), borrower)
+    await author.cycle(admit=[borrower], explain={} if told is None else {"u1": told})
     queue = (await api.get(f"/api/v1/queues/{A}")).json()
     gpus = next((a for a in queue["accounts"] if a["resource"] == GPU), None)
     assert gpus is not None
@@ -52,6 +60,62 @@ async def test_only_admissible_work_starves_its_queue(
     listed = (await api.get("/api/v1/workloads?unstartable=true")).json()["items"]
     assert len(listed) == queue["unstartableWorkloads"]
     assert all(row["reason"]["unstartable"] for row in listed)
+
+
+@pytest.mark.parametrize(
+    ("asks", "runs", "borrows", "starved"),
+    [
+        (2, 1, 7, True),
+        (4, 1, 7, False),  # 8 of its 32 are used: 24 are left, and the job asks 32
+        (2, 1, 4, False),  # nobody borrows: the room is lost, in pieces, or taken beside the queues
+    ],
+)
+async def test_what_is_left_of_a_guarantee_accuses_nobody(
+    api: httpx2.AsyncClient, author: Author, asks: int, runs: int, borrows: int, starved: bool
+) -> None:
+    """Pods of 8 GPUs on 64; each team is guaranteed 32."""
+    await author.tree()
+    runs_there = [workload("a1", queue=A, pods=runs, gpus=8), workload("b1", queue=B, pods=borrows, gpus=8)]
+    await author.submit(workload("u1", queue=A, pods=asks, gpus=8), *runs_there)
+    await author.cycle(admit=runs_there, explain={"u1": LACKS_ROOM})
+    queue = (await api.get(f"/api/v1/queues/{A}")).json()
+    assert next(a["starved"] for a in queue["accounts"] if a["resource"] == GPU) is starved
+    attention = (await api.get("/api/v1/overview")).json()["attention"]
+    assert [item["ref"] for item in attention if item["kind"] == "starved"] == [A] * starved
+
+
+async def test_the_clock_of_a_starved_queue_is_its_own(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    """It runs from the first of the unbroken minutes in which the queue was starved, whoever leads meanwhile; the job
+    may wait for much longer.
+    """
+
+    async def minute(at: float) -> None:
+        async with begin(engine) as connection:
+            await rollup.record(connection, author.epoch, at=at)
+
+    async def since() -> datetime | None:
+        found = (await api.get(f"/api/v1/queues/{A}")).json()["starvedSince"]
+        return None if found is None else datetime.fromisoformat(found)
+
+    await author.tree()
+    borrower = workload("b1", queue=B, pods=7, gpus=8)
+    await author.submit(workload("u1", queue=A, pods=2, gpus=8), borrower)
+    await author.cycle(explain={"u1": LACKS_ROOM})
+    await minute(FIRST)
+    assert await since() is None
+    await author.cycle(admit=[borrower])
+    assert await since() is None, "for less than a minute"
+    for at in (FIRST + 60, FIRST + 120):
+        await minute(at)
+    await author.cycle()
+    begun = instant(FIRST + 60)
+    assert await since() == begun
+    successor = await Author.of(engine)
+    successor.cycles = author.cycles
+    await successor.cycle()
+    assert await since() == begun
 
 
 async def test_work_on_hold_starves_nobody(api: httpx2.AsyncClient, author: Author) -> None:

@@ -35,7 +35,7 @@ _QUOTA = (
     ),
     Panel(
         title="Starved", unit=Unit.AMOUNT, width=12,
-        about="Guaranteed and unused, while jobs of the queue wait for room alone. It should not last.",
+        about="What others borrow of the room that the next job lacks inside its guarantee. It should not last.",
         queries=(_amount_or_zero("starved"),),
     ),
     Panel(

@@ -28,7 +28,7 @@ from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
-from queuer.store.usage import TreeView, starved_of
+from queuer.store.usage import TreeView
 from queuer.store.waiting import Group
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -112,6 +112,7 @@ class Overview(Model):
     cycle: NewestCycle | None
     counts: dict[State, int] = Field(description="Workloads that have not ended.")
     queues: int
+    oldest_pending: Instant | None = Field(description="When the first of the jobs that wait was submitted.")
     oldest_admissible: Instant | None = Field(description="Since when work waits for room alone.")
     capacity: list[Capacity]
     attention: list[AttentionItem]
@@ -170,7 +171,10 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             "cycle": newest_cycle(cycle),
             "counts": await summary.states(connection),
             "queues": len(view.queues),
-            "oldest_admissible": view.queues[ROOT].since,
+            "oldest_pending": view.queues[ROOT].oldest,
+            "oldest_admissible": min(
+                (g.since for g in view.waiting if g.admissible and g.since), default=None
+            ),
             "capacity": _capacity(view, cycle.unplaceable if cycle else {}),
             "reasons": _reasons(view.waiting),
             "at": [instant(at) for at in times],
@@ -212,14 +216,14 @@ def _queues(view: TreeView) -> list[AttentionItem]:
         starved, over = [], []
         for amounts in queue.amounts:
             resource = amounts.resource
-            if lacks := starved_of(view, queue, amounts):
-                starved.append(f"{format_quantity(lacks, resource=resource)} {resource}")
+            if amounts.starved:
+                starved.append(f"{format_quantity(amounts.starved, resource=resource)} {resource}")
             if amounts.limit is not None and amounts.used > amounts.limit:
                 more = format_quantity(amounts.used - amounts.limit, resource=resource)
                 over.append(f"{more} {resource}")
         if starved:
-            text = f"{path} is starved of {', '.join(starved)} that it is guaranteed"
-            found.append(_item(Attention.STARVED, text, ref=path, since=queue.since))
+            text = f"{path} is starved of {', '.join(starved)}: it is guaranteed that, and others borrow it"
+            found.append(_item(Attention.STARVED, text, ref=path, since=queue.starved_since))
         if over:
             text = f"{path} uses {', '.join(over)} more than its limit; it drains as jobs end"
             found.append(_item(Attention.OVER_LIMIT, text, ref=path))

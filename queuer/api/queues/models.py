@@ -29,7 +29,7 @@ class Account(Model):
     """A queue's amounts of one resource, in one flavor or (`flavor` null) in all together.
 
     `borrowed`: used above guaranteed. `lent`: own guarantee used by others. `pending`: demand not admitted.
-    `starved`: work waits for room alone although less is used than guaranteed.
+    `starved`: the next job of this leaf fits the guarantee, and others borrow the room that it lacks.
     """
 
     resource: str
@@ -71,7 +71,10 @@ class Queue(Model):
     unstartable_workloads: int
     held_workloads: int
     admitted_workloads: int
-    oldest_pending: Instant | None
+    oldest_pending: Instant | None = Field(description="When the first of the pending was submitted.")
+    starved_since: Instant | None = Field(
+        description="Since when it is starved; null for less than a minute, or if it is not."
+    )
 
 
 class QueueVerb(StrEnum):
@@ -269,7 +272,7 @@ class QueueShare(Model):
 
 
 class Deficit(Model):
-    """The part of a leaf's guarantee that is unused while the leaf has work that lacks room alone."""
+    """The part of a leaf's guarantee that is unused while jobs that each fit it lack room alone."""
 
     queue: str
     resource: str

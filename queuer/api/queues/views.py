@@ -11,7 +11,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
 from queuer.store.config import ObjectKind
-from queuer.store.usage import QueueView, TreeView, amounts_of, starved_of
+from queuer.store.usage import QueueView, TreeView, amounts_of
 
 
 def queues(view: TreeView) -> dict[str, models.Queue]:
@@ -36,7 +36,7 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         access=ACCESS.show(tree.access(queue.path)),
         placement=export_routing(queue.placement),
         accounts=[
-            models.Account.from_record(account, starved=starved_of(view, found, account) > 0)
+            models.Account.from_record(account, starved=account.starved > 0)
             for account in amounts_of(view, found)
         ],
         pending_workloads=found.waiting,
@@ -44,6 +44,7 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         held_workloads=found.held,
         admitted_workloads=found.admitted,
         oldest_pending=found.oldest,
+        starved_since=found.starved_since,
     )
 
 

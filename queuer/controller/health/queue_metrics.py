@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.quantity import in_whole_units
 from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
-from queuer.store.usage import TreeView, amounts_of, starved_of, tree_view
+from queuer.store.usage import TreeView, amounts_of, tree_view
 
 EVERY = 15.0
 """Seconds between two readings: Prometheus scrapes every 15 to 60 s."""
@@ -31,7 +31,7 @@ _FAMILIES = {
     "borrowed": "Used above what is guaranteed.",
     "lent": "Of the guarantee what others use.",
     "pending": "Demand that is not admitted, without jobs on hold and those that can never start.",
-    "starved": "Guaranteed and unused, while work of this leaf waits for room alone.",
+    "starved": "What others borrow of the room that the next gang of this leaf lacks inside its guarantee.",
 }
 """Help by amount. Each metric has a series for each account of a queue: at most seven an account."""
 _NOT_ZERO = frozenset({"borrowed", "lent", "pending", "starved"})
@@ -87,7 +87,6 @@ def _rows(view: TreeView) -> Iterator[tuple[tuple[str, str, str], Mapping[str, f
         for amounts in amounts_of(view, found):
             flavor, resource = amounts.flavor, amounts.resource
             if (flavor, resource) in named or (flavor is None and resource in known):
-                held = {name: getattr(amounts, name) for name in _FAMILIES if name != "starved"}
-                held["starved"] = starved_of(view, found, amounts)
+                held = {name: getattr(amounts, name) for name in _FAMILIES}
                 told = {n: in_whole_units(a, resource=resource) for n, a in held.items() if a is not None}
                 yield (path, flavor or "", resource), told

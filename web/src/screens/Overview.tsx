@@ -101,8 +101,8 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
         </li>
       )}
       <li>
-        <b>{data.oldestAdmissible ? <Ago at={data.oldestAdmissible} /> : "–"}</b>
-        <span>oldest wait of a job that may start</span>
+        <b>{data.oldestPending ? <Ago at={data.oldestPending} /> : "–"}</b>
+        <span>oldest wait, since the job was submitted</span>
       </li>
     </ul>
   );
