@@ -226,12 +226,15 @@ async def _rules(connection: AsyncConnection, state: ClusterState) -> Rules:
 
 
 def _resumed(live: Live, *, now: float, leaving: Container[str]) -> Live:
-    """A landing that was under way gets its deadline anew; when it began is not known. `leaving`: admissions whose
-    eviction is not confirmed."""
+    """A landing that was under way gets its deadline anew; when it began is not known. An eviction goes on since it was
+    made. `leaving`: admissions whose eviction is not confirmed.
+    """
     if live.placement is None or live.state is State.ADMITTED:
         return live
     unconfirmed = live.placement.id in leaving
-    return replace(live, placement=replace(live.placement, patched=now, unconfirmed=unconfirmed))
+    evicted = [at for at in live.evictions if at >= live.placement.at]
+    left = max(evicted, default=now) if live.state is State.EVICTING else live.left
+    return replace(live, left=left, placement=replace(live.placement, patched=now, unconfirmed=unconfirmed))
 
 
 async def inherit(

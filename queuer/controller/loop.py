@@ -77,6 +77,7 @@ class Loop:
         self._limits = Limits(
             landing_deadline=settings.landing_deadline,
             lost_pods=settings.lost_pods,
+            left_pods=settings.left_pods,
             avoid=BackOff(first=settings.avoid, longest=settings.avoid_limit),
             lost_node=settings.lost_node,
         )

@@ -51,6 +51,7 @@ class Settings:
     stalled: float = 30.0
     lost_node: float = 300.0
     lost_pods: float = 900.0
+    left_pods: float = 60.0
     relist: float = 60.0
     audit: float = 60.0
     config_crs: bool = True
@@ -126,6 +127,11 @@ VARIABLES: Mapping[str, Variable] = {
     "lost_pods": _seconds(
         "QUEUER_LOST_PODS", "900",
         "How long a gang that runs may miss a pod that nobody has made again; the Job controller backs off 6 minutes.",
+    ),
+    "left_pods": _seconds(
+        "QUEUER_LEFT_PODS", "60",
+        "How long the controller of an evicted job may leave its pods alone. Then Queuer deletes them.",
+        least=True,
     ),
     "relist": _seconds(
         "QUEUER_RELIST", "60", "How often all that is watched is listed too, in case an event was lost.",

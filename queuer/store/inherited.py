@@ -32,9 +32,13 @@ _DISPLACERS = text("""
     WHERE last.beneficiary IS NOT NULL
 """)
 _EVICTIONS = text("""
-    SELECT uid, at FROM event
+    SELECT id, uid, at FROM event
     WHERE at > :since AND type = 'workload.state' AND data->>'to' = 'Evicting'
         AND data->>'cause' IS DISTINCT FROM 'suspended'
+    UNION
+    SELECT e.id, e.uid, e.at FROM workload w JOIN event e USING (uid)
+    WHERE w.state = 'Evicting' AND e.type = 'workload.state' AND e.data->>'to' = 'Evicting'
+        AND e.data->>'cause' IS DISTINCT FROM 'suspended'
     ORDER BY id
 """)
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
@@ -69,7 +73,9 @@ async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> d
 
 
 async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[str, tuple[float, ...]]:
-    """When each workload was evicted since then, in seconds. A suspension by hand is no eviction."""
+    """When each workload was evicted since then, in seconds; of one that still leaves, whenever it was. A suspension by
+    hand is no eviction.
+    """
     found: dict[str, tuple[float, ...]] = {}
     for row in await connection.execute(_EVICTIONS, {"since": instant(since)}):
         found[row.uid] = (*found.get(row.uid, ()), row.at.timestamp())

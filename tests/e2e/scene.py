@@ -272,11 +272,15 @@ class Scene:
 
     def scheduler(self, *, running: bool) -> None:
         """Stop kube-scheduler, so that pods stay unbound, or start it again."""
+        self.part("kube-scheduler", running=running)
+
+    def part(self, name: str, *, running: bool) -> None:
+        """Stop a part of the control plane until the end of the test, or start it again."""
         if running:
-            self.cluster.start(["kube-scheduler"])
+            self.cluster.start([name])
         else:
-            self.exits.callback(self.scheduler, running=True)
-            self.cluster.stop(["kube-scheduler"])
+            self.exits.callback(self.part, name, running=True)
+            self.cluster.stop([name])
 
     def writes(self, resource: str) -> dict[str, float]:
         """PATCHes of a resource's objects that the API server has counted, by HTTP code."""

@@ -4,6 +4,7 @@ counted twice.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -96,6 +97,34 @@ def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None
     assert told == f"{whose} and goes first by its priority, 1000 over 0 (preempt)"
     scene.delete("high")
     scene.wait_state("low", "Running")
+
+
+def test_pods_that_a_dead_controller_leaves_are_deleted(scene: Scene) -> None:
+    """The waiting gang gets the room, and the evicted job runs again once its controller is back.
+
+    Queuer's own controller restarts meanwhile: the next one knows since when the job leaves.
+    """
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
+    first = scene.start(QUEUER_LEFT_PODS="4")
+    scene.pytorchjob("low", workers=1, gpus=8)
+    scene.wait_state("low", "Running")
+    scene.part("training-operator", running=False)
+    scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    scene.wait_state("low", "Evicting")
+    first.kill()
+    scene.start(QUEUER_LEFT_PODS="4")
+    scene.wait_state("high", "Running", timeout=60)
+    assert scene.pods("low") == []
+    scene.wait_state("low", "Queued")
+    assert scene.database.used() == 16
+    told = scene.database.rows("SELECT text FROM reason_transition WHERE text LIKE '%%after the eviction%%'")
+    assert [re.sub(r"\d+ s", "", row["text"]) for row in told] == [
+        "2 pods were left  after the eviction: the controller of PyTorchJob objects did not delete them, "
+        "and Queuer does"
+    ]
+    scene.part("training-operator", running=True)
+    scene.delete("high")
+    scene.wait_state("low", "Running", timeout=60)
 
 
 def test_own_node_selector_survives_admission_and_eviction(scene: Scene) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from queuer.controller.apply.gated_pods import GatedPods
+from queuer.controller.apply.left_pods import LEFT, LeftPods
 from queuer.controller.apply.made_jobs import MadeJobs
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
@@ -57,7 +58,7 @@ class ClusterJobs:
 
     def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
         self._client, self._state, self._facts = client, state, facts
-        self._made, self._gated = MadeJobs(client), GatedPods(client)
+        self._made, self._gated, self._left = MadeJobs(client), GatedPods(client), LeftPods(client)
         self._decoders = {name: decoder_of(kind.type) for name, kind in BY_NAME.items()}
 
     # -- what a job asks for
@@ -213,6 +214,10 @@ class ClusterJobs:
         if not isinstance(body, Mapping):
             return await self._client.json_patch(path, body, resource=kind.resource.plural)
         job = self._state.jobs.get(uid)
+        if LEFT in body:
+            if job is not None:
+                await self._left.delete(job.namespace, body)
+            return "" if job is None else job.resource_version
         if kind.gates is not None:
             if job is None:
                 raise NotFoundError(status=404, reason="NotFound", message="the pods were deleted")

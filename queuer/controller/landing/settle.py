@@ -96,6 +96,9 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
             return evicting(_given_up(live, step, now=now, limits=limits), now=now)
         case Move.LEFT:
             return replace(live, state=live.state.to(State.EVICTING), left=now, displaced_by=frozenset())
+        case Move.TAKE_DOWN:
+            assert live.placement is not None
+            return replace(live, taken_down=now, placement=replace(live.placement, unconfirmed=True))
         case Move.FINISHED:
             assert step.outcome is not None
             return replace(live, state=live.state.to(step.outcome), left=live.left or now)
@@ -125,7 +128,7 @@ def requeued(live: Live) -> Live:
     state = State.HELD if live.workload.hold else State.QUEUED
     return replace(
         live, state=live.state.to(state), attempt=live.attempt + 1, placement=None,
-        landed=None, running=None, short=None, left=None,
+        landed=None, running=None, short=None, left=None, taken_down=None,
     )  # fmt: skip
 
 

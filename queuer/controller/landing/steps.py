@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from queuer.controller.memory.live import JobView, Live, Short
+from queuer.controller.memory.live import JobView, Live, Short, silent_at, take_down_at
 from queuer.controller.memory.pods import PodView
 from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
+from queuer.domain.reasons.job_sentences import left_pods
 from queuer.domain.workload import Cause, State
 
 PATIENCE = 4
@@ -34,6 +35,7 @@ class Limits:
 
     landing_deadline: float
     lost_pods: float = 900.0
+    left_pods: float = 60.0
     lost_node: float
     avoid: BackOff
 
@@ -51,6 +53,7 @@ class Move(StrEnum):
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
     LEFT = "left"  # somebody else suspended it: wait for its pods
+    TAKE_DOWN = "take-down"  # it was evicted, and its controller leaves its pods alone
     FINISHED = "finished"  # the job ended; pods may be left
     VANISHED = "vanished"  # the job was deleted
     REQUEUE = "requeue"  # evicted, quiet, pods gone: back to its queue
@@ -78,9 +81,9 @@ class Step:
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
     together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of one
-    of them. `placed`: uids of all that are on nodes, or were until they ended. `leaving`: until when the last of those
-    that are told to go has to be gone, None = none is. `refused`: the API server's words on pods that it will never
-    make.
+    of them. `staying`: pods that nobody has told to go. `placed`: uids of all that are on nodes, or were until they
+    ended. `leaving`: until when the last of those that are told to go has to be gone, None = none is. `refused`: the
+    API server's words on pods that it will never make.
     """
 
     bound: Mapping[str, int]
@@ -89,6 +92,7 @@ class Tally:
     unbound: int
     live: int
     nodes: frozenset[str]
+    staying: int = 0
     there: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     problem: str = ""
@@ -107,7 +111,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
     requests: dict[str, Resources] = {}
     hosts: dict[str, Counter[str]] = {}
     nodes, placed = set[str](), set[str]()
-    live, unbound, problem = 0, 0, ""
+    live, unbound, staying, problem = 0, 0, 0, ""
     leaving: float | None = None
     for pod in pods:
         role = pod.pod_set or ""
@@ -119,6 +123,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
             continue
         live += 1
         there[role] += 1
+        staying += pod.stays
         if pod.deleted is not None:
             leaving = max(pod.deleted, leaving or pod.deleted)
         if pod.node is None:
@@ -132,8 +137,8 @@ def tally(pods: Iterable[PodView]) -> Tally:
             running[role] += pod.running
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
-        bound=bound, running=running, succeeded=succeeded,
-        unbound=unbound, live=live, nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
+        bound=bound, running=running, succeeded=succeeded, unbound=unbound, live=live, staying=staying,
+        nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
         hosts=hosts, placed=frozenset(placed), leaving=leaving,
     )  # fmt: skip
 
@@ -196,12 +201,23 @@ def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limit
         # Whatever finalizers keep the object: it never says that it is quiet, and it gets no pod any more.
         return Step(move=Move.VANISHED, note="the job is being deleted, and its pods are gone")
     if live.state is State.EVICTING:
-        confirmed = live.placement is None or not live.placement.unconfirmed
-        gone = job.suspended and job.quiet and seen.live == 0
-        return Step(move=Move.REQUEUE) if confirmed and gone else None
+        return _leaving(live, job, seen, now=now, limits=limits)
     if job.deleting:
         return _returned(live, job, seen, now=now)
     return _placed(live, job, seen, now=now, limits=limits)
+
+
+def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
+    """It is back in its queue once its pods are gone and its controller says so, or has said nothing for too long."""
+    if (live.placement is not None and live.placement.unconfirmed) or not job.suspended:
+        return None
+    if not seen.live:
+        silent = now >= silent_at(live, after=limits.left_pods)
+        return Step(move=Move.REQUEUE) if job.quiet or silent else None
+    if not seen.staying or now < take_down_at(live, after=limits.left_pods):
+        return None
+    note = left_pods(seen.staying, of=live.workload.kind, seconds=now - (live.left or now))
+    return Step(move=Move.TAKE_DOWN, note=note)
 
 
 def _waiting(job: JobView | None) -> Step | None:
@@ -353,6 +369,8 @@ def deadlines(live: Live, *, limits: Limits) -> tuple[float, ...]:
     if placement is None:
         return ()
     due = set() if placement.due is None else {placement.due}
+    if live.state is State.EVICTING:
+        due |= {at(live, after=limits.left_pods) for at in (silent_at, take_down_at)}
     if live.short is not None and live.state in (State.PLACING, State.RUNNING):
         due |= {live.short.since + _patience(live, live.short, said, limits) for said in ("", "some")}
     return tuple(sorted(due))

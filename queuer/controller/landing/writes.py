@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from math import ceil
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.apply.left_pods import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
 from queuer.controller.landing.steps import Limits, Move, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
+from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import Cause, State
@@ -82,8 +84,7 @@ def _explained(live: Live, text: str) -> Live:
 def resting(live: Live, why: str = "it could not start") -> Explanation:
     """The explanation of a workload that rests after starts that failed, or after it was sent back by command."""
     assert live.rest is not None
-    again = ceil(live.rest)
-    at = f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    again, at = _again(live.rest)
     if not live.failures:
         return simple(Token.PENDING_EVALUATION, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
     text = (
@@ -91,6 +92,20 @@ def resting(live: Live, why: str = "it could not start") -> Explanation:
         "or as soon as the job is edited, or held and released"
     )
     return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again)
+
+
+def _stuck(live: Live, why: str) -> Explanation:
+    """The explanation of a workload that does not leave. It is still told until when it rests."""
+    if live.rest is None:
+        return simple(Token.ADMITTED_NOT_PLACED, why)
+    again, at = _again(live.rest)
+    return simple(Token.ADMITTED_NOT_PLACED, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
+
+
+def _again(rest: float) -> tuple[int, str]:
+    """The end of a rest as seconds since the epoch, and in words."""
+    again = ceil(rest)
+    return again, f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def settle_touched(
@@ -118,7 +133,7 @@ def settle_touched(
             if found.confirm and not confirmed:
                 confirmer.ask(live)
                 continue
-            _write_down(changes, live, found, jobs=jobs)
+            _write_down(changes, live, found, pods, jobs=jobs)
             if found.after.is_over:
                 _note_gone(changes, uid, state)
 
@@ -129,11 +144,16 @@ def _note_gone(changes: Round, uid: str, state: ClusterState) -> None:
         changes.put(uid, gone=True)
 
 
-def _write_down(changes: Round, live: Live, found: SettleResult, *, jobs: ClusterJobs) -> None:
+def _write_down(
+    changes: Round, live: Live, found: SettleResult, pods: Iterable[PodView], *, jobs: ClusterJobs
+) -> None:
     after, effects = found.after, list[Effect]()
     if Move.EVICT in found.moves:
         effects = [effect(EntryKind.EVICT, live, jobs.evict(live))]
         after = _explained(after, f"evicted: {found.note}")
+    elif Move.TAKE_DOWN in found.moves:
+        effects = [effect(EntryKind.EVICT, live, left_patch(pods))]
+        after = replace(after, explanation=_stuck(live, found.note))
     elif Move.SHRUNK in found.moves and live.landed is not None and jobs.gated(live):
         effects = [effect(EntryKind.ADMIT, live, jobs.admit_again(live))]
     changes.put(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -54,8 +55,8 @@ class Live:
     `short`: what it misses; None = nothing, or nobody has looked since this process leads. `not_asked`: why no
     decision is asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
-    `left`: since when it is on its way out; None = it is not, or was before this process led. `override`: what counts
-    instead of the job's own words.
+    `left`: since when it is on its way out; None = it is not, or was before this process led. `taken_down`: when Queuer
+    last deleted pods that were left. `override`: what counts instead of the job's own words.
     """
 
     workload: Workload
@@ -75,6 +76,7 @@ class Live:
     evictions: tuple[float, ...] = ()
     rest: float | None = None
     left: float | None = None
+    taken_down: float | None = None
     deleted: bool = False
     override: Override | None = None
 
@@ -136,6 +138,22 @@ def gone_by(live: Live, pods: Collection[PodView]) -> float | None:
     if live.left is not None:
         return max([live.left, *asked, *(live.left + grace for grace in others)]) + SLACK
     return None if others or not asked else max(asked) + SLACK
+
+
+def take_down_at(live: Live, *, after: float) -> float:
+    """When Queuer deletes pods that the controller of an evicted job leaves alone; inf = never, as its owner suspended
+    it. A controller that makes them anew is given twice as long each time.
+    """
+    if live.left is None or live.left not in live.evictions:
+        return inf
+    return live.left + (after if live.taken_down is None else 2 * (live.taken_down - live.left))
+
+
+def silent_at(live: Live, *, after: float) -> float:
+    """From when on a leaving job without pods needs no word of its controller; inf = it does, nobody knows since when
+    it leaves. One that makes pods anew does so at once.
+    """
+    return inf if live.left is None else max(live.left, live.taken_down or live.left) + after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,11 @@ class PodView:
         return self.deleted is not None
 
     @property
+    def stays(self) -> bool:
+        """It holds something, and nobody has told it to go."""
+        return not self.ended and not self.terminating
+
+    @property
     def ended(self) -> bool:
         """It runs no more, though its object may still be there."""
         return self.succeeded or self.failed

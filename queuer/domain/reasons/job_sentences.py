@@ -60,6 +60,15 @@ class UndecidedParams(TypedDict, total=False):
     retryAt: float
 
 
+def left_pods(count: int, *, of: str, seconds: float) -> str:
+    """Pods that stay after an eviction; `of`: the kind of their job."""
+    were, them = ("was", "it") if count == 1 else ("were", "them")
+    return (
+        f"{plural(count, 'pod')} {were} left {seconds:.0f} s after the eviction: the controller of {of} objects "
+        f"did not delete {them}, and Queuer does"
+    )
+
+
 def behind(p: BehindParams) -> str:
     """Another job goes first."""
     owner = _job(p)

@@ -194,7 +194,7 @@ ROWS: Mapping[Token, Row] = {
     ),
     Token.ADMITTED_NOT_PLACED: Row(
         verdict=Verdict.ESCALATE,
-        meaning="It was started, and its pods did not all land. What kube-scheduler said is told.",
+        meaning="Its pods did not all land, or do not leave. What Kubernetes said is told.",
         advice="Mend what the nodes lack, or what the pods ask for; it is tried again with back-off.",
         params=OtherParams,
         next=steps.show_job,

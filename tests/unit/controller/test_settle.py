@@ -151,6 +151,58 @@ def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> No
     assert again.after.left is None
 
 
+LEAVING = evicting(RUNNING, now=100.0)
+SUSPENDED = replace(JOB, suspended=True)
+
+
+def _confirmed(live: Live) -> Live:
+    """Its PATCH, or the deletion of its pods, has gone through."""
+    assert live.placement is not None
+    return replace(live, placement=replace(live.placement, unconfirmed=False))
+
+
+def test_pods_that_the_controller_of_an_evicted_job_leaves_are_taken_down_ever_more_rarely() -> None:
+    """A dead controller costs a minute, and one that makes the pods anew no storm of deletions."""
+    live, taken = _confirmed(LEAVING), list[float]()
+    for now in range(100, 700, 10):
+        outcome = settle(live, SUSPENDED, tally([POD]), now=float(now), limits=LIMITS)
+        if outcome is not None:
+            taken.append(now)
+            assert outcome.moves == {Move.TAKE_DOWN}
+            assert outcome.note.startswith(f"1 pod was left {now - 100} s after the eviction")
+            live = outcome.after
+            assert settle(live, SUSPENDED, tally([POD]), now=now + 500.0, limits=LIMITS) is None, "under way"
+            live = _confirmed(live)
+            assert taken[-1] + (now - 100) in deadlines(live, limits=LIMITS)
+    assert taken == [160, 220, 340, 580]
+
+
+@pytest.mark.parametrize(
+    ("live", "job", "pod"),
+    [
+        (replace(LEAVING, evictions=()), SUSPENDED, POD),
+        (LEAVING, SUSPENDED, POD),
+        (_confirmed(LEAVING), JOB, POD),
+        (_confirmed(LEAVING), SUSPENDED, replace(POD, deleted=130.0)),
+        (replace(_confirmed(LEAVING), left=None), SUSPENDED, POD),
+    ],
+    ids=["suspended by its owner", "not confirmed", "not suspended", "told to go", "before this process led"],
+)
+def test_no_other_pod_is_taken_down(live: Live, job: JobView, pod: PodView) -> None:
+    """Of a job that its owner suspended, of one that may still run, and those that leave by themselves."""
+    assert settle(live, job, tally([pod]), now=9_000.0, limits=LIMITS) is None
+
+
+def test_a_leaving_job_whose_controller_is_silent_is_back_in_its_queue_once_no_pod_came_for_a_while() -> None:
+    """One that makes pods anew is never released between two of its pods."""
+    live = replace(_confirmed(LEAVING), taken_down=160.0)
+    assert settle(live, SUSPENDED, tally([]), now=219.0, limits=LIMITS) is None
+    outcome = settle(live, SUSPENDED, tally([]), now=220.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.after.state, outcome.confirm) == (State.QUEUED, True)
+    assert (outcome.after.left, outcome.after.taken_down) == (None, None)
+
+
 def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
     outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
     assert outcome is not None
