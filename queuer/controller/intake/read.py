@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -85,6 +85,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         not_asked = NotAsked.DRAINING if fault.draining else NotAsked.MISCONFIGURED
         runs = not job.suspended and (known is None or known.state.waiting)
         explanation = runs_beside(fault.explanation) if runs else fault.explanation
+    asked = workload, job.declared
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
     if known is None:
@@ -99,9 +100,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and workload.hold:
         explanation = _on_hold(override)
     if known is None:
-        return Live(workload=workload, state=waiting, not_asked=not_asked, explanation=explanation)
-    if _mended(known, workload, left=job.left):
+        known = Live(workload=workload, state=waiting)
+    if (known.workload.hold and not workload.hold) or (not problems and _edited(known, *asked)):
         known = replace(known, avoid={}, failures=0, rest=None)
+    if not problems:
+        known = replace(known, asked=asked)
     if explanation is None and workload == known.workload and known.not_asked is None:
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
@@ -133,19 +136,26 @@ def _on_hold(override: Override | None) -> Explanation:
     return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
 
 
-def _mended(known: Live, workload: Workload, *, left: int | None) -> bool:
-    """Whether its owner has done something about what made it fail: edited it, or held and released it.
+def _edited(known: Live, workload: Workload, declared: Mapping[str, int]) -> bool:
+    """Whether its owner has done something about what made it fail. `declared`: see `JobView`.
 
-    `left`: see `JobView`. That it owes fewer pods than before is no edit: some have succeeded.
+    Another number of pods alone is no edit: some have succeeded, or are still to be made anew. Nor is that it could not
+    be read meanwhile, or that its pods asked for something else than it says.
     """
-    released = known.workload.hold and not workload.hold
-    sizes = {p.name: (p.count, p.min_count) for p in known.workload.pod_sets}
-    pod_sets = list(workload.pod_sets)
-    for i, pod_set in enumerate(pod_sets):
-        count, least = sizes.get(pod_set.name, (0, None))
-        if pod_set.count == left and left < count:
-            pod_sets[i] = replace(pod_set, count=count, min_count=least)
-    return released or replace(workload, hold=known.workload.hold, pod_sets=tuple(pod_sets)) != known.workload
+    before, sizes = known.asked or (known.workload, declared)
+    if not before.pod_sets:
+        return False
+    were = {p.name: p for p in before.pod_sets}
+    pod_sets = tuple(
+        replace(p, count=was.count, min_count=was.min_count)
+        if (was := were.get(p.name)) is not None and p.count != was.count
+        else p
+        for p in workload.pod_sets
+    )
+    now = replace(
+        workload, pod_sets=pod_sets, submitted=before.submitted, estimate=before.estimate, hold=before.hold
+    )
+    return sizes != declared or now != before
 
 
 def _same(known: Live, found: Live) -> bool:

@@ -56,7 +56,8 @@ class Live:
     decision is asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led. `taken_down`: when Queuer
-    last deleted pods that were left. `override`: what counts instead of the job's own words.
+    last deleted pods that were left. `asked`: the workload when it was last read whole, with the sizes that its owner
+    declared; None = not since this process leads. `override`: what counts instead of the job's own words.
     """
 
     workload: Workload
@@ -77,6 +78,7 @@ class Live:
     rest: float | None = None
     left: float | None = None
     taken_down: float | None = None
+    asked: tuple[Workload, Mapping[str, int]] | None = None
     deleted: bool = False
     override: Override | None = None
 
@@ -163,6 +165,7 @@ class JobView:
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
     `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
     `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
+    `declared`: pods by pod set as its owner wrote, whatever is left to run; {} = its owner wrote no number.
     `late`: pod sets whose pods are made once all others are ready.
     `groups`: of the user who queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`.
     `deleting`: its deletion was asked for, and finalizers keep it. `unfinished`: its controller is about to make what
@@ -183,6 +186,7 @@ class JobView:
     restarts: bool = True
     lingers: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+    declared: Mapping[str, int] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     deleting: bool = False

@@ -99,7 +99,8 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
 
 def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
     """A job object as memory holds it."""
-    meta = found.metadata
+    meta, roles = found.metadata, kind.roles(found)
+    sized = roles if kind.sized(found) else ()
     return JobView(
         uid=meta.uid,
         kind=kind.name,
@@ -114,9 +115,10 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         left=kind.left(found),
         restarts=kind.restarts(found),
         lingers=kind.lingers(found),
-        sizes={role.name: max(0, role.count) for role in kind.roles(found)} if kind.sized(found) else {},
+        sizes={role.name: max(0, role.count) for role in sized},
+        declared={role.name: role.size for role in sized},
         comes_back=kind.comes_back(found),
-        late=frozenset(role.name for role in kind.roles(found) if role.late),
+        late=frozenset(role.name for role in roles if role.late),
         groups=groups_of(meta),
         deleting=meta.deletion_timestamp is not None,
         gated=0 if kind.gates is None else kind.gates(found),

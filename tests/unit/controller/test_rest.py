@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,14 +14,14 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
 from queuer.controller.landing.writes import take_results
 from queuer.controller.ledger.round import Round
-from queuer.controller.memory.live import Live, live_of
+from queuer.controller.memory.live import JobView, Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
-from queuer.kube.kinds import JOB
+from queuer.kube.kinds import JOB, JOBSET
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
@@ -42,18 +43,36 @@ class Scene:
         self.jobs = ClusterJobs(None, self.state, Facts())  # type: ignore[arg-type]
         self.hear()
 
-    def hear(self, succeeded: int = 0, /, **annotations: str) -> None:
+    def hear(self, succeeded: int = 0, /, parallelism: int = 2, **annotations: str) -> None:
         """The job of two pods comes or changes."""
         meta = {"name": "u", "namespace": "ns", "uid": "u", "labels": {"queuer.dev/queue": "root.a"}}
         found = {
             "metadata": {**meta, "annotations": {f"queuer.dev/{k}": v for k, v in annotations.items()}},
             "spec": {
-                "suspend": True, "parallelism": 2, "completions": 2,
+                "suspend": True, "parallelism": parallelism, "completions": 2,
                 "template": {"spec": {"containers": [{"name": "main"}]}},
             },
             "status": {"succeeded": succeeded},
         }  # fmt: skip
-        self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
+        self._take_in(job_view(JOB, msgspec.convert(found, JOB.type)))
+
+    def hear_set(self, *succeeded: int) -> None:
+        """A JobSet comes or changes, of Jobs with two and three pods."""
+        meta = {"name": "u", "namespace": "ns", "uid": "u", "labels": {"queuer.dev/queue": "root.a"}}
+        roles, made = [], []
+        for size, done in zip((2, 3), succeeded, strict=True):
+            spec = {
+                "suspend": True, "parallelism": size, "completions": size,
+                "template": {"spec": {"containers": [{"name": "main"}]}},
+            }  # fmt: skip
+            role = {"jobset.sigs.k8s.io/replicatedjob-name": f"r{size}"}
+            roles.append({"name": f"r{size}", "template": {"spec": spec}})
+            made.append({"metadata": {"labels": role}, "spec": spec, "status": {"succeeded": done}})
+        found = {"metadata": meta, "spec": {"suspend": True, "replicatedJobs": roles}, "made": made}
+        self._take_in(job_view(JOBSET, msgspec.convert(found, JOBSET.type)))
+
+    def _take_in(self, job: JobView) -> None:
+        self.state.job_changed(job)
         changes = Round(self.state.live, now=0.0)
         take_in(changes, self.state.take_unread(99), state=self.state, jobs=self.jobs)
         self.keep(changes)
@@ -115,9 +134,11 @@ def test_a_restart_does_not_end_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [[{"max-runtime": "2h"}], [{"hold": "true"}, {}]], ids=["edited", "held and released"]
+    "said",
+    [[{"max-runtime": "2h"}], [{"parallelism": 1}], [{"hold": "true"}, {}]],
+    ids=["edited", "made smaller", "held and released"],
 )
-def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
+def test_its_owner_ends_the_rest(said: list[dict[str, Any]]) -> None:
     scene = Scene()
     scene.fail(at=100.0)
     scene.hear()
@@ -139,6 +160,40 @@ def test_a_pod_that_succeeded_does_not_end_the_rest() -> None:
     assert scene.live.rest == 160.0
     assert scene.live.explanation is not None
     assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text
+
+
+def test_what_its_pods_asked_for_does_not_end_the_rest() -> None:
+    """A LimitRange of long ago: the charge follows the pods, and the job says what it always said."""
+    scene = Scene()
+    asked = scene.live.workload.pod_sets[0]
+    larger = replace(asked, requests={**asked.requests, "cpu": 500})
+    scene.state.put(replace(scene.live, workload=replace(scene.live.workload, pod_sets=(larger,))))
+    scene.fail(at=100.0)
+    scene.hear()
+    assert scene.live.workload.pod_sets == (asked,)
+    assert scene.live.rest == 160.0
+
+
+def test_that_it_could_not_be_read_meanwhile_does_not_end_the_rest() -> None:
+    """Pods of a group are made anew one by one: until the last is there, the group says a number that is wrong."""
+    scene = Scene()
+    scene.fail(at=100.0)
+    wrong: dict[str, Any] = {"min-count.main": "many"}
+    scene.hear(0, **wrong)
+    assert {scene.live.not_asked} == {NotAsked.MISCONFIGURED}
+    scene.hear()
+    assert (scene.live.not_asked, scene.live.rest) == (None, 160.0)
+
+
+def test_pods_of_several_roles_that_succeeded_do_not_end_the_rest() -> None:
+    """A JobSet owes so many of each role, and no role as many as all together."""
+    scene = Scene()
+    scene.hear_set(0, 0)
+    assert [p.count for p in scene.live.workload.pod_sets] == [2, 3]
+    scene.fail(at=100.0)
+    scene.hear_set(1, 2)
+    assert [p.count for p in scene.live.workload.pod_sets] == [1, 1]
+    assert scene.live.rest == 160.0
 
 
 def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reason() -> None:
