@@ -24,8 +24,11 @@ from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
 from queuer.domain.document import parse
 from queuer.domain.errors import InvalidInput, QueuerError
+from queuer.domain.variables import read
+from queuer.kube.operators import OPERATORS, USUAL
 from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, ROLES
 from queuer.local import cluster_checks as cluster
+from queuer.local.accounts import operators
 from queuer.local.installed import installation, installed, policies
 from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
 
@@ -150,6 +153,7 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("policies", "upgrade", policies),
     ("roles", "upgrade", installed(NAMESPACE, by_form=ROLES)),
     ("rights", "upgrade", cluster.rights),
+    ("operators", "upgrade", operators),
     ("objects", "upgrade", cluster.config_objects),
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
@@ -174,6 +178,15 @@ def doctor(
     namespace: Annotated[
         str, typer.Option(envvar=INSTALLED_IN.name, help="The namespace in which Queuer is installed.")
     ] = INSTALLED_IN.default,
+    trusted: Annotated[
+        str,
+        typer.Option(
+            "--operators",
+            envvar=OPERATORS.name,
+            help="The accounts that the policies trust, as in the chart's value `operators`.",
+            metavar="CONTROLLER=USER,…",
+        ),
+    ] = OPERATORS.default,
     out: Printer,
 ) -> None:
     """Find what is wrong with the installation and say how to mend it.
@@ -181,9 +194,16 @@ def doctor(
     Exit 1 when something is wrong; else 4 when there was something that you may not look at.
     """
     file = kubeconfig_of(kubeconfig)
+    accounts = read({OPERATORS.name: trusted}, {"operators": OPERATORS}).get("operators", USUAL)
     with (
         Client.from_env(quiet=True) as client,
-        Installation(client=client, database_url=database_url or "", kubeconfig=file, home=namespace) as site,
+        Installation(
+            client=client,
+            database_url=database_url or "",
+            kubeconfig=file,
+            home=namespace,
+            operators=accounts,
+        ) as site,
     ):
         found = list(examine(site))
     show(found, out)

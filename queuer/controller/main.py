@@ -138,7 +138,9 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     timing = Timing(relist=settings.relist)
     watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
     jobs = ClusterJobs(client, state, facts)
-    guard = GuardWatch(client, health, metrics, changed=wake.set, namespace=settings.namespace)
+    guard = GuardWatch(
+        client, health, metrics, changed=wake.set, namespace=settings.namespace, operators=settings.operators
+    )
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     terms = TermLog()
     try:

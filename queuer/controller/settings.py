@@ -26,6 +26,7 @@ from queuer.domain.variables import (
     some_seconds,
     switch,
 )
+from queuer.kube.operators import OPERATORS, USUAL, Operators
 from queuer.kube.resources import INSTALLED_IN, SYSTEM_NAMESPACE
 from queuer.kube.workloads import DEFAULT_SCHEDULERS
 
@@ -37,6 +38,7 @@ class Settings:
     database_url: str
     kubeconfig: Path | None = None
     namespace: str = SYSTEM_NAMESPACE
+    operators: Operators = field(default_factory=lambda: USUAL)
     host: str = "127.0.0.1"
     port: int = 0
     identity: str = ""
@@ -79,6 +81,7 @@ VARIABLES: Mapping[str, Variable] = {
     "database_url": DATABASE_URL,
     "kubeconfig": KUBECONFIG,
     "namespace": INSTALLED_IN,
+    "operators": OPERATORS,
     "host": Variable(
         name="QUEUER_CONTROLLER_HOST", default="127.0.0.1", form="address",
         meaning="Where metrics and probes are served.",

@@ -14,6 +14,7 @@ import msgspec
 
 from queuer.kube.client import Client, RightsError
 from queuer.kube.objects import Resource
+from queuer.kube.operators import USUAL, Operators
 from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
 from queuer.kube.versions import Form
 
@@ -42,13 +43,13 @@ _SELECTORS = ("namespaceSelector", "objectSelector")
 
 
 def shipped_guard(
-    namespace: str = SYSTEM_NAMESPACE, *, form: Form = Form.FULL
+    namespace: str = SYSTEM_NAMESPACE, *, form: Form = Form.FULL, operators: Operators = USUAL
 ) -> dict[tuple[str, str], Document]:
     """The policies `queuer-guard` and `queuer-guard-*` of a form with their bindings, by (kind, name).
 
-    They trust the controller of `namespace`.
+    They trust the controller of `namespace`, and `operators`.
     """
-    found = objects(*POLICIES[form], namespace=namespace)
+    found = objects(*POLICIES[form], namespace=namespace, operators=operators)
     named = {(d["kind"], d["metadata"]["name"]): d for _, d in found}
     return {key: d for key, d in named.items() if key[0] in RESOURCES and key[1].startswith(_OURS)}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from queuer.domain.errors import NotFound
 from queuer.domain.variables import Variable
+from queuer.kube.operators import USUAL, Operators, with_operators
 from queuer.kube.versions import Form
 
 SYSTEM_NAMESPACE = "queuer-system"
@@ -56,10 +57,17 @@ def manifests(path: str) -> list[Path]:
     return sorted(found.glob("*.yaml"))
 
 
-def objects(*paths: str, namespace: str = SYSTEM_NAMESPACE) -> list[tuple[Path, Mapping[str, Any]]]:
-    """The objects of shipped files and directories for Queuer in `namespace`, each with its file."""
+def objects(
+    *paths: str, namespace: str = SYSTEM_NAMESPACE, operators: Operators = USUAL
+) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The objects of shipped files and directories for Queuer in `namespace`, each with its file. `operators`: the
+    accounts that the policies trust.
+    """
     import yaml
 
     files = [file for path in paths for file in manifests(path)]
-    texts = [(file, file.read_text().replace(SYSTEM_NAMESPACE, namespace)) for file in files]
+    texts = [
+        (file, with_operators(file.read_text().replace(SYSTEM_NAMESPACE, namespace), operators))
+        for file in files
+    ]
     return [(file, found) for file, text in texts for found in yaml.safe_load_all(text) if found]

@@ -7,6 +7,7 @@ when the API server has learnt the schemas that it names. The callers wait for t
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from queuer.domain.errors import Unavailable
-from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, shipped
+from queuer.domain.variables import read
+from queuer.kube.operators import OPERATORS, USUAL
+from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, objects, shipped
 from queuer.kube.versions import Form, form_of
 from queuer.local.controlplane import Layout, webhooks
 from queuer.local.identities import TENANT_NAMESPACES
@@ -29,11 +32,13 @@ _PROBE_NAME = "queuer-probe"
 def install(kubectl: Kubectl) -> None:
     """Apply Queuer's CRDs, namespace, rights and policies; it knows nothing of local tenants.
 
-    Raises KubernetesTooOld.
+    Raises KubernetesTooOld, InvalidInput where `QUEUER_OPERATORS` is wrong.
     """
     form = _form(kubectl)
-    parts = (CRDS, NAMESPACE, *ROLES[form], *POLICIES[form])
-    kubectl.apply(files=[file for part in parts for file in manifests(part)])
+    operators = read(os.environ, {"operators": OPERATORS}).get("operators", USUAL)
+    policies = [d for _, d in objects(*POLICIES[form], operators=operators)]
+    parts = (CRDS, NAMESPACE, *ROLES[form])
+    kubectl.apply(files=[file for part in parts for file in manifests(part)], documents=policies)
 
 
 def install_local(kubectl: Kubectl) -> None:

@@ -38,7 +38,7 @@ _NEAR = 0.85
 """How like ours a key must be to count as misspelled; `queuer.io/managed` is, `example.com/managed` is not."""
 _NAMED = 3
 _REDUCED = " for the reduced form: manifests say more (docs/install.md)"
-_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 def kubernetes(site: Site) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def rights(site: Site) -> Iterator[Finding]:
     roles, cluster = shipped(*ROLES[site.form], home=site.home), site.cluster
     assert cluster is not None
     wanted = list(needed(roles))
-    answers = site.ask(cluster.create(_REVIEWS, right.review) for right in wanted)
+    answers = site.ask(cluster.create(REVIEWS, right.review) for right in wanted)
     missing: dict[str, list[str]] = defaultdict(list)
     for right, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, QueuerError):

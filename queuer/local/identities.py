@@ -50,7 +50,7 @@ IDENTITIES = {
     "jobset-controller": _service_account("jobset-system", "jobset-controller-manager", _COMPONENTS),
     "trainer": _service_account("kubeflow-system", "kubeflow-trainer-controller-manager", _COMPONENTS),
     "mpi-operator": _service_account("mpi-operator", "mpi-operator", _COMPONENTS),
-    "ray-operator": _service_account("default", "kuberay-operator", _COMPONENTS),
+    "ray-operator": _service_account("kuberay-system", "kuberay-operator", _COMPONENTS),
     "lws": _service_account("lws-system", "lws-controller-manager", _COMPONENTS),
     CONTROLLER: _service_account(SYSTEM_NAMESPACE, "queuer-controller"),
     API: _service_account(SYSTEM_NAMESPACE, "queuer-api"),

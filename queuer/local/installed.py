@@ -5,6 +5,7 @@ Where a Helm release has the objects, Helm mends them: what kubectl applied woul
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from queuer.domain.errors import QueuerError
 from queuer.kube.guard import differs
+from queuer.kube.operators import USUAL, Operators
 from queuer.kube.resources import POLICIES, ROLES, SYSTEM_NAMESPACE, objects
 from queuer.kube.versions import Form
 from queuer.local.site import Finding, Health, Site, odd, ok, status_of, unknown, unreadable, wrong
@@ -31,11 +33,12 @@ Check = Callable[[Site], Iterator[Finding]]
 
 
 class Shipped(NamedTuple):
-    """An object as it is shipped for Queuer in `home`, and the file that has it."""
+    """An object as it is shipped for Queuer in `home`, and its file. `usual`: it trusts the usual accounts."""
 
     file: Path
     document: Document
     home: str = SYSTEM_NAMESPACE
+    usual: bool = True
 
     @property
     def name(self) -> str:
@@ -64,14 +67,18 @@ class Shipped(NamedTuple):
         return self._command("replace")
 
     def _command(self, verb: str) -> str:
+        if not self.usual:
+            chart = f"helm template queuer {_CHART} -n {self.home} -f values.yaml -s templates/cluster.yaml"
+            return f"{chart} | kubectl {verb} -f -"
         if self.home == SYSTEM_NAMESPACE:
             return f"kubectl {verb} -f {self.file}"
         return f"sed s/{SYSTEM_NAMESPACE}/{self.home}/ {self.file} | kubectl {verb} -f -"
 
 
-def shipped(*paths: str, home: str = SYSTEM_NAMESPACE) -> list[Shipped]:
-    """The objects in these files and directories, for Queuer in the namespace `home`."""
-    return [Shipped(*found, home) for found in objects(*paths, namespace=home)]
+def shipped(*paths: str, home: str = SYSTEM_NAMESPACE, operators: Operators = USUAL) -> list[Shipped]:
+    """The objects in these files and directories, for Queuer in the namespace `home`, which trusts these operators."""
+    usual = operators == USUAL
+    return [Shipped(*found, home, usual) for found in objects(*paths, namespace=home, operators=operators)]
 
 
 def installation(site: Site) -> Iterator[Finding]:
@@ -96,7 +103,7 @@ def installation(site: Site) -> Iterator[Finding]:
     if marks is None:
         yield ok("Queuer is installed, and no Helm release has it")
         return
-    name, space = marks[RELEASE], marks.get(_RELEASE_NAMESPACE, site.home)
+    name, space = map(shlex.quote, (marks[RELEASE], marks.get(_RELEASE_NAMESPACE, site.home)))
     site.upgrade = f"helm upgrade {name} {_CHART} -n {space} -f values.yaml"
     yield ok(f"the Helm release {name} of namespace {space} has Queuer")
 
@@ -125,7 +132,8 @@ def policies(site: Site) -> Iterator[Finding]:
 
 
 def _installed(site: Site, *paths: str) -> Iterator[Finding]:
-    wanted, cluster = shipped(*paths, home=site.home), site.cluster
+    wanted = shipped(*paths, home=site.home, operators=site.operators)
+    cluster = site.cluster
     assert cluster is not None
     live = site.ask(cluster.get(each.path) for each in wanted)
     faults = [_fault(each, found, site.upgrade or "") for each, found in zip(wanted, live, strict=True)]

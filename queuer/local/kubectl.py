@@ -80,7 +80,7 @@ class Kubectl:
         )
         return self.run(*command, input=self.run(*merge, input=text))
 
-    def apply(self, *, files: list[Path], documents: list[dict[str, Any]] | None = None) -> None:
+    def apply(self, *, files: list[Path], documents: Sequence[Mapping[str, Any]] = ()) -> None:
         """Server-side apply: large CRDs fit, and applying again changes nothing."""
         arguments = [f"--filename={path}" for path in files]
         text = None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
+from queuer.kube.operators import USUAL, Operators
 from queuer.kube.resources import SYSTEM_NAMESPACE
 from queuer.kube.versions import Form
 
@@ -80,12 +81,14 @@ def unreadable(what: str, error: QueuerError) -> Unseen:
 class Site:
     """The cluster and the tree that checks look at. Both are None until a check has opened them.
 
-    `home`: the namespace in which Queuer is installed. `upgrade`: the command with which Helm writes the objects of
-    Queuer anew, "" where no release has them; None until a check has found Queuer installed.
+    `home`: the namespace in which Queuer is installed. `operators`: the accounts that its policies trust.
+    `upgrade`: the command with which Helm writes the objects of Queuer anew, "" where no release has them; None until a
+    check has found Queuer installed.
     """
 
     kubeconfig: Path | None = None
     home: str = SYSTEM_NAMESPACE
+    operators: Operators = field(default_factory=lambda: USUAL)
     tree: TreeDocument | None = None
     cluster: Client | None = None
     form: Form = Form.FULL

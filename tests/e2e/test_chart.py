@@ -16,8 +16,10 @@ import pytest
 import yaml
 
 import queuer
+from queuer.domain.variables import read
 from queuer.kube.guard import differs, shipped_guard
-from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, objects, root
+from queuer.kube.operators import OPERATORS, USUAL
+from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, POLICIES, ROLES, objects, root
 from queuer.kube.versions import Form, KubernetesTooOld, form_of
 from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
@@ -181,13 +183,20 @@ def test_a_cluster_that_the_program_refuses_is_refused_by_the_chart(helm: Path, 
     assert "chart requires kubeVersion: >=1.34.2" in ran.stderr
 
 
-def test_the_guard_that_is_rendered_is_the_one_that_the_controller_asks_for(helm: Path) -> None:
-    found = rendered(helm)
+@pytest.mark.parametrize("operators", [{}, {"kuberay": ["system:serviceaccount:ray:o", "ray"], "lws": []}])
+def test_the_guard_that_is_rendered_is_the_one_that_the_controller_asks_for(
+    helm: Path, operators: Document
+) -> None:
+    """Its variables say in which namespace it is, and whom it trusts beside it."""
+    found = rendered(helm, {"operators": operators})
     live = {(d["kind"], d["metadata"]["name"]): d for d in found}
-    wanted = shipped_guard(HOME)
-    assert [key for key, document in wanted.items() if differs(document, live[key])] == []
     (container,) = of_kind(found, "Deployment")["queuer-controller"]["spec"]["template"]["spec"]["containers"]
-    assert {"name": "QUEUER_NAMESPACE", "value": HOME} in container["env"]
+    given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    told = read(given, {"namespace": INSTALLED_IN, "operators": OPERATORS})
+    assert told["namespace"] == HOME
+    assert told["operators"] == {**USUAL, **{name: tuple(users) for name, users in operators.items()}}
+    wanted = shipped_guard(HOME, operators=told["operators"])
+    assert [key for key, document in wanted.items() if differs(document, live[key])] == []
     accounts = {d["metadata"]["name"] for _, d in objects(NAMESPACE) if d["kind"] == "ServiceAccount"}
     assert set(of_kind(found, "ServiceAccount")) == accounts
 

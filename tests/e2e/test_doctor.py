@@ -73,7 +73,7 @@ def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -
     assert [f for f in seen if f["health"] == "unknown"] == []
     assert {f["check"] for f in seen} == {
         "api", "identity", "controller", "database", "kubernetes", "installation", "definitions", "policies", "roles",
-        "rights", "objects", "topology", "flavors", "namespaces", "clocks", "kubectl",
+        "rights", "operators", "objects", "topology", "flavors", "namespaces", "clocks", "kubectl",
     }  # fmt: skip
     kubectl(cluster, "admin", "delete", POLICIES, "queuer-required-jobs")
     warn = json.dumps({"spec": {"validationActions": ["Warn"]}})
@@ -115,12 +115,36 @@ def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Do
         "policies",
         "roles",
         "rights",
+        "operators",
         "objects",
         "topology",
         "flavors",
         "namespaces",
     }
     assert {check for check, health in seen.items() if health == "unknown"} == unknown
+
+
+def test_accounts_that_run_no_controller_or_that_tenants_reach_are_named(doctor: Doctor) -> None:
+    """And no account is proposed: a tenant may have made one that looks like a controller's."""
+
+    def told(account: str) -> list[tuple[str, str]]:
+        code, found = doctor.look(QUEUER_OPERATORS=f"training-operator=system:serviceaccount:{account}")
+        assert code == 1, "the policies trust another one, too"
+        assert not any(account in f["fix"] for f in found if f["check"] == "operators")
+        return [(f["health"], f["text"]) for f in found if f["check"] == "operators"]
+
+    (missing,) = told("nowhere:training-operator")
+    assert missing[0] == "wrong"
+    assert "no account of training-operator that is trusted exists" in missing[1]
+    kubectl(doctor.cluster, "admin", "create", "serviceaccount", "operator", "--namespace=team-a")
+    reached, other = told("team-a:operator")
+    assert reached == (
+        "wrong",
+        "whoever may create pods in the managed namespace team-a can act as training-operator",
+    )
+    assert other[0] == "warning"
+    assert "team-a/operator may not update" in other[1]
+    assert "another account manages them" in other[1]
 
 
 def _ordered(found: list[dict[str, str]]) -> list[dict[str, str]]:

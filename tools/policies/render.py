@@ -13,9 +13,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
-from queuer.kube.kinds.kubeflow import KUBEFLOW, OPERATOR
+from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.pod import GATE
 from queuer.kube.kinds.ray import RAYCLUSTER, RAYJOB
+from queuer.kube.operators import USUAL
+from queuer.kube.operators import cel_list as _list
 
 _KINDS = tuple(kind for kind in KINDS if kind.gates is None)
 """Those that are suspended. Pods have policies of their own."""
@@ -53,7 +55,8 @@ def _words() -> dict[str, Any]:
         "kinds": _KINDS,
         "gate": GATE,
         "kubeflow": (*KUBEFLOW, MPIJOB),
-        "training_operator": OPERATOR,
+        "usual": USUAL,
+        "training_operator": _list(USUAL["training-operator"]),
         "managed": lambda owner: _any(_named(owner, kinds) for _, kinds in _families(_KINDS)),
         "made": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if kind.made or kind.children),
         "parents": _list(kind.name for kind in _KINDS if kind.children),
@@ -62,9 +65,7 @@ def _words() -> dict[str, Any]:
             for kind in _KINDS
             if kind.children
         ),
-        "child_operators": _list(
-            dict.fromkeys([*JOB.operators, *(n for k in _KINDS if k.children for n in k.operators)])
-        ),
+        "child_operators": _lists([JOB, *(kind for kind in _KINDS if kind.children)]),
         "child_labels": _list(dict.fromkeys(k.pod_label for k in _KINDS if k.children and k.pod_label)),
         "finalizers": _finalizers(),
         "ray": (RAYJOB, RAYCLUSTER),
@@ -81,7 +82,7 @@ def _words() -> dict[str, Any]:
             f"request.userInfo.username in {_list(names)} && {_named(owner, kinds)}"
             for names, kinds in _families(beside)
         ),
-        "operator_names": ", ".join(dict.fromkeys(repr(name) for kind in beside for name in kind.operators)),
+        "operators": _lists(beside),
         "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in _KINDS for label in kind.pod_labels)),
         "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None and kind.made.certain),
@@ -188,8 +189,11 @@ def _finalizers() -> str:
     return "{" + ", ".join(named) + "}"
 
 
-def _list(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(repr, values))}]"
+def _lists(kinds: Iterable[JobKind]) -> str:
+    """The user names of the controllers of kinds. The list of each controller stands by itself: an installation may
+    name others in its place.
+    """
+    return " + ".join(dict.fromkeys(_list(kind.operators) for kind in kinds))
 
 
 def _map(values: Mapping[str, str]) -> str:

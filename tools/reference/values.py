@@ -34,7 +34,7 @@ HABITS = (
     ("monitoring.serviceMonitor.namespace", "nothing: Prometheus must select the release namespace"),
 )
 """What admins write by habit from other charts, and what to write here."""
-_KEY = re.compile(r"^( *)([A-Za-z]+):(?: +(.*?))?(?: {2,}#.*)?$")
+_KEY = re.compile(r"^( *)([A-Za-z-]+):(?: +(.*?))?(?: {2,}#.*)?$")
 
 
 def made() -> str:

@@ -17,6 +17,7 @@ from queuer.controller.logs import logger
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client
 from queuer.kube.guard import faults_of_guard, shipped_guard
+from queuer.kube.operators import USUAL, Operators
 from queuer.kube.resources import SYSTEM_NAMESPACE
 from queuer.kube.versions import Form, KubernetesTooOld
 
@@ -30,7 +31,7 @@ _INSTALL = "`queuer doctor` names the command that mends it"
 class GuardWatch:
     """Keeps `health.unguarded` and the gauge. `changed` is called where admission ends or may begin.
 
-    `namespace`: where Queuer is installed, whose controller the policies trust.
+    `namespace`: where Queuer is installed, whose controller the policies trust, beside the `operators`.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class GuardWatch:
         *,
         changed: Callable[[], None],
         namespace: str = SYSTEM_NAMESPACE,
+        operators: Operators = USUAL,
     ) -> None:
         self._client, self._health, self._metrics, self._changed = client, health, metrics, changed
-        self._wanted = {form: shipped_guard(namespace, form=form) for form in Form}
+        self._wanted = {form: shipped_guard(namespace, form=form, operators=operators) for form in Form}
         self._older = False
         health.unguarded = _UNSEEN
 

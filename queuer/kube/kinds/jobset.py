@@ -16,6 +16,7 @@ from queuer.domain.workload import State
 from queuer.kube.kinds.job import JOB, left_of
 from queuer.kube.kinds.row import JobKind, Made, Role
 from queuer.kube.objects import Condition, Job, JobSpec, Meta, Resource, Struct, TemplateMeta, holds
+from queuer.kube.operators import USUAL
 
 _PREFIX = "jobset.sigs.k8s.io"
 _EXCLUSIVE = f"alpha.{_PREFIX}/exclusive-topology"
@@ -176,10 +177,7 @@ JOBSET = JobKind(
     api_version="jobset.x-k8s.io/v1alpha2",
     resource=Resource(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets"),
     type=JobSet,
-    operators=(
-        "system:serviceaccount:jobset-system:jobset-controller-manager",
-        "system:serviceaccount:jobset-system:jobset-controller",  # as its Helm chart names it
-    ),
+    operators=USUAL["jobset"],
     manager="jobset.sigs.k8s.io/jobset-controller",
     suspend_path=("spec", "suspend"),
     suspended=lambda jobset: jobset.spec.suspend,

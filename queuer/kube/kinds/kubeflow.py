@@ -23,8 +23,8 @@ from queuer.kube.objects import (
     Struct,
     holds,
 )
+from queuer.kube.operators import USUAL
 
-OPERATOR = "system:serviceaccount:kubeflow:training-operator"
 API_VERSION = "kubeflow.org/v1"
 
 
@@ -132,7 +132,7 @@ def _row(
         api_version=API_VERSION,
         resource=Resource(group="kubeflow.org", version="v1", plural=f"{name.lower()}s"),
         type=TrainingJob,
-        operators=(OPERATOR,),
+        operators=USUAL["training-operator"],
         manager="kubeflow.org/training-operator",
         suspend_path=("spec", "runPolicy", "suspend"),
         suspended=lambda job: job.spec.run_policy.suspend,

@@ -14,6 +14,7 @@ from queuer.kube.kinds.job import JOB
 from queuer.kube.kinds.kubeflow import ReplicaSpec, RunPolicy
 from queuer.kube.kinds.row import JobKind, Made, Role
 from queuer.kube.objects import Condition, Job, Meta, Resource, Struct, holds
+from queuer.kube.operators import USUAL
 
 _ROLES = "mpiReplicaSpecs"
 _PREFIX = "training.kubeflow.org"
@@ -73,10 +74,7 @@ MPIJOB = JobKind(
     api_version="kubeflow.org/v2beta1",
     resource=Resource(group="kubeflow.org", version="v2beta1", plural="mpijobs"),
     type=MPIJob,
-    operators=(
-        "system:serviceaccount:mpi-operator:mpi-operator",
-        "system:serviceaccount:kubeflow:mpi-operator",  # as Kubeflow's distribution installs it
-    ),
+    operators=USUAL["mpi-operator"],
     manager="kubeflow.org/mpi-operator",
     suspend_path=("spec", "runPolicy", "suspend"),
     suspended=lambda job: job.spec.run_policy.suspend,

@@ -27,12 +27,13 @@ from queuer.domain.keys import (
 from queuer.domain.workload import State
 from queuer.kube.kinds.job import MAIN
 from queuer.kube.kinds.row import JobKind, Role
-from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Struct, TemplateMeta
+from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Resource, Struct, TemplateMeta
 
 GATE = QUEUE
 """The scheduling gate of a pod that waits in a queue, named as the label that asks for it."""
 LARGEST = 1_000
 """Pods of a group."""
+LEADERWORKERSETS = Resource(group="leaderworkerset.x-k8s.io", version="v1", plural="leaderworkersets")
 _LWS = "leaderworkerset.sigs.k8s.io"
 
 

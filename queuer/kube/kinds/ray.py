@@ -31,14 +31,8 @@ from queuer.kube.objects import (
     Struct,
     holds,
 )
+from queuer.kube.operators import USUAL
 
-OPERATORS = (
-    "system:serviceaccount:default:kuberay-operator",  # as its manifests have it, and its chart where none is named
-    "system:serviceaccount:kuberay-operator:kuberay-operator",
-    "system:serviceaccount:kuberay-system:kuberay-operator",
-    "system:serviceaccount:kubeflow:kuberay-operator",
-    "system:serviceaccount:ray-system:kuberay-operator",
-)
 RAY_MANAGER = "ray.io/kuberay-operator"
 _GROUP = "ray.io/group"
 HEAD, SUBMITTER = "headgroup", "submitter"
@@ -310,7 +304,7 @@ RAYCLUSTER = JobKind(
     api_version=_API_VERSION,
     resource=Resource(group="ray.io", version="v1", plural="rayclusters"),
     type=RayCluster,
-    operators=OPERATORS,
+    operators=USUAL["kuberay"],
     manager=RAY_MANAGER,
     suspend_path=("spec", "suspend"),
     suspended=lambda cluster: bool(cluster.spec.suspend),
@@ -335,7 +329,7 @@ RAYJOB = JobKind(
     api_version=_API_VERSION,
     resource=Resource(group="ray.io", version="v1", plural="rayjobs"),
     type=RayJob,
-    operators=OPERATORS,
+    operators=USUAL["kuberay"],
     manager=RAY_MANAGER,
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,

@@ -24,6 +24,7 @@ from queuer.domain.workload import State
 from queuer.kube.kinds.jobset import JOBSET, JobSet
 from queuer.kube.kinds.row import Carrier, JobKind, Made, Role
 from queuer.kube.objects import Condition, Job, Meta, Resource, Struct, holds
+from queuer.kube.operators import USUAL
 
 _PATCHES = ("spec", "runtimePatches")
 
@@ -123,7 +124,7 @@ TRAINJOB = JobKind(
     api_version="trainer.kubeflow.org/v1alpha1",
     resource=Resource(group="trainer.kubeflow.org", version="v1alpha1", plural="trainjobs"),
     type=TrainJob,
-    operators=("system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager",),
+    operators=USUAL["trainer"],
     manager="trainer.kubeflow.org/trainjob-controller",
     suspend_path=("spec", "suspend"),
     suspended=lambda job: job.spec.suspend,

@@ -124,13 +124,29 @@ volumeMounts:
 - {name: QUEUER_CONTROLLER_HOST, value: {{ $values.listen | quote }}}
 - {name: QUEUER_CONTROLLER_PORT, value: {{ .own.port | quote }}}
 - {name: QUEUER_NAMESPACE, value: {{ $namespace }}}
+- {name: QUEUER_OPERATORS, value: {{ include "queuer.operators" $values.operators | quote }}}
 - {name: QUEUER_IDENTITY, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 {{- end }}
 {{- end }}
 
-{{/* The objects of one shipped file for the release namespace: (dict "root" $ "path" …). Labels and annotations are added. */}}
+{{/* User names as a list of a policy's expression. */}}
+{{- define "queuer.users" -}}
+[{{ range $place, $user := . }}{{ if $place }}, {{ end }}'{{ $user }}'{{ end }}]
+{{- end }}
+
+{{/* User names by controller, as QUEUER_OPERATORS has them. */}}
+{{- define "queuer.operators" -}}
+{{- $pairs := list }}
+{{- range $name, $users := . }}{{ range default (list "") $users }}{{ $pairs = append $pairs (printf "%s=%s" $name .) }}{{ end }}{{ end }}
+{{- join "," $pairs }}
+{{- end }}
+
+{{/* The objects of one shipped file for the release namespace, with its operators: (dict "root" $ "path" …). Labels and annotations are added. */}}
 {{- define "queuer.shipped" -}}
 {{- $text := .root.Files.Get .path | replace "queuer-system" .root.Release.Namespace }}
+{{- $usual := .root.Files.Get "files/operators.yaml" | fromYaml }}
+{{- range $name, $users := $usual }}{{ $text = $text | replace (include "queuer.users" $users) (printf "<%s>" $name) }}{{ end }}
+{{- range $name, $_ := $usual }}{{ $text = $text | replace (printf "<%s>" $name) (include "queuer.users" (get $.root.Values.operators $name)) }}{{ end }}
 {{- range regexSplit "(?m)^---$" $text -1 }}
 {{- $object := fromYaml . }}
 {{- $own := dict "root" $.root "part" "cluster" "labels" $object.metadata.labels "annotations" $object.metadata.annotations }}
