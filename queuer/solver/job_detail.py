@@ -12,6 +12,7 @@ import numpy as np
 
 from queuer.domain.assignments import Reservation
 from queuer.domain.nodes import Topology
+from queuer.domain.outside import Outside
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
@@ -140,9 +141,10 @@ class _GangDetail:
         scarce = None if closest is None else self._places.scarce(closest)
         if closest is None or scarce is None:
             return []
+        nodes = self._places.nodes(closest).tolist()
         if closest.at is None:
-            return self._holders.in_queue(ROOT, (None, scarce), of=self._gang.queue)
-        return self._holders.on_nodes(self._places.nodes(closest).tolist(), scarce)
+            return self._holders.anywhere(nodes, scarce, of=self._gang.queue)
+        return self._holders.on_nodes(nodes, scarce)
 
     def _reservation(self, owner: str) -> dict[str, Any]:
         """One that it must leave whole."""
@@ -202,7 +204,14 @@ class _Holders:
         """The largest users of an account in a queue: its children, its own workloads, gangs bound there. `of`: the
         queue of who asks; instead of it, and of those above it, is told what is in them.
         """
-        state, resource = self._state, account[1]
+        return self._largest(self._uses_in(queue, account, of=of), account[1])
+
+    def anywhere(self, nodes: Collection[int], resource: str, *, of: str) -> list[dict[str, Any]]:
+        """The largest users of a resource in all queues, and on these nodes outside of them."""
+        return self._largest(self._uses_in(ROOT, (None, resource), of=of), resource, nodes)
+
+    def _uses_in(self, queue: str, account: Account, *, of: str) -> dict[str, int]:
+        state = self._state
         lineage = state.book.lineage
         own = [path for path in lineage(of) if queue in lineage(path)]
         kids = (kid for path in own for kid in state.book.tree.children[path] if kid not in own)
@@ -213,7 +222,7 @@ class _Holders:
         for uid, settled in state.settled.items():
             if queue in lineage(settled.gang.queue):
                 uses[uid] = settled.charge.get(account, 0)
-        return [self._row(name, resource, amount) for name, amount in _most(uses)]
+        return uses
 
     def on_nodes(self, nodes: Collection[int], resource: str) -> list[dict[str, Any]]:
         """The largest holders of a resource on some nodes."""
@@ -225,7 +234,22 @@ class _Holders:
 
         uses = {uid: used(state.rows_of(uid)) for uid in state.running}
         uses |= {uid: used(state.rows(settled)) for uid, settled in state.settled.items()}
-        return [self._row(name, resource, amount) for name, amount in _most(uses)]
+        return self._largest(uses, resource, nodes)
+
+    def _largest(
+        self, uses: Mapping[str, int], resource: str, nodes: Collection[int] = ()
+    ) -> list[dict[str, Any]]:
+        """The largest users; on these nodes the owners of pods that no queue pays for, too."""
+        names = [self._state.nodes.names[node] for node in nodes]
+        found = (each.on(names) for each in self._state.snapshot.outside)
+        outside = {f"outside {i}": each for i, each in enumerate(found)}
+        uses = {**uses, **{key: each.amounts.get(resource, 0) for key, each in outside.items()}}
+        return [
+            _outside_row(outside[name], resource, amount)
+            if name in outside
+            else self._row(name, resource, amount)
+            for name, amount in _most(uses)
+        ]
 
     def _row(self, name: str, resource: str, amount: int) -> dict[str, Any]:
         """A queue or workload; of the latter until when, if that is known, and whether it has just been started, leaves
@@ -288,6 +312,13 @@ class _Holders:
             params["until"] = min(state.running[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)
         return Reason(Token.WAITING_FOR_QUOTA, params)
+
+
+def _outside_row(found: Outside, resource: str, amount: int) -> dict[str, Any]:
+    """Pods that no queue pays for, by what drives them."""
+    who = {"namespace": found.namespace, "kind": found.kind, "name": found.name} if found.name else {}
+    told = {"resource": resource, "amount": format_quantity(amount, resource=resource)}
+    return {"outside": True, **who, "pods": found.pods, **told}
 
 
 def _most(amounts: Mapping[str, int]) -> list[tuple[str, int]]:

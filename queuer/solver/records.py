@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from queuer.domain.assignments import Admission, Bond, Eviction, Reservation, SolveStatus
 from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.outside import Outside
 from queuer.domain.past_use import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
@@ -88,7 +89,8 @@ class Snapshot:
     pending. `past`: of queues chosen by a policy with `halfLife`.
 
     `over_limit`: others that wait, of whom nothing is decided, as their users have what they may (`access.perUser`).
-    They are told for questions about other rules.
+    They are told for questions about other rules. `outside`: owners of the pods in `used` that no queue pays for; told
+    for whoever asks who holds the room.
     """
 
     nodes: tuple[NodeState, ...]
@@ -101,6 +103,7 @@ class Snapshot:
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))
+    outside: tuple[Outside, ...] = ()
 
     @property
     def rules(self) -> Rules:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
+from queuer.domain.outside import Outside
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import Workload
@@ -80,6 +82,30 @@ def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
     assert found.detail["need"] == [need]
     assert found.detail["excluded"]["domains"] == {"level": "rack", "short": 3, "of": 3}
     assert holders(found, "workload", "amount", "ends") == [("large", "6", None), ("small", "2", 300.0)]
+
+
+def outside(name: str, nodes: Mapping[str, int], *, namespace: str = "ml") -> Outside:
+    """A pod of 1 GPU each for each GPU on these nodes."""
+    by_node = {host: {GPU: gpus, "pods": gpus} for host, gpus in nodes.items()}
+    amounts = {GPU: sum(nodes.values()), "pods": sum(nodes.values())}
+    return Outside(namespace=namespace, kind="Job", name=name, amounts=amounts, nodes=by_node)
+
+
+def test_pods_that_no_queue_pays_for_hold_the_room() -> None:
+    """Guards against "no room" with nobody who has it, and against amounts of other domains."""
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+    strangers = (outside("big", {"n0": 8, "n1": 2, "n2": 8, "n3": 8}), outside("small", {"n1": 1}))
+    foreign = {f"n{i}": {GPU: used, "pods": used} for i, used in enumerate((8, 3, 8, 8))}
+    more: dict[str, Any] = {"foreign": foreign, "outside": strangers}
+    for level, names in (
+        ("rack", [("big", "10", 10), ("small", "1", 1)]),
+        (None, [("big", "26", 26), ("small", "1", 1)]),
+    ):
+        snap = snapshot(nodes, TWO, pending=[gang("g", pod_set(2, 8), required=level)], **more)
+        found = told(snap)
+        assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
+        assert holders(found, "name", "amount", "pods") == names
+        assert holders(found, "outside", "namespace", "kind") == [(True, "ml", "Job")] * 2
 
 
 def test_nodes_kept_by_a_reservation_and_ones_own() -> None:

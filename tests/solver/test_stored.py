@@ -21,6 +21,7 @@ from queuer.domain.assignments import (
     SolveStatus,
 )
 from queuer.domain.errors import InvalidInput
+from queuer.domain.outside import Outside
 from queuer.domain.reasons import Token, simple
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Plan
@@ -64,6 +65,21 @@ def test_what_is_read_back_decides_the_same(budget: Budget) -> None:
     assert plan_of(read).explanations
     assert difference(plan_of(made), plan_of(read)) == ""
     assert difference(plan_of(read), again(read)) == ""
+
+
+def test_a_cycle_without_pods_outside_the_queues_is_read_as_before() -> None:
+    """They are told and never decided on: a file from before they were recorded replays to the same plan."""
+    strangers = (
+        Outside(namespace="ml", kind="Job", name="big", amounts={"pods": 1}, nodes={"n4": {"pods": 1}}),
+    )
+    made = replace(cycle(), snapshot=replace(cycle().snapshot, outside=strangers))
+    assert decode(encode(made)).snapshot.outside == strangers
+    head, _, body = encode(made).partition(b"\n")
+    plain = msgspec.msgpack.decode(zlib.decompress(body))
+    del plain[0]["snapshot"]["outside"]
+    old = decode(head + b"\n" + zlib.compress(msgspec.msgpack.encode(plain)))
+    assert old.snapshot == cycle().snapshot
+    assert difference(plan_of(old), again(made)) == ""
 
 
 def test_every_part_of_a_plan_is_kept_and_shared_explanations_stay_shared() -> None:

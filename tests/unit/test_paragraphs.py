@@ -138,6 +138,7 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
         {"queue": "root.team-a", "room": {GPU: "16"}},
         {"queue": "root", "room": {"cpu": "9", GPU: "72"}},
     ]
+    foreign = {"outside": True, "resource": GPU, "amount": "8", "pods": 1}
     reserved = {"queue": "root.c", "starts": 1_795_255_740 + 3600}
     lines = told(detail={
         "available": [{"flavor": "h100", "free": {"cpu": "99", GPU: "72"}, "headroom": levels}],
@@ -156,6 +157,8 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
             {**named, "ends": 1_795_255_740 - 600},
             {**named, "ends": 1_795_255_740 - 600, "runs": 20},
             {**named, "leaving": True},
+            {**foreign, "namespace": "ml", "kind": "Job", "name": "big"},
+            foreign,
         ],
         "ahead": {"gangs": 3, "of": 12},
     })  # fmt: skip
@@ -171,5 +174,7 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
         "holds it: team-b/bert in root.team-b: 40 gpu, overdue",
         "holds it: team-b/bert in root.team-b: 40 gpu",
         "holds it: team-b/bert in root.team-b: 40 gpu, leaving",
+        "holds it: Job ml/big outside the queues: 8 gpu, 1 pod",
+        "holds it: other pods outside the queues: 8 gpu, 1 pod",
         "ahead: 3 of the 12 that wait in its queue",
     ]

@@ -64,14 +64,18 @@ class Excluded(Model):
 class Holder(Model):
     """A queue or job (`workload`: its uid) that has what it lacks, or a job that has reserved nodes (`reservation`).
 
-    A job of a namespace that the reader may not see is told by its queue alone.
+    A job of a namespace that the reader may not see is told by its queue alone. `outside`: pods that no queue pays for,
+    by the `kind` and `name` of what drives them; `queue` is null then.
     """
 
-    queue: str
+    queue: str | None = None
     workload: str | None = None
     reservation: str | None = None
     namespace: str | None = None
+    kind: str | None = None
     name: str | None = None
+    outside: bool = False
+    pods: int | None = None
     resource: str | None = None
     amount: str | None = None
     ends: Instant | None = Field(default=None, description="When it is to end, if that may be told.")

@@ -14,6 +14,7 @@ from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, 
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import expected_by
 from queuer.domain.quantity import age, devices
+from queuer.domain.reasons import plural
 
 HISTORY, NAMES = 4, 4
 """How many moments are told, the newest, and how many nodes by name."""
@@ -121,9 +122,12 @@ def _holder(holder: figures.Holder, *, now: datetime) -> str:
     who = f"{holder.namespace}/{holder.name}" if holder.name else ""
     if holder.starts:
         starts = _until(holder.starts, now)
-        told = f"reserved for {who or 'a job of ' + holder.queue}"
+        told = f"reserved for {who or f'a job of {holder.queue}'}"
         return told + (f" in {age(starts)}" if starts > 0 else "")
     resource = (holder.resource or "").rsplit("/", 1)[-1]
+    if holder.outside:
+        owner = f"{holder.kind} {who}" if who else "other pods"
+        return f"{owner} outside the queues: {holder.amount} {resource}, {plural(holder.pods or 0, 'pod')}"
     told = f"{who and who + ' in '}{holder.queue}: {holder.amount} {resource}"
     if holder.leaving:
         return f"{told}, leaving"

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
+from queuer.controller.ledger.record import outside
 from queuer.controller.ledger.round import Isolated, isolate
 from queuer.controller.memory.live import Live, gone_by, lingers
-from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.pods import PodView, within_reason
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.views import MOST_ON_NODE
 from queuer.domain import per_user
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.per_user import Shares, Waiting
-from queuer.domain.quantity import Resources, add
+from queuer.domain.quantity import add
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
@@ -45,7 +45,7 @@ def take(
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
-            NodeState(node=node, used=_bounded(state.pods.used(name)))
+            NodeState(node=node, used=within_reason(state.pods.used(name)))
             for name, node in sorted(state.nodes.items())
         ),
         tree=rules.tree,
@@ -60,6 +60,7 @@ def take(
         bonds=tuple(b for b in state.bonds if b.uid in known),
         reservations=tuple(r for r in state.reservations if r.uid in known),
         past=state.past,
+        outside=outside(state),
     )
 
 
@@ -166,13 +167,8 @@ def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
     for pod in pods:
         node = pod.charged_to
         if node is not None:
-            bound[node] = _bounded(add(bound.get(node, {}), pod.requests))
+            bound[node] = within_reason(add(bound.get(node, {}), pod.requests))
     return bound
-
-
-def _bounded(amounts: Resources) -> dict[str, int]:
-    """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
-    return {resource: min(amount, MOST_ON_NODE) for resource, amount in amounts.items()}
 
 
 def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:

@@ -7,6 +7,7 @@ cluster's capacity changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,8 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.nodes import flavor_of
-from queuer.domain.quantity import add
+from queuer.domain.outside import Outside, bounded
+from queuer.domain.quantity import NOTHING, add
 from queuer.store.cycles import CycleRecord
 
 
@@ -30,9 +32,10 @@ def record(
     stats: Mapping[str, Any] = MappingProxyType({}),
 ) -> CycleRecord:
     """The record of a cycle that ends now, with the cluster's capacity as it is."""
+    beside = [each.without_nodes() for each in outside(state)]
     return CycleRecord(
         id=cycle, started_at=began, finished_at=now, trigger=trigger, status=status.value, waiting=waiting,
-        stats={**stats, "out": out_of_use(state)}, capacity=state.capacity_by_flavor,
+        stats={**stats, "out": out_of_use(state), "outside": beside}, capacity=state.capacity_by_flavor,
     )  # fmt: skip
 
 
@@ -57,3 +60,11 @@ def out_of_use(state: ClusterState) -> Mapping[str, Any]:
         free = add(free, {r: max(0, n - used.get(r, 0)) for r, n in node.allocatable.items()})
     ready = sum(node.ready for node in out)
     return {"cordoned": ready, "notReady": len(out) - ready, "free": free}
+
+
+def outside(state: ClusterState) -> tuple[Outside, ...]:
+    """Owners of the pods that no queue pays for. Work in a queue that is not there is one of them."""
+    tree = state.rules.tree
+    paid = {uid for uid in state.holds if state.live[uid].workload.queue in tree}
+    there = reduce(add, state.capacity_by_flavor.values(), NOTHING)
+    return bounded(state.pods.unpaid(paid), there)

@@ -6,17 +6,22 @@ Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
-from queuer.domain.quantity import NOTHING, Resources
+from queuer.domain.outside import Outside
+from queuer.domain.quantity import NOTHING, Resources, add
 from queuer.domain.workload import GRACE, Workload
+
+MOST_ON_NODE = 2**48
+"""Of one resource on a node, in base units: 256 tebibytes. 64 bits sum those of 16,384 nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
-    bound.
+    bound. `controller`: kind and name of the object that drives it, whatever that is; None = nothing does.
 
     `limits`: by key of a ResourceQuota, for which they count. `deleted`: since when it is to go (its grace included),
     seconds since the epoch; `grace`: what it is given unless whoever deletes it says otherwise.
@@ -30,6 +35,7 @@ class PodView:
     name: str
     owner: str | None = None
     pod_set: str | None = None
+    controller: tuple[str, str] | None = None
     node: str | None = None
     requests: Resources = field(default_factory=lambda: NOTHING)
     limits: Resources = field(default_factory=lambda: NOTHING)
@@ -83,7 +89,10 @@ class PodIndex:
     def __init__(self) -> None:
         self.makers: dict[str, Maker] = {}
         self._pods: dict[str, PodView] = {}
-        self._by_owner: dict[tuple[str, str], dict[str, PodView]] = {}
+        self._by_owner: dict[tuple[str, ...], dict[str, PodView]] = {}  # see `_owner`
+        self._sums: dict[
+            tuple[str, ...], Outside
+        ] = {}  # of owners that were asked for and have not changed since
         self._used: dict[str, dict[str, int]] = {}
         self._asked: dict[str, dict[str, int]] = {}
 
@@ -102,8 +111,7 @@ class PodIndex:
         """
         old = self.remove(pod.uid)
         self._pods[pod.uid] = pod
-        if pod.owner is not None:
-            self._by_owner.setdefault((pod.namespace, pod.owner), {})[pod.uid] = pod
+        self._by_owner.setdefault(_owner(pod), {})[pod.uid] = pod
         self._count(pod, sign=1)
         return old
 
@@ -112,11 +120,10 @@ class PodIndex:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        if pod.owner is not None:
-            key = pod.namespace, pod.owner
-            del self._by_owner[key][uid]
-            if not self._by_owner[key]:
-                del self._by_owner[key]
+        key = _owner(pod)
+        del self._by_owner[key][uid]
+        if not self._by_owner[key]:
+            del self._by_owner[key]
         self._count(pod, sign=-1)
         return pod
 
@@ -155,12 +162,48 @@ class PodIndex:
         """Requests and limits of all pods of a namespace, bound or not."""
         return self._asked.get(namespace, NOTHING)
 
+    def unpaid(self, paid: Container[str]) -> Iterator[Outside]:
+        """By owner the pods on nodes that belong to no job of `paid` (uids)."""
+        for key, pods in self._by_owner.items():
+            if len(key) == 2 and key[1] in paid:
+                continue
+            if key not in self._sums:
+                self._sums[key] = _outside(pods.values())
+            if self._sums[key].amounts:
+                yield self._sums[key]
+
     def _count(self, pod: PodView, *, sign: int) -> None:
+        self._sums.pop(_owner(pod), None)
         if pod.charged_to is not None:
             _add(self._used, pod.charged_to, pod.requests, sign=sign)
         if not pod.ended:
             _add(self._asked, pod.namespace, pod.requests, sign=sign)
             _add(self._asked, pod.namespace, pod.limits, sign=sign)
+
+
+def within_reason(amounts: Resources) -> dict[str, int]:
+    """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
+    return {resource: min(amount, MOST_ON_NODE) for resource, amount in amounts.items()}
+
+
+def _owner(pod: PodView) -> tuple[str, ...]:
+    """Namespace and uid of its job; of other pods namespace, kind and name of what drives them."""
+    if pod.owner is not None:
+        return pod.namespace, pod.owner
+    return (pod.namespace, *(pod.controller or ("Pod", pod.name)))
+
+
+def _outside(pods: Collection[PodView]) -> Outside:
+    """The pods of one owner, as far as they hold a node."""
+    first = next(iter(pods))
+    kind, name = first.controller or ("Pod", first.name)
+    nodes: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        if pod.charged_to is not None:
+            nodes[pod.charged_to] = add(nodes.get(pod.charged_to, {}), pod.requests)
+    nodes = {node: within_reason(there) for node, there in nodes.items()}
+    amounts = reduce(add, nodes.values(), NOTHING)
+    return Outside(namespace=first.namespace, kind=kind, name=name, amounts=amounts, nodes=nodes)
 
 
 def _add(sums: dict[str, dict[str, int]], key: str, amounts: Resources, *, sign: int) -> None:

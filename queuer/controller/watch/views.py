@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from queuer.controller.memory.live import JobView
-from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.pods import MOST_ON_NODE, PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.keys import MANAGED, STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
@@ -30,8 +30,7 @@ from queuer.kube.requests import effective_limits, effective_requests
 from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, created_at, groups_of
 
 _EFFECTS = frozenset(TaintEffect)
-MOST_ON_NODE = 2**48
-"""Of one resource on a node, in base units: 256 tebibytes. 64 bits sum those of 16,384 nodes."""
+_TEMPLATE = "pod-template-hash"
 OPTED_IN = frozenset({"true", "required"})
 
 
@@ -84,6 +83,7 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         name=found.metadata.name,
         owner=known.owner if known is not None and known.owner is not None else owner,
         pod_set=known.pod_set if known is not None and known.owner is not None else pod_set,
+        controller=_controller(found) or (None if known is None else known.controller),
         node=found.spec.node_name or None,
         requests=_requests(found) if same is None else same.requests,
         generation=generation,
@@ -130,6 +130,17 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
 def seconds_of(timestamp: str | None) -> float | None:
     """An RFC 3339 time in seconds since the epoch."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
+
+
+def _controller(found: Pod) -> tuple[str, str] | None:
+    """Kind and name of what drives a pod; a ReplicaSet of a Deployment is told as that."""
+    owner = found.metadata.controller
+    if owner is None:
+        return None
+    template = found.metadata.labels.get(_TEMPLATE)
+    if owner.kind == "ReplicaSet" and template and owner.name.endswith(f"-{template}"):
+        return "Deployment", owner.name.removesuffix(f"-{template}")
+    return owner.kind, owner.name
 
 
 def _requests(found: Pod) -> dict[str, int]:

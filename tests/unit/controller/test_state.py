@@ -19,6 +19,7 @@ from queuer.controller.settings import Settings
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
+from queuer.domain.outside import Outside, bounded
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
@@ -125,6 +126,51 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert {n.node.name: dict(n.used) for n in snapshot.nodes} == {"n1": {}, "n2": GPU, "n3": {}, "n4": GPU}
     state.pod_changed(pod("b", "n1", owner="u", pod_set="main"))
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
+
+
+def test_pods_that_no_queue_pays_for_are_told_by_owner() -> None:
+    """Guards against nodes that are full of nobody: `why` and the overview name who has the room."""
+    state = ClusterState()
+    for name in ("n1", "n2"):
+        state.node_changed(node(name))
+    state.configure(RULES)
+    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state.pod_changed(pod("mine", "n1", owner="u", pod_set="main"))
+    state.pod_changed(pod("j1", "n1", owner="stranger", controller=("Job", "big")))
+    state.pod_changed(pod("j2", "n2", owner="stranger", controller=("Job", "big")))
+    state.pod_changed(pod("over", "n2", owner="stranger", controller=("Job", "big"), succeeded=True))
+    state.pod_changed(pod("unbound", controller=("Job", "none")))
+    state.pod_changed(pod("bare", "n2"))
+    for i in range(2):
+        state.pod_changed(
+            replace(pod(f"d{i}", "n1", controller=("DaemonSet", "agent")), requests={"pods": 1})
+        )
+    job, bare, system = take(state, now=60.0).outside
+    assert (job.namespace, job.kind, job.name, job.pods) == ("ns", "Job", "big", 2)
+    assert job.nodes == {"n1": GPU, "n2": GPU}
+    assert (bare.kind, bare.name, bare.amounts) == ("Pod", "bare", GPU)
+    assert (system.system, system.amounts, system.nodes) == (True, {"pods": 2}, {})
+    state.pod_gone("j2")
+    assert take(state, now=60.0).outside[0].nodes == {"n1": GPU}, "a sum that was kept is made anew"
+    state.put(replace(state.live["u"], state=State.RUNNING, placement=None))
+    assert [each.name for each in take(state, now=60.0).outside] == ["big", "bare", "mine", ""]
+
+
+def test_the_largest_owners_are_named_and_the_others_are_one_sum() -> None:
+    """Guards the size of every record against a cluster full of small owners."""
+    found = [
+        Outside(
+            namespace="ns", kind="Pod", name=f"p{i}", amounts={"gpu": i, "pods": 1}, nodes={"n": {"gpu": i}}
+        )
+        for i in range(1, 14)
+    ]
+    told = bounded(found, {"gpu": 100})
+    assert [each.name for each in told] == [f"p{i}" for i in range(13, 3, -1)] + [""]
+    assert (told[-1].owners, told[-1].amounts, told[-1].nodes) == (
+        3,
+        {"gpu": 6, "pods": 3},
+        {"n": {"gpu": 6}},
+    )
 
 
 def test_live_capacity_is_told_as_the_decision_counts_it() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.pods import MOST_ON_NODE, PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.watch.views import MOST_ON_NODE, Facts, node_of, pod_of
+from queuer.controller.watch.views import Facts, node_of, pod_of
 from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.queue import Queue, QueueTree
