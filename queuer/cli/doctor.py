@@ -97,6 +97,19 @@ def controller(site: Installation) -> Iterator[Finding]:
         yield wrong(said["text"], f"start the controller, or look into its log: {step}")
 
 
+def room(site: Installation) -> Iterator[Finding]:
+    """Whether pods that no queue pays for hold what a queue is guaranteed or a job lacks."""
+    try:
+        found = site.client.get("/overview")
+    except CommandFailed as error:
+        raise Unseen(f"the API does not say who has the room: {error.message}", error.hint) from error
+    told = [item["text"] for item in found["attention"] if item["kind"] == "outside"]
+    for text in told:
+        yield odd(text, "label their jobs queuer.dev/queue, or their namespaces queuer.dev/managed=required")
+    if not told:
+        yield ok("queues have the room that they are to share")
+
+
 def database(site: Installation) -> Iterator[Finding]:
     """Whether the database answers, at the schema of this version."""
     if not (url := site.database_url):
@@ -146,6 +159,7 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("api", "", api),
     ("identity", "meta", identity),
     ("controller", "", controller),
+    ("room", "meta", room),
     ("database", "", database),
     ("kubernetes", "", cluster.kubernetes),
     ("installation", "cluster", installation),

@@ -12,7 +12,7 @@ from queuer.cli.why import reasons
 
 _CAPACITY = [
     Column("RESOURCE", "resource"),
-    *(Column(key.upper(), key, right=True) for key in ("used", "free", "allocatable")),
+    *(Column(key.upper(), key, right=True) for key in ("used", "outside", "free", "allocatable")),
 ]
 
 
@@ -29,7 +29,7 @@ def status(*, out: Printer) -> None:
     if found["capacity"]:
         out.line("")
         out.table(_CAPACITY, found["capacity"])
-        say("FREE: all that no queue uses. `queuer topo` takes off what pods beside the queues hold")
+        say("OUTSIDE: by pods that no queue pays for. FREE: all the rest, but for nodes out of use")
     if found["reasons"]:
         out.line("")
         out.entries(reasons(now), found["reasons"])

@@ -18,6 +18,7 @@ _DOMAINS = (
     Column("DOMAIN", "name"),
     Column("LEVEL", "level"),
     Column("FREE", "free", right=True),
+    Column("OUTSIDE", "outside", right=True),
     Column("OF", "there", right=True),
     Column("NODES", "nodes", right=True),
     Column("WHOLE", "wholeNodes", right=True),
@@ -63,7 +64,10 @@ def topo(
     for answer in answers:
         if answer["leftOut"]:
             say(f"{answer['leftOut']} more domains of level {answer['level']} are not shown")
-    say(f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUT: nodes cordoned or not ready")
+    say(
+        f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUTSIDE: by pods that no queue pays for. "
+        "OUT: nodes cordoned or not ready"
+    )
     if fits is not None:
         out.table(_SLOTS, fits["rows"])
         say(
@@ -95,8 +99,9 @@ def _rows(answers: Sequence[Answer]) -> Iterator[Answer]:
     ]
     for branch, domain in drawn(domains, path=itemgetter("path"), parent=itemgetter("parent")):
         resource, out = domain["resource"], domain["cordoned"] + domain["notReady"]
-        free, there = domain["free"][resource], domain["allocatable"][resource]
-        yield {**domain, "name": branch + domain["domain"], "free": free, "there": there, "out": out or "-"}
+        free, beside, there = (domain[key][resource] for key in ("free", "outside", "allocatable"))
+        amounts = {"free": free, "outside": "-" if beside == "0" else beside, "there": there}
+        yield {**domain, **amounts, "name": branch + domain["domain"], "out": out or "-"}
 
 
 def _path(domain: Answer) -> str:

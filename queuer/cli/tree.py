@@ -76,6 +76,9 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
         say("! starved: work waits for room although less is used than guaranteed")
     if count := queues[0]["unstartableWorkloads"]:
         say(f"{count} more need a change of the job or of a queue: queuer jobs --state Queued")
+    outside = (account_of(queues[0], named, flavor) or {}).get("outside")
+    if outside and outside != "0":
+        say(f"{outside} {named} more are used by pods that no queue pays for: queuer status")
     others = [r for r in resources_of(queues) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from queuer.domain.workload import PodSet
 from queuer.solver.after_cycle import AfterCycle
-from queuer.solver.nodes import Mask
+from queuer.solver.nodes import Mask, Numbers
 
 ANYWHERE = "any"
 """Of all nodes of a flavor, whatever their domains."""
@@ -18,7 +18,7 @@ ANYWHERE = "any"
 class DomainRow:
     """A domain by its values from the widest level down. Amounts in base units, of one resource. `free`: on usable
     nodes, without held and reserved room; `whole_nodes`: usable nodes that are free altogether. `parent`: the domain
-    one level wider, empty for the widest and for hosts that are in none.
+    one level wider, empty for the widest and for hosts that are in none. `outside`: of pods that no queue pays for.
     """
 
     path: tuple[str, ...]
@@ -29,6 +29,7 @@ class DomainRow:
     allocatable: int
     free: int
     whole_nodes: int
+    outside: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,8 @@ class ClusterMap:
         usable = ~(self._cordoned | self._unready)
         alloc, free = nodes.alloc[:, column], np.where(usable, self._room.free[:, column].clip(min=0), 0)
         whole = usable & (alloc > 0) & (free == alloc)
-        parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole)
+        outside = self._outside(resource)
+        parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole, outside)
         sums = [nodes.sums(at, part).tolist() for part in parts]
         rows = [
             DomainRow(
@@ -81,12 +83,23 @@ class ClusterMap:
                 allocatable=a,
                 free=f,
                 whole_nodes=w,
+                outside=o,
             )
-            for path, p, n, c, u, a, f, w in zip(
+            for path, p, n, c, u, a, f, w, o in zip(
                 nodes.domain_names[at], self._parents(at), *sums, strict=True
             )
         ]
         return sorted(rows, key=lambda row: (-row.free, row.path))
+
+    def _outside(self, resource: str) -> Numbers:
+        """By node what is used there beyond what admitted work does (N)."""
+        snapshot, index = self._state.snapshot, self._state.nodes.index
+        found = np.array([row.used.get(resource, 0) for row in snapshot.nodes], dtype=np.int64)
+        for run in snapshot.admitted:
+            for node, amounts in run.bound.items():
+                if node in index:
+                    found[index[node]] -= amounts.get(resource, 0)
+        return found.clip(min=0)
 
     def _parents(self, at: int) -> list[tuple[str, ...]]:
         """By domain of a level the one it is in. A host's path is its name alone: its node says where it is."""

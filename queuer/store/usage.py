@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.quantity import Resources
+from queuer.domain.outside import Outside, total
+from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, Queue, QueueState, QueueTree
 from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
 from queuer.domain.starved import starved_of
@@ -33,7 +35,10 @@ _MARKS = text("""
         coalesce((SELECT max(id) FROM ledger), 0) AS row,
         (SELECT count(*) FROM ledger WHERE closed IS NULL) AS open
 """)
-_CAPACITY = text("SELECT capacity, stats->'out'->'free' AS out FROM cycle ORDER BY id DESC LIMIT 1")
+_CAPACITY = text("""
+    SELECT capacity, stats->'out'->'free' AS out, coalesce(stats->'outside', '[]') AS outside
+    FROM cycle ORDER BY id DESC LIMIT 1
+""")
 # The rows of `rollup`, back to the last minute in which the queue was not starved.
 _STARVED = text("""
     SELECT newest.queue, (
@@ -106,7 +111,7 @@ class TreeView:
     """All queues by path, parents first.
 
     `strays`: waiting workloads by a queue name that does not exist. `capacity`: live allocatable as the last cycle
-    saw it, base units; empty before the first cycle.
+    saw it, base units; empty before the first cycle. `outside`: owners of pods that no queue pays for, seen then.
     """
 
     config: Config
@@ -114,6 +119,7 @@ class TreeView:
     queues: Mapping[str, QueueView]
     strays: Mapping[str, int]
     waiting: tuple[Group, ...]
+    outside: tuple[Outside, ...] = ()
 
 
 def amounts_of(view: TreeView, found: QueueView) -> tuple[Amounts, ...]:
@@ -148,6 +154,7 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
         runs=(await connection.execute(_ADMITTED)).all(),
         capacity=charge_of({} if newest is None else newest.capacity),
         out={} if newest is None else newest.out or {},
+        outside=msgspec.convert([] if newest is None else newest.outside, tuple[Outside, ...]),
         used={path: charge_of(held) for path, held in (await usage(connection)).items()},
         starved={row.queue: row.since.timestamp() for row in await connection.execute(_STARVED)},
     )
@@ -165,6 +172,7 @@ class _TreeRows:
     runs: Sequence[Row[Any]]
     capacity: Charge
     out: Resources
+    outside: tuple[Outside, ...]
     used: ChargeByQueue
     starved: Mapping[str, float]
 
@@ -180,7 +188,8 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
     lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
     waiting, admitted = _inside(tree, waits), _inside(tree, rows.runs)
-    room = {(f, r): n - (rows.out.get(r, 0) if f is None else 0) for (f, r), n in capacity.items()}
+    taken = add(rows.out, total(rows.outside))
+    room = {(f, r): n - (taken.get(r, 0) if f is None else 0) for (f, r), n in capacity.items()}
     views = {}
     for queue in tree:
         below = waiting[queue.path]
@@ -205,7 +214,14 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
     for group in waits:
         if group.queue not in tree:
             strays[group.queue] = strays.get(group.queue, 0) + group.jobs
-    return TreeView(config=config, capacity=capacity, queues=views, strays=strays, waiting=tuple(waits))
+    return TreeView(
+        config=config,
+        capacity=capacity,
+        queues=views,
+        strays=strays,
+        waiting=tuple(waits),
+        outside=rows.outside,
+    )
 
 
 def _starving(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.document import parse
+from queuer.domain.outside import Outside
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
@@ -109,15 +110,20 @@ class Author:
             await workloads.intake(connection, self.epoch, [row], at=NOW)
 
     async def cycle(
-        self, *, admit: Sequence[Workload] = (), explain: Mapping[str, Explanation] | None = None
+        self,
+        *,
+        admit: Sequence[Workload] = (),
+        explain: Mapping[str, Explanation] | None = None,
+        outside: Sequence[Outside] = (),
     ) -> None:
-        """Commit a cycle."""
+        """Commit a cycle. `outside`: pods that no queue pays for, as it saw them."""
         self.cycles += 1
+        record = support.cycle(self.cycles, at=NOW + self.cycles)
         async with begin(self.engine) as connection:
             await commit_cycle(
                 connection,
                 epoch=self.epoch,
-                record=support.cycle(self.cycles, at=NOW + self.cycles),
+                record=replace(record, stats={**record.stats, "outside": outside}),
                 admissions=[support.admission(made) for made in admit],
                 explanations=explain or {},
             )

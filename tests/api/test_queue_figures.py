@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.domain.nodes import Node, Topology
+from queuer.domain.outside import Outside
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
@@ -22,6 +23,7 @@ from queuer.solver.stored import StoredCycle, encode
 from queuer.store import rollup
 from queuer.store.config import load_config
 from queuer.store.engine import begin
+from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
@@ -364,6 +366,81 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     await author.beat(silent=60)
     first = (await api.get("/api/v1/overview")).json()["attention"][0]
     assert (first["kind"], first["severity"]) == ("controllerStale", "critical")
+
+
+def outside(name: str, gpus: int, *, namespace: str = "team-b", **more: Any) -> Outside:
+    """Pods of 8 GPUs that no queue pays for."""
+    amounts = {GPU: gpus, "pods": gpus // 8}
+    return Outside(namespace=namespace, kind="Job", name=name, amounts=amounts, **more)
+
+
+SYSTEM = Outside(owners=2, system=True, amounts={GPU: 2, "pods": 2})
+
+
+async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_have_them(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """Guards against full nodes beside "FREE 64", and against names of a namespace that the caller does not see."""
+    await author.tree()
+    await author.submit(workload("a1", queue=A, gpus=8, pods=5))
+    strangers = [outside("big", 24), outside("mine", 8, namespace="team-a"), outside("small", 8), SYSTEM]
+    await author.cycle(outside=strangers)
+    admin, alice = [
+        (await shared.get("/api/v1/overview", headers={"user": user})).json() for user in ("root", "alice")
+    ]
+    gpus = next(each for each in admin["capacity"] if each["resource"] == GPU)
+    parts = ("allocatable", "used", "outside", "unplaceable", "free")
+    assert [gpus[part] for part in parts] == ["64", "0", "42", "8", "14"]
+    rows = [(row["namespace"], row["name"], row["pods"], row["system"]) for row in admin["outside"]]
+    assert rows == [
+        ("team-b", "big", 3, False), ("team-a", "mine", 1, False), ("team-b", "small", 1, False),
+        (None, None, 2, True),
+    ]  # fmt: skip
+    names = [row["name"] for row in alice["outside"]]
+    assert names == [None, "mine", None, None]
+    said = "40 gpu are used by pods that no queue pays for"
+    told = [next(i for i in found["attention"] if i["kind"] == "outside") for found in (admin, alice)]
+    assert [item["severity"] for item in told] == ["warning"] * 2, "a job lacks it"
+    assert told[0]["text"] == f"{said}: Job team-b/big (3 pods), Job team-a/mine (1 pod) and 1 other"
+    assert told[1]["text"] == f"{said}: Job team-a/mine (1 pod) and 2 others"
+
+
+@pytest.mark.parametrize(
+    ("strangers", "pods", "severity"),
+    [
+        ([outside("big", 8)], 0, "info"),  # 64 are guaranteed, 56 are left for them
+        ([SYSTEM], 8, None),  # every cluster has these
+        ([Outside(namespace="n", kind="Job", name="web", amounts={"cpu": 1000})], 8, None),
+    ],
+)
+async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hold(
+    api: httpx2.AsyncClient, author: Author, strangers: list[Outside], pods: int, severity: str | None
+) -> None:
+    await author.tree()
+    if pods:
+        await author.submit(workload("a1", queue=A, gpus=8, pods=pods))
+    await author.cycle(outside=strangers)
+    found = (await api.get("/api/v1/overview")).json()["attention"]
+    assert [i["severity"] for i in found if i["kind"] == "outside"] == ([severity] if severity else [])
+
+
+async def test_the_root_of_the_tree_has_what_pods_outside_use(
+    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.cycle(outside=[outside("big", 24)])
+    accounts = {
+        queue["path"]: next(a["outside"] for a in queue["accounts"] if a["resource"] == GPU)
+        for queue in (await api.get("/api/v1/queues")).json()["items"]
+    }
+    assert (accounts["root"], accounts[A]) == ("24", None)
+    tree = await run(monkeypatch, api, "queue", "tree")
+    assert f"24 {GPU} more are used by pods that no queue pays for: queuer status" in tree.stderr
+    status = await run(monkeypatch, api, "status")
+    assert [line.split() for line in status.stdout.splitlines() if line.startswith(("RESOURCE", GPU))] == [
+        ["RESOURCE", "USED", "OUTSIDE", "FREE", "ALLOCATABLE"],
+        [GPU, "0", "24", "32", "64"],
+    ]
 
 
 async def test_large_answers_are_compressed(api: httpx2.AsyncClient, author: Author) -> None:

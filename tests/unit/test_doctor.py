@@ -83,6 +83,15 @@ def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health
     )
 
 
+@pytest.mark.parametrize(("kinds", "health"), [(["starved"], WELL), (["starved", "outside"], ODD)])
+def test_pods_that_no_queue_pays_for_are_told_where_they_are_in_the_way(
+    kinds: list[str], health: Health
+) -> None:
+    overview = {"attention": [{"kind": kind, "text": f"said {kind}"} for kind in kinds]}
+    (found,) = doctor.room(site({"/overview": overview}, meta={}))
+    assert (found.health, "said outside" in found.text) == (health, health is ODD)
+
+
 def test_a_server_of_another_version_is_told() -> None:
     assert healths(doctor.api(site({"/meta": {"version": __version__}}))) == [WELL]
     (found,) = doctor.api(site({"/meta": {"version": "0.0.1"}}))

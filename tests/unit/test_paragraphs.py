@@ -162,7 +162,7 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
         ],
         "ahead": {"gangs": 3, "of": 12},
     })  # fmt: skip
-    assert lines[2:13] == [
+    assert lines[2:15] == [
         "free: 72 gpu on h100; room by quota: root.team-a 16, root 72",
         "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
         "holds it: reserved for team-c/big in 1h",

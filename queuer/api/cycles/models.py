@@ -72,6 +72,7 @@ class Domain(Model):
     not_ready: int
     allocatable: Amounts
     free: Amounts = Field(description="On nodes that can be used.")
+    outside: Amounts = Field(description="Used by pods that no queue pays for.")
     whole_nodes: int = Field(description="Nodes that can be used and where nothing of the resource is taken.")
 
 

@@ -96,6 +96,7 @@ def _domain(row: DomainRow, resource: str) -> models.Domain:
         parent="/".join(row.parent) or None,
         allocatable={resource: row.allocatable},
         free={resource: row.free},
+        outside={resource: row.outside},
     )
 
 

@@ -1,6 +1,6 @@
 """The overview: is something admitted, who needs somebody, where is room, what do jobs wait for.
 
-It tells counts and amounts alone, so everybody may see it.
+It tells counts and amounts, so everybody may see it; owners of pods outside the queues as each caller may have them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import Controller, ControllerState, controller
-from queuer.api.deps import PREFIX, Engine, Settings, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
+from queuer.api.live.outside import OutsidePods, in_the_way, shown, told_of
 from queuer.api.models import Amounts, Instant, Model, Quantity, instant
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
+from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict
@@ -45,6 +47,7 @@ class Attention(StrEnum):
     CONTROLLER_STALE = "controllerStale"
     STARVED = "starved"
     OVER_LIMIT = "overLimit"
+    OUTSIDE = "outside"
     STUCK = "stuck"
     EVICTIONS = "evictions"
     NODES_OUT = "nodesOut"
@@ -59,6 +62,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+_GRAVEST = tuple(Attention)
 _SEVERITY = {Attention.CONTROLLER_STALE: Severity.CRITICAL, Attention.UNSTARTABLE: Severity.INFO}
 
 
@@ -74,13 +78,14 @@ class AttentionItem(Model):
 
 
 class Capacity(Model):
-    """A resource over all flavors. `used`: by admitted work of the queues; `unplaceable`: free on nodes that are
-    cordoned or not ready; `free`: all else that is allocatable, with what pods beside the queues hold of it.
+    """A resource over all flavors. `used`: by admitted work of the queues; `outside`: by pods that no queue pays for;
+    `unplaceable`: free on nodes that are cordoned or not ready; `free`: all else that is allocatable.
     """
 
     resource: str
     allocatable: Quantity
     used: Quantity
+    outside: Quantity
     free: Quantity
     unplaceable: Quantity
 
@@ -115,6 +120,9 @@ class Overview(Model):
     oldest_pending: Instant | None = Field(description="When the first of the jobs that wait was submitted.")
     oldest_admissible: Instant | None = Field(description="Since when work waits for room alone.")
     capacity: list[Capacity]
+    outside: list[OutsidePods] = Field(
+        description="Owners of pods that no queue pays for: the largest, the others together, system pods."
+    )
     attention: list[AttentionItem]
     attention_total: int
     reasons: list[ReasonGroup]
@@ -127,14 +135,16 @@ class Overview(Model):
 
 
 @router.get("/overview")
-async def get_overview(tree: Tree, engine: Engine, settings: Settings) -> Overview:
+async def get_overview(tree: Tree, engine: Engine, settings: Settings, asker: Asking) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
     found = await tree.derived(_told)
     async with one_view(engine) as snapshot:
         leader = await controller(snapshot, stale_after=settings.stale_after)
-    attention = [*_controller(leader), *found.attention]
+    owners = await shown(found.outside, asker)
+    attention = [*_controller(leader), *found.attention, *_outside(found, owners)]
+    attention.sort(key=lambda item: _GRAVEST.index(item.kind))
     more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
-    return Overview.model_validate({**found.shared, **more})
+    return Overview.model_validate({**found.shared, **more, "outside": owners})
 
 
 @router.get("/controller")
@@ -147,18 +157,23 @@ async def get_controller(engine: Engine, settings: Settings) -> Controller:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
     """The part that is the same for all callers of one moment: fields of the answer, and matters that need
-    somebody.
+    somebody. `in_the_way`: resources that pods outside the queues hold, and whether jobs wait for them.
     """
 
     shared: Mapping[str, Any]
     attention: Sequence[AttentionItem]
+    outside: Sequence[Outside]
+    in_the_way: Mapping[str, bool]
 
 
 async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
     now, cycle = await lookup.now(connection), await lookup.newest_cycle(connection)
     times, series = await _series(connection, now=now)
     moved = await summary.moves(connection, since=now - DAY - STEP, step=STEP)
+    capacity = _capacity(view, cycle.unplaceable if cycle else {})
     return _Told(
+        outside=view.outside,
+        in_the_way=dict(in_the_way(view, {resource: c["free"] for resource, c in capacity.items()})),
         attention=[
             *_queues(view),
             *await _stuck(connection, now=now),
@@ -175,7 +190,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             "oldest_admissible": min(
                 (g.since for g in view.waiting if g.admissible and g.since), default=None
             ),
-            "capacity": _capacity(view, cycle.unplaceable if cycle else {}),
+            "capacity": [{"resource": resource, **amounts} for resource, amounts in capacity.items()],
             "reasons": _reasons(view.waiting),
             "at": [instant(at) for at in times],
             "admitted": [moved.get(at, (0, 0))[0] for at in times],
@@ -273,6 +288,14 @@ def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
         yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
 
 
+def _outside(found: _Told, owners: Sequence[OutsidePods]) -> Iterator[AttentionItem]:
+    """Pods that no queue pays for, where they hold what a queue is guaranteed or a job lacks."""
+    if resources := list(found.in_the_way):
+        text = told_of(found.outside, resources, owners)
+        severity = Severity.WARNING if any(found.in_the_way.values()) else Severity.INFO
+        yield _item(Attention.OUTSIDE, text, severity=severity)
+
+
 def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
     """`beside`: how many of them run all the same, as after the loss of the database."""
     if beside:
@@ -288,15 +311,20 @@ def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
 # Figures
 
 
-def _capacity(view: TreeView, out: Mapping[str, int]) -> list[Capacity]:
+def _capacity(view: TreeView, out: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """By resource the amounts of a `Capacity`."""
     used = {(a.flavor, a.resource): a.used for a in view.queues[ROOT].amounts}
-    found = []
+    beside, found = total(view.outside), dict[str, dict[str, int]]()
     for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
         if flavor is None:
-            taken, closed = used.get((None, resource), 0), out.get(resource, 0)
-            free = max(0, amount - taken - closed)
-            parts = {"allocatable": amount, "used": taken, "free": free, "unplaceable": closed}
-            found.append(Capacity.model_validate({"resource": resource, **parts}))
+            taken, closed, others = (
+                used.get((None, resource), 0),
+                out.get(resource, 0),
+                beside.get(resource, 0),
+            )
+            free = max(0, amount - taken - closed - others)
+            parts = {"allocatable": amount, "used": taken, "outside": others, "free": free}
+            found[resource] = {**parts, "unplaceable": closed}
     return found
 
 

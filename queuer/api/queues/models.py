@@ -29,7 +29,8 @@ class Account(Model):
     """A queue's amounts of one resource, in one flavor or (`flavor` null) in all together.
 
     `borrowed`: used above guaranteed. `lent`: own guarantee used by others. `pending`: demand not admitted.
-    `starved`: the next job of this leaf fits the guarantee, and others borrow the room that it lacks.
+    `starved`: the next job of this leaf fits the guarantee, and others borrow the room that it lacks. `outside`:
+    used by pods that no queue pays for; of root alone.
     """
 
     resource: str
@@ -41,6 +42,7 @@ class Account(Model):
     lent: Quantity
     pending: Quantity
     starved: bool
+    outside: Quantity | None = None
 
 
 class Queue(Model):

@@ -7,6 +7,7 @@ from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
+from queuer.domain.outside import total
 from queuer.domain.quantity import format_quantity
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
@@ -26,6 +27,7 @@ def place(path: str) -> tuple[str, ...]:
 
 def _queue(view: TreeView, found: QueueView) -> models.Queue:
     queue, tree = found.queue, view.config.tree
+    beside = total(view.outside) if queue.parent is None else None
     return models.Queue.from_record(
         queue,
         leaf=tree.is_leaf(queue.path),
@@ -36,7 +38,11 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         access=ACCESS.show(tree.access(queue.path)),
         placement=export_routing(queue.placement),
         accounts=[
-            models.Account.from_record(account, starved=account.starved > 0)
+            models.Account.from_record(
+                account,
+                starved=account.starved > 0,
+                outside=None if beside is None or account.flavor else beside.get(account.resource, 0),
+            )
             for account in amounts_of(view, found)
         ],
         pending_workloads=found.waiting,

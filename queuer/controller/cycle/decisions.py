@@ -17,7 +17,7 @@ from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import is_candidate, over_user_limit, take
 from queuer.controller.cycle.timers import Timers
 from queuer.controller.health.probes import Health
-from queuer.controller.ledger.record import out_of_use, undecided
+from queuer.controller.ledger.record import seen, undecided
 from queuer.controller.ledger.round import Isolated, Round
 from queuer.controller.logs import logger
 from queuer.controller.term import Term
@@ -64,8 +64,8 @@ class Decisions:
         self._request: DecisionRequest | None = None
         self._made: asyncio.Task[Plan | None] | None = None
         self._span: trace.Span = trace.INVALID_SPAN
-        self._nodes: tuple[object, object] = {}, out_of_use(term.state)
-        """Capacity and nodes out of use as last written; no capacity at first."""
+        self._nodes: tuple[object, ...] = {}, *seen(term.state).values()
+        """Capacity and what was seen beside it as last written; no capacity at first."""
         self._looked = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
@@ -244,11 +244,11 @@ class Decisions:
         )  # fmt: skip
 
     async def _note_capacity(self, group: asyncio.TaskGroup) -> None:
-        """Write down that capacity, or what is out of use, changed, where no decision is under way that would."""
+        """Write down that capacity, or what is seen beside it, changed, where no decision is under way that would."""
         term, now = self._term, self._term.clock()
         if now < self._looked + NOTED:
             return
-        self._looked, nodes = now, (term.state.capacity_by_flavor, out_of_use(term.state))
+        self._looked, nodes = now, (term.state.capacity_by_flavor, *seen(term.state).values())
         if nodes == self._nodes:
             return
         self._nodes = nodes
@@ -257,6 +257,6 @@ class Decisions:
             self._start(CAPACITY, group, now=now, idle=True)
 
 
-def _nodes(record: CycleRecord | None) -> tuple[object, object]:
+def _nodes(record: CycleRecord | None) -> tuple[object, ...]:
     assert record is not None
-    return record.capacity, record.stats["out"]
+    return record.capacity, record.stats["out"], record.stats["outside"]

@@ -32,16 +32,20 @@ def record(
     stats: Mapping[str, Any] = MappingProxyType({}),
 ) -> CycleRecord:
     """The record of a cycle that ends now, with the cluster's capacity as it is."""
-    beside = [each.without_nodes() for each in outside(state)]
     return CycleRecord(
         id=cycle, started_at=began, finished_at=now, trigger=trigger, status=status.value, waiting=waiting,
-        stats={**stats, "out": out_of_use(state), "outside": beside}, capacity=state.capacity_by_flavor,
+        stats={**stats, **seen(state)}, capacity=state.capacity_by_flavor,
     )  # fmt: skip
 
 
 def undecided(state: ClusterState, *, cycle: int, now: float, trigger: str) -> Round:
     """A round with the record of a cycle that asked no decision: what is held stays held."""
     return Round(state.live, now=now, cycle=record(state, cycle=cycle, began=now, now=now, trigger=trigger))
+
+
+def seen(state: ClusterState) -> dict[str, Any]:
+    """What is told of the cluster beside its capacity: nodes out of use, and pods that no queue pays for."""
+    return {"out": out_of_use(state), "outside": [each.without_nodes() for each in outside(state)]}
 
 
 def out_of_use(state: ClusterState) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 `table` has a row for each token, with its verdict, meaning, sentence and next step.
 """
 
-from queuer.domain.reasons.amounts import plural
+from queuer.domain.reasons.amounts import be, plural
 from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
 from queuer.domain.reasons.hide import hide, namespaces_in
 from queuer.domain.reasons.next_steps import AdvisedJob, look_at
@@ -32,6 +32,7 @@ __all__ = [
     "Row",
     "Token",
     "Verdict",
+    "be",
     "hide",
     "look_at",
     "malformed",
