@@ -6,7 +6,7 @@ Read everything, finish or take back what earlier leaders left, go round until i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -77,8 +77,12 @@ async def serve_term(
     jobs: ClusterJobs,
     engine: AsyncEngine,
     wake: asyncio.Event,
+    recall: Callable[[Iterable[Live]], None],
 ) -> None:
-    """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
+    """Lead until the lock is lost or the task is cancelled. `recall`: tells the watches which workloads are known.
+
+    Raises LeadershipLost or DatabaseUnavailable.
+    """
     engine = leadership.engine_of(engine)
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
     clock = SteadyClock()
@@ -91,6 +95,7 @@ async def serve_term(
             health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
             clock=clock,
         )  # fmt: skip
+    recall([live for live in state.lives() if not live.state.ended and not live.deleted])
     await loop.recognise()
     async with begin(engine) as connection:
         undone = await inherit(connection, left, loop.term)

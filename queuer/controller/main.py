@@ -158,7 +158,10 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
                     ) as leadership:
                         led = True
                         await asyncio.to_thread(migrate.check, settings.database_url)
-                        await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
+                        await serve_term(
+                            leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake,
+                            recall=watches.recall,
+                        )  # fmt: skip
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
                     causes = list(_leaves(ended))
                     terms.ended(causes, led=led)

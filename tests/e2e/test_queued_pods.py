@@ -181,6 +181,60 @@ def test_reclaimed_pods_are_deleted_and_wait_gated_where_a_controller_makes_them
     assert scene.database.used() == 32
 
 
+def _gated_anew(scene: Scene, app: str, before: set[str]) -> None:
+    """Wait until the controller of its pods has made all anew."""
+
+    def made() -> bool:
+        pods = _of_app(scene, app)
+        return _gates(pods) == [GATE] * PODS and not before & {p["metadata"]["uid"] for p in pods}
+
+    wait_until(made, timeout=60, describe=lambda: f"pods of {app} are made anew: {_of_app(scene, app)}")
+
+
+def test_a_group_keeps_its_place_if_its_leader_dies_while_its_pods_are_made_anew(
+    scene: Scene, maker: str
+) -> None:
+    """The next process hears of pods alone that no leader has labelled yet."""
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 8 * PODS}]}))
+    dies = scene.another().start_without_waiting(QUEUER_FAILPOINTS="suspended=kill")
+    job = _make(scene, maker, "web", gpus=8)
+    scene.wait_state(job, "Running")
+    row = scene.database.workload(job, scene.namespace)
+    first = {p["metadata"]["uid"] for p in _of_app(scene, "web")}
+    _create_group(scene, "high", gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    dies.wait_gone()
+    _gated_anew(scene, "web", first)
+    scene.start()
+    scene.wait_state("high", "Running", timeout=60)
+    scene.wait_state(job, "Queued")
+    again = scene.database.workload(job, scene.namespace)
+    assert (again["uid"], again["submitted"], again["attempt"]) == (row["uid"], row["submitted"], 2)
+    rows = scene.database.rows("SELECT 1 FROM workload WHERE namespace = %s", scene.namespace)
+    assert len(rows) == 2
+    assert scene.database.used() == 8 * PODS
+
+
+def test_a_group_that_was_made_anew_while_nobody_led_goes_back_to_its_queue(scene: Scene, maker: str) -> None:
+    scene.database.apply(tree(scene.namespace))
+    first = scene.start()
+    job = _make(scene, maker, "web", gpus=8)
+    scene.wait_state(job, "Running")
+    row = scene.database.workload(job, scene.namespace)
+    before = {p["metadata"]["uid"] for p in _of_app(scene, "web")}
+    first.kill()
+    kubectl(scene.cluster, "admin", "delete", "pods", "-l", "app=web", "-n", scene.namespace)
+    _gated_anew(scene, "web", before)
+    scene.start()
+    wait_until(
+        lambda: scene.database.workload(job, scene.namespace)["attempt"] == 2, timeout=60,
+        describe=lambda: scene.story(job),
+    )  # fmt: skip
+    scene.wait_state(job, "Running")
+    again = scene.database.workload(job, scene.namespace)
+    assert (again["uid"], again["submitted"]) == (row["uid"], row["submitted"])
+    assert scene.database.used() == 8 * PODS
+
+
 def test_pods_without_a_group_queue_one_by_one(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace))
     scene.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from queuer.controller.apply.applier import ConflictVerdict, judge
 from queuer.controller.memory.live import JobView
+from queuer.controller.watch import pod_groups
+from queuer.controller.watch.pod_groups import PodGroups
 from queuer.controller.watch.views import job_view
 from queuer.domain.errors import InvalidInput
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
 from queuer.kube.gated import ChangedError, decided_on, deleted, pod_patches
 from queuer.kube.kinds import POD, queues_by_itself
 from queuer.kube.kinds.pod import PodGroup, group_of, runs_of
@@ -23,6 +26,7 @@ from queuer.kube.workloads import read_workload, workload_of
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 from tests.kube.manifests import FACTS
+from tests.unit.make import gang
 
 GATES = [{"name": "queuer.dev/queue"}]
 MARK = AdmissionMark(id="a1", epoch=1, cycle=1)
@@ -265,3 +269,62 @@ def test_pods_that_are_deleted_do_not_end_their_group() -> None:
     gone = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
     pods = [pod(name, gated=False, run="u", phase="Succeeded", meta=gone) for name in "ab"]
     assert POD.outcome(group(*pods)) is None
+
+
+class Heard:
+    """What is told of runs: the names of their pods by uid."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, list[str]] = {}
+
+    def came(self, run: PodGroup) -> None:
+        self.runs[run.metadata.uid] = [pod.metadata.name for pod in run.pods]
+
+    def went(self, uid: str) -> None:
+        del self.runs[uid]
+
+
+def _known(*, queue: str = "root.a") -> dict[str, Workload]:
+    return {"old": gang("old", namespace="n", name="g", queue=queue, kind="Pod")}
+
+
+async def test_a_new_leader_knows_pods_that_were_made_anew_by_the_name_of_their_group() -> None:
+    """Guards place, history and rest of an evicted group: the pods that carried its uid are gone."""
+    heard = Heard()
+    groups = PodGroups(heard, listed=lambda: False)
+    groups.put(pod("a"))
+    groups.look()
+    assert heard.runs == {"u-a": ["a"]}
+    groups.recall(_known())
+    assert heard.runs == {"old": ["a"]}
+    groups.put(pod("b"))
+    groups.look()
+    assert heard.runs == {"old": ["a", "b"]}
+
+
+async def test_a_new_leader_waits_for_pods_that_are_still_to_be_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And gives the group up as any other whose pods do not come."""
+    monkeypatch.setattr(pod_groups, "_ANEW", 0.0)
+    heard = Heard()
+    groups = PodGroups(heard, listed=lambda: False)
+    groups.recall(_known())
+    assert heard.runs == {"old": []}
+    groups.put(pod("a"))
+    groups.look()
+    await asyncio.sleep(0)
+    assert heard.runs == {"old": ["a"]}
+    groups.remove("u-a")
+    groups.look()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert heard.runs == {}
+
+
+async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
+    heard = Heard()
+    groups = PodGroups(heard, listed=lambda: False)
+    groups.put(pod("a", gated=False, run="r2"))
+    groups.recall(_known())
+    assert heard.runs == {"r2": ["a"]}

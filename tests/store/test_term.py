@@ -85,7 +85,7 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     term = asyncio.create_task(
         serve_term(
             Leadership(epoch=epoch, holder="test"), parts, state=state,
-            jobs=ClusterJobs(NOBODY, state, NOBODY), engine=engine, wake=wake,
+            jobs=ClusterJobs(NOBODY, state, NOBODY), engine=engine, wake=wake, recall=lambda _: None,
         )
     )  # fmt: skip
     again = asyncio.create_task(twice.wait())

@@ -8,7 +8,17 @@ from typing import Protocol
 
 import msgspec
 
-from queuer.kube.kinds.pod import POD, PodGroup, group_name, is_coming, is_gated, runs_of
+from queuer.domain.workload import Workload
+from queuer.kube.kinds.pod import (
+    POD,
+    PodGroup,
+    empty_run,
+    group_name,
+    group_of,
+    is_coming,
+    is_gated,
+    runs_of,
+)
 from queuer.kube.objects import Pod
 
 _MOMENT = 0.05
@@ -66,6 +76,27 @@ class PodGroups:
         """Look at once at all that is new: whoever begins to lead must know every job."""
         for key in list(self._due):
             self._look(key)
+
+    def recall(self, known: Mapping[str, Workload]) -> None:
+        """Runs that the database has, by uid, but for those that are over. Called once when a term begins.
+
+        Pods that were made anew have no label yet. Who led before knew of which run they are; this process does not.
+        """
+        self.look()
+        there = {uid for runs in self._runs.values() for uid in runs}
+        for uid in known.keys() - there:
+            key = known[uid].namespace, known[uid].name
+            runs = self._runs.setdefault(key, {})
+            new = next((run for run in runs.values() if run.metadata.uid not in known and run.is_new), None)
+            if new is not None:
+                del runs[new.metadata.uid]
+                self._listener.went(new.metadata.uid)
+                runs[uid] = group_of(uid, new.pods)
+                self._listener.came(runs[uid])
+            elif not runs:
+                runs[uid] = empty_run(known[uid])
+                asyncio.get_running_loop().call_later(_ANEW, self._give_up, key, uid)
+                self._listener.came(runs[uid])
 
     def _soon(self, key: _Key) -> None:
         if key not in self._due:

@@ -14,6 +14,7 @@ from typing import Any
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.logs import logger
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import Maker
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.made_objects import Heard, MadeObjects
@@ -230,6 +231,11 @@ class Watches:
                 if known > before:
                     progress()
         self._groups.look()
+
+    def recall(self, lives: Iterable[Live]) -> None:
+        """Groups of pods are the workloads that the database knows. Called once when a term begins."""
+        groups = [live.workload for live in lives if live.workload.kind == POD.name]
+        self._groups.recall({own.uid: own for own in groups})
 
     # -- what was heard
 
