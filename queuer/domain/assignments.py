@@ -84,12 +84,26 @@ class EvictionRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostWork:
+    """The work that an eviction loses, in base units of `resource` times seconds since the start or last checkpoint.
+    `next`: that of the cheapest candidate by the same rule that stays; None = there is none.
+    """
+
+    resource: str
+    amount: int
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A gang to evict now for the sake of `beneficiary` (a workload uid), with the rule that permits it."""
+    """A gang to evict now for the sake of `beneficiary` (a workload uid), with the rule that permits it. `lost`: told
+    to people; it makes no other eviction.
+    """
 
     uid: str
     beneficiary: str
     rule: EvictionRule
+    lost: LostWork | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.assignments import EvictionRule
+from queuer.domain.assignments import EvictionRule, LostWork
 from queuer.domain.quota import Account, Charge, Guarantee
+from queuer.domain.workload import demand_of
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
-from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
+from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup, main_resource
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import ANY, State
@@ -117,6 +118,20 @@ class Candidates:
     def cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
         """The cost of its eviction, by this rule or as things are."""
         return self._rights.cost(self.runs[number], rule or self.group(number)[1])
+
+    def lost_by(self, number: int, rule: EvictionRule, *, gone: Sequence[int]) -> LostWork:
+        """The work that it loses as one of the gone, beside that of the cheapest by the same rule who stays."""
+        capacity, admitted = self._state.capacity, self.runs[number].admitted
+        resource = main_resource(demand_of(admitted.workload.pod_sets, admitted.counts), capacity)
+        rest = [n for n in np.setdiff1d(self.numbers, gone).tolist() if self.group(n)[1] is rule]
+        stays = min(rest, key=lambda n: float(self.weights[n]), default=None)
+
+        def amount(n: int) -> int:
+            return round(self.cost(n)[1] * capacity.get(resource, 0) / SHARE)
+
+        return LostWork(
+            resource=resource, amount=amount(number), next=None if stays is None else amount(stays)
+        )
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""

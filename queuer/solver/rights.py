@@ -248,6 +248,14 @@ def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:
     return max((n * SHARE // capacity[r] for r, n in amounts.items() if capacity.get(r)), default=0)
 
 
+def main_resource(amounts: Resources, capacity: Mapping[str, int]) -> str:
+    """The resource by which people measure this work: a device before cpu, else that of the largest share."""
+    shares = {
+        r: (("/" in r, r == "cpu"), n / capacity[r]) for r, n in amounts.items() if n and capacity.get(r)
+    }
+    return max(shares, key=lambda r: shares[r], default="cpu")
+
+
 def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
     """The work that an eviction loses: dominant share times whole seconds since start or last checkpoint."""
     since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)

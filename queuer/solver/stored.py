@@ -133,13 +133,20 @@ def again(cycle: StoredCycle) -> Plan:
 def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
-    Facts from the caller of a decision are not compared: seconds by phase, and the fate of the solver process.
+    Facts from the caller of a decision are not compared: seconds by phase, and the fate of the solver process; nor is
+    the lost work that evictions are told with.
     """
+    stored, made = _without_costs(stored), _without_costs(made)
     told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
     if stored.stats.fallback:
         told = replace(told, status=made.stats.status)
     got = replace(made.stats, phases={}, fallback="")
     return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
+
+
+def _without_costs(plan: Plan) -> Plan:
+    """The plan without what its evictions cost, which older versions did not write."""
+    return replace(plan, evictions=tuple(replace(eviction, lost=None) for eviction in plan.evictions))
 
 
 def _plain(plan: Plan) -> Any:

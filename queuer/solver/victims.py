@@ -107,8 +107,11 @@ class Search:
         if not gone or rules is None:
             return None, []
         uids = [self._there.runs[number].admitted.workload.uid for number in gone]
-        pairs = zip(uids, rules, strict=True)
-        return spreads, [Eviction(uid=u, beneficiary=self._gang.uid, rule=r) for u, r in pairs]
+        lost = [self._there.lost_by(n, rule, gone=gone) for n, rule in zip(gone, rules, strict=True)]
+        return spreads, [
+            Eviction(uid=uid, beneficiary=self._gang.uid, rule=rule, lost=work)
+            for uid, rule, work in zip(uids, rules, lost, strict=True)
+        ]
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""

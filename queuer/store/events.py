@@ -64,7 +64,7 @@ def _page(order: str, uid: str) -> TextClause:
                 WHEN CAST(:namespaces AS text[]) IS NULL OR s.data->>'beneficiary' IS NULL THEN s.data
                 WHEN EXISTS (SELECT FROM workload b WHERE b.uid = s.data->>'beneficiary'
                     AND b.namespace = ANY(:namespaces)) THEN s.data
-                ELSE s.data - 'beneficiary' - 'note' END AS data
+                ELSE s.data - 'beneficiary' END AS data
             FROM seen s
             WHERE (CAST(:namespaces AS text[]) IS NULL OR s.uid IS NULL
                     OR EXISTS (SELECT FROM workload w WHERE w.uid = s.uid AND w.namespace = ANY(:namespaces)))

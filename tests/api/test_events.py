@@ -32,6 +32,9 @@ USERS = Table(
 )
 
 
+NOTE = "evicted for a job of root.research.team-b, which takes back what it is guaranteed"
+
+
 @pytest_asyncio.fixture
 async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """Jobs of two teams; that of team-a had to go for the one of team-b."""
@@ -40,9 +43,7 @@ async def shared(engine: AsyncEngine, database_url: str, author: Author) -> Asyn
     one = workload("a1", queue="root.research.team-a", namespace="team-a")
     await author.submit(one, workload("b1", queue="root.research.team-b", namespace="team-b"))
     await author.cycle(admit=[one])
-    await author.evict(
-        Eviction(uid="a1", cause="reclaimed", patch={}, beneficiary="b1", note="for team-b/b1")
-    )
+    await author.evict(Eviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note=NOTE))
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client
@@ -69,6 +70,9 @@ async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: ht
     seen = [(await get(shared, "events?uid=a1", user))["items"][0]["data"] for user in ("root", "alice")]
     assert [data["to"] for data in seen] == ["Evicting", "Evicting"]
     assert seen[0]["beneficiary"] == "b1"
+    assert [data["note"] for data in seen] == [NOTE, NOTE], (
+        "the sentence names a job of another namespace by its queue"
+    )
     assert "b1" not in json.dumps(seen[1])
 
 

@@ -81,13 +81,35 @@ def test_the_order_of_costs(work: list[Admitted], goes: str) -> None:
     assert gone(cluster(PAIR, work, g())) == [goes]
 
 
+@pytest.mark.parametrize(
+    ("work", "lost"),
+    [
+        ([low("long", "m", 8, 900.0), low("short", "n", 8, 800.0)], (GPU, 6400, 7200)),
+        ([low("only", "m", 8, 100.0)], (GPU, 800, None)),
+        (
+            [low("small", "m", 1, 100.0), low("rest", "m", 7, 100.0), low("whole", "n", 8, 90.0)],
+            (GPU, 720, 100),
+        ),
+    ],
+    ids=["the next loses more", "nobody else", "the next loses less, and is too small"],
+)
+def test_an_eviction_says_what_it_loses_and_the_next_would(work: list[Admitted], lost: object) -> None:
+    """In amounts of a device times seconds, as its owner counts them."""
+    settled = sought(cluster([node("m"), node("n")] if len(work) > 1 else PAIR[:1], work, g()))
+    assert settled is not None
+    (eviction,) = settled.evictions
+    assert eviction.lost is not None
+    assert (eviction.lost.resource, eviction.lost.amount, eviction.lost.next) == lost
+
+
 def test_borrowers_go_before_lower_work_of_its_own() -> None:
-    """Though much more work is lost."""
+    """Though much more work is lost; what own work would lose is not held against it."""
     queues = [queue("root"), queue("root.a", row(guaranteed=16)), queue("root.b")]
     work = [low("own", "m", 8, 10.0), low("b", "n", 8, 9000.0, queue="root.b", priority=10)]
     settled = sought(cluster(PAIR, work, g(), queues=queues))
     assert settled is not None
     assert [(e.uid, e.rule) for e in settled.evictions] == [("b", EvictionRule.RECLAIM)]
+    assert [e.lost.next for e in settled.evictions if e.lost] == [None]
     assert settled.bound
 
 

@@ -17,13 +17,11 @@ from queuer.controller.ledger.record import record
 from queuer.controller.ledger.round import Round, charges, effect, isolate
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Admission, Assignment, EvictionRule, Placement
+from queuer.domain.assignments import Admission, Assignment, Placement
 from queuer.domain.estimates import StartRange
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.quantity import devices, format_resources
-from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.reasons import Token, simple
-from queuer.domain.workload import Cause, Workload
+from queuer.domain.reasons.eviction_sentences import evicted_for
 from queuer.solver.records import Plan
 from queuer.store.tables import EntryKind
 
@@ -87,7 +85,8 @@ class Builder:
 
     def _evict(self, changes: Round, leaving: Leaving) -> None:
         victim, beneficiary = leaving.victim, leaving.beneficiary
-        note = eviction_note(leaving.cause, victim.workload, self.state.live[beneficiary].workload)
+        other = self.state.live[beneficiary].workload
+        note = evicted_for(leaving.cause, victim.workload, other, leaving.lost)
         why = simple(Token.PENDING_EVALUATION, f"{note}; it is decided on again when it has left")
         after = evicting(victim, now=changes.now)
         if not victim.state.ended:
@@ -122,19 +121,3 @@ def domains(
     used = {name for a in assignments for name in a.nodes if name in nodes}
     paths = (topology.domain(nodes[name], level) for name in used)
     return tuple(sorted({"/".join(path) for path in paths if path is not None}))
-
-
-def eviction_note(cause: str, victim: Workload, other: Workload) -> str:
-    """Why a gang is evicted, for its owner: for which job, what that asks, and by which right.
-
-    A job of another namespace is named by its queue and amount alone.
-    """
-    own = other.namespace == victim.namespace
-    who = f"{other.namespace}/{other.name} in {other.queue}" if own else f"a job of {other.queue}"
-    text = f"evicted for {who}, which asks {devices(format_resources(other.demand))} and "
-    if cause == Cause.MAX_RUNTIME:
-        return f"{text}has a reservation there; it ran longer than its max-runtime"
-    if cause == EvictionRule.RECLAIM:
-        at = common_ancestor(victim.queue, other.queue)
-        return f"{text}takes back what {child_towards(at, other.queue)} is guaranteed (reclaim at {at})"
-    return f"{text}goes first by its priority, {other.priority} over {victim.priority} (preempt)"

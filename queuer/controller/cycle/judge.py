@@ -15,7 +15,7 @@ from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Admission, Bond, Reservation
+from queuer.domain.assignments import Admission, Bond, LostWork, Reservation
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Cause, Workload
 from queuer.kube.objects import ResourceQuota
@@ -40,11 +40,12 @@ class DecisionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """A gang to evict. `cause`: the rule of the plan, or a `Cause`."""
+    """A gang to evict. `cause`: the rule of the plan, or a `Cause`; `lost`: the work that this costs, by a plan."""
 
     victim: Live
     beneficiary: str
     cause: str
+    lost: LostWork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +86,19 @@ def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jo
     reservations = tuple(r for r in plan.reservations if r.uid in standing)
     started = {admission.uid for admission in admissions}
     late = overrun(state, (r for r in reservations if r.uid not in started), now=now)
-    leave = {uid: (beneficiary, Cause.MAX_RUNTIME.value) for uid, beneficiary in late.items()}
+    leave: dict[str, tuple[str, str, LostWork | None]] = {
+        uid: (beneficiary, Cause.MAX_RUNTIME.value, None) for uid, beneficiary in late.items()
+    }
     # A gang that is gone or asks for something else needs nobody to go.
     bound = {bond.uid for bond in bonds}
-    leave |= {e.uid: (e.beneficiary, e.rule.value) for e in plan.evictions if e.beneficiary in bound}
+    leave |= {e.uid: (e.beneficiary, e.rule.value, e.lost) for e in plan.evictions if e.beneficiary in bound}
     told = current | {uid for uid in request.not_asked if _waits(uid, state, now=now)}
     reasons = {**plan.explanations, **refused, **not_bound, **request.not_asked}
     return Judgement(
         admissions=tuple(admissions),
         leaving=tuple(
-            Leaving(victim=victim, beneficiary=beneficiary, cause=cause)
-            for uid, (beneficiary, cause) in leave.items()
+            Leaving(victim=victim, beneficiary=beneficiary, cause=cause, lost=lost)
+            for uid, (beneficiary, cause, lost) in leave.items()
             if (victim := _victim(uid, state)) is not None
         ),
         bonds=bonds,

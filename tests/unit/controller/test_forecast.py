@@ -56,7 +56,7 @@ async def test_a_child_is_asked_and_its_answer_kept() -> None:
         await until(told.is_set)
     [found] = forecaster.ranges.values()
     assert (found.earliest, found.likely, found.latest) == (NOW, NOW, NOW)
-    assert found.basis == "no end of a running job is known"
+    assert found.basis == ""
 
 
 async def test_a_broken_forecast_leaves_what_was_known(
