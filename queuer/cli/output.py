@@ -293,6 +293,12 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def clock(text: str) -> str:
+    """A time of the REST API as the reader's clock shows it, with its date on another day."""
+    at = moment(text).astimezone()
+    return f"{at:%H:%M}" if at.date() == datetime.now(at.tzinfo).date() else f"{at:%Y-%m-%d %H:%M}"
+
+
 def ago(text: str, now: datetime) -> str:
     """The age of a time of the REST API."""
     return age((now - moment(text)).total_seconds())

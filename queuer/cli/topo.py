@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, printed, say
+from queuer.cli.output import Column, Printer, clean, clock, printed, say
 from queuer.cli.tree import drawn
 
 _HOST = "host"
 _MOST = "500"
+_PARTS = ("used", "outside", "reserved", "free")
 _DOMAINS = (
     Column("DOMAIN", "name"),
     Column("LEVEL", "level"),
-    Column("FREE", "free", right=True),
-    Column("OUTSIDE", "outside", right=True),
-    Column("OF", "there", right=True),
+    *(Column(title.upper(), title, right=True) for title in _PARTS),
+    Column("OF", "allocatable", right=True),
     Column("NODES", "nodes", right=True),
     Column("WHOLE", "wholeNodes", right=True),
     Column("OUT", "out", right=True),
@@ -61,12 +61,14 @@ def topo(
         out.answer({"levels": answers, "slots": fits}, names=names)
         return
     out.table(_DOMAINS, _rows(answers))
+    for line in _held_for(answers[-1]):
+        out.line(clean(line))
     for answer in answers:
         if answer["leftOut"]:
             say(f"{answer['leftOut']} more domains of level {answer['level']} are not shown")
+    say(f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUT: nodes cordoned or not ready")
     say(
-        f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUTSIDE: by pods that no queue pays for. "
-        "OUT: nodes cordoned or not ready"
+        "USED: by pods; OUTSIDE: of it by pods that no queue pays for; RESERVED: not used, and held for a job"
     )
     if fits is not None:
         out.table(_SLOTS, fits["rows"])
@@ -99,9 +101,22 @@ def _rows(answers: Sequence[Answer]) -> Iterator[Answer]:
     ]
     for branch, domain in drawn(domains, path=itemgetter("path"), parent=itemgetter("parent")):
         resource, out = domain["resource"], domain["cordoned"] + domain["notReady"]
-        free, beside, there = (domain[key][resource] for key in ("free", "outside", "allocatable"))
-        amounts = {"free": free, "outside": "-" if beside == "0" else beside, "there": there}
+        amounts = {part: domain[part][resource] for part in (*_PARTS, "allocatable")}
+        amounts["outside"] = "-" if amounts["outside"] == "0" else amounts["outside"]
         yield {**domain, **amounts, "name": branch + domain["domain"], "out": out or "-"}
+
+
+def _held_for(answer: Answer) -> Iterator[str]:
+    """Each job that room is held for, with all its places in one level."""
+    places: dict[str, list[str]] = {}
+    for domain in answer["domains"]:
+        for held in domain["heldFor"]:
+            job = f"{held['namespace']}/{held['name']}" if held["name"] else f"a job of {held['queue']}"
+            when = f" from {clock(held['start'])}" if held["start"] else ", once its victims have left"
+            amount = held["amounts"][answer["resource"]]
+            places.setdefault(job + when, []).append(f"{_path(domain)} ({amount})")
+    for job, there in places.items():
+        yield f"reserved for {job}: {', '.join(sorted(there))}"
 
 
 def _path(domain: Answer) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.domain.workload import PodSet
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.nodes import Mask, Numbers
 
@@ -15,10 +16,26 @@ ANYWHERE = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFor:
+    """A waiting job that room of a domain is held for. `start`: of its reservation, in seconds; None = it starts when
+    the pods of its victims have left. `amount`: what it takes there, also of what still runs.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    start: float | None
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
-    """A domain by its values from the widest level down. Amounts in base units, of one resource. `free`: on usable
-    nodes, without held and reserved room; `whole_nodes`: usable nodes that are free altogether. `parent`: the domain
-    one level wider, empty for the widest and for hosts that are in none. `outside`: of pods that no queue pays for.
+    """A domain by its values from the widest level down. Amounts in base units, of one resource. `used`: by pods, of
+    that `outside` by those that no queue pays for; `reserved`: on usable nodes, not used, and held for `held_for` or
+    for pods that land; `free`: on usable nodes, neither. `whole_nodes`: usable nodes that are free altogether.
+    `parent`: the domain one level wider, empty for the widest and for hosts that are in none.
     """
 
     path: tuple[str, ...]
@@ -27,8 +44,11 @@ class DomainRow:
     cordoned: int
     not_ready: int
     allocatable: int
+    used: int
+    reserved: int
     free: int
     whole_nodes: int
+    held_for: tuple[HeldFor, ...]
     outside: int
 
 
@@ -65,29 +85,26 @@ class ClusterMap:
 
     def domains(self, level: str, resource: str) -> list[DomainRow]:
         """All domains of a level, those with most free first. No such level: ValueError."""
-        nodes = self._state.nodes
+        nodes, state = self._state.nodes, self._state
         at, column = self.levels.index(level), nodes.column(resource)
         usable = ~(self._cordoned | self._unready)
-        alloc, free = nodes.alloc[:, column], np.where(usable, self._room.free[:, column].clip(min=0), 0)
-        whole = usable & (alloc > 0) & (free == alloc)
-        outside = self._outside(resource)
-        parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole, outside)
-        sums = [nodes.sums(at, part).tolist() for part in parts]
+        alloc, idle = nodes.alloc[:, column], state.free_now[:, column].clip(min=0)
+        free = np.where(usable, self._room.free[:, column].clip(min=0), 0)
+        parts = {
+            "nodes": np.ones_like(alloc), "cordoned": self._cordoned, "not_ready": self._unready,
+            "allocatable": alloc, "used": alloc - idle, "reserved": np.where(usable, idle - free, 0), "free": free,
+            "outside": self._outside(resource), "whole_nodes": usable & (alloc > 0) & (free == alloc),
+        }  # fmt: skip
+        sums = {name: nodes.sums(at, part).tolist() for name, part in parts.items()}
+        held, parents = self._held_for(at, column), self._parents(at)
         rows = [
             DomainRow(
                 path=tuple(path),
-                parent=p,
-                nodes=n,
-                cordoned=c,
-                not_ready=u,
-                allocatable=a,
-                free=f,
-                whole_nodes=w,
-                outside=o,
+                parent=parents[n],
+                held_for=tuple(held[n]),
+                **{name: amounts[n] for name, amounts in sums.items()},
             )
-            for path, p, n, c, u, a, f, w, o in zip(
-                nodes.domain_names[at], self._parents(at), *sums, strict=True
-            )
+            for n, path in enumerate(nodes.domain_names[at])
         ]
         return sorted(rows, key=lambda row: (-row.free, row.path))
 
@@ -100,6 +117,24 @@ class ClusterMap:
                 if node in index:
                     found[index[node]] -= amounts.get(resource, 0)
         return found.clip(min=0)
+
+    def _held_for(self, at: int, column: int) -> list[list[HeldFor]]:
+        """By domain of a level the jobs that room is held for there: reservations by their start, then bound gangs."""
+        state, nodes = self._state, self._state.nodes
+        found: list[list[HeldFor]] = [[] for _ in nodes.domain_names[at]]
+        holds = [
+            (row.settled, row.takes, row.start)
+            for row in sorted(state.reserved.values(), key=lambda row: row.start)
+        ]
+        bound = [(row, state.rows(row), None) for row in state.settled.values() if row.bound]
+        for settled, takes, start in (*holds, *bound):
+            amounts = Counter[int]()
+            for node, row in takes.items():
+                amounts[int(nodes.domains[at][node])] += int(row[column])
+            for domain, amount in amounts.items():
+                if domain >= 0 and amount:
+                    found[domain].append(_held_for(settled.gang.workload, start=start, amount=amount))
+        return found
 
     def _parents(self, at: int) -> list[tuple[str, ...]]:
         """By domain of a level the one it is in. A host's path is its name alone: its node says where it is."""
@@ -123,6 +158,13 @@ class ClusterMap:
             sums = nodes.sums(at, by_node).tolist()
             rows.append(_row(level, [tuple(name) for name in names], sums, pod_set.count))
         return [*rows, _row(ANYWHERE, [()], [int(by_node.sum())], pod_set.count)]
+
+
+def _held_for(workload: Workload, *, start: float | None, amount: int) -> HeldFor:
+    return HeldFor(
+        uid=workload.uid, kind=workload.kind, namespace=workload.namespace, name=workload.name,
+        queue=workload.queue, start=start, amount=amount,
+    )  # fmt: skip
 
 
 def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) -> SlotRow:

@@ -21,9 +21,20 @@ async def test_topo_shows_levels_and_slots(
     found = await run(monkeypatch, api, "topo", "--slots", "2xgpu:8", "--level", "host")
     assert found.exit_code == 0, found.output
     rows = [line.lstrip("├─└│ ").split() for line in found.stdout.splitlines()]
-    assert rows[0] == ["DOMAIN", "LEVEL", "FREE", "OUTSIDE", "OF", "NODES", "WHOLE", "OUT"]
-    assert ["r0", "rack", "16", "-", "16", "2", "2", "-"] in rows
-    assert ["n3", "host", "8", "-", "8", "1", "1", "-"] in rows
+    assert rows[0] == [
+        "DOMAIN",
+        "LEVEL",
+        "USED",
+        "OUTSIDE",
+        "RESERVED",
+        "FREE",
+        "OF",
+        "NODES",
+        "WHOLE",
+        "OUT",
+    ]
+    assert ["r0", "rack", "0", "-", "0", "16", "16", "2", "2", "-"] in rows
+    assert ["n3", "host", "0", "-", "0", "8", "8", "1", "1", "-"] in rows
     assert ["rack", "2", "2", "2", "r0", "2"] in rows
     assert "as of cycle 1" in found.stderr
     answers = json.loads((await run(monkeypatch, api, "topo", "-o", "json")).stdout)

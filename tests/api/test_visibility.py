@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,15 +13,20 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
+from queuer.cli.output import clock
 from queuer.domain.queue import Order
 from queuer.domain.reasons import hide
-from queuer.solver.stored import encode
+from queuer.solver.decide import decide
+from queuer.solver.stored import StoredCycle, encode
 from queuer.store import retention, workloads
 from queuer.store.engine import begin
+from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
-from tests.api.test_why import decided
+from tests.api.test_why import GREEDY, decided
+from tests.solver.make import GPU as DEVICE
+from tests.solver.make import gang, node, pod_set, running, snapshot
 from tests.store.support import Eviction, workload
 
 USERS = Table(
@@ -202,3 +210,35 @@ async def test_a_namespace_made_anew_has_no_past(
     assert "a1" not in {event["uid"] for event in told.json()["items"]}
     whole = (await shared.get("/api/v1/workloads/a1", headers={"user": "root"})).json()
     assert whole["namespace"].startswith("team-a@20")
+
+
+async def test_the_map_names_whom_room_is_held_for_to_their_readers_alone(
+    monkeypatch: pytest.MonkeyPatch, shared: httpx2.AsyncClient, author: Author
+) -> None:
+    waits = gang("b1", pod_set(2, 8), queue="root", required="rack")
+    waits = replace(waits, namespace="team-b", name="secret-b")
+    racks = [node(f"n{n}", gpu=8, labels={"block": "b", "rack": f"r{n // 2}"}) for n in range(4)]
+    work = [
+        running(gang(f"long{n}", pod_set(1, 8), queue="root"), {f"n{n}": 1}, expected_end=NOW + 600.0)
+        for n in (0, 2)
+    ]
+    there = snapshot(racks, [], admitted=work, pending=[waits])
+    plan = decide(there, now=NOW, seed=0, budget=GREEDY)
+    cycle = StoredCycle(snapshot=there, now=NOW, seed=0, budget=GREEDY, plan=plan)
+    await author.cycle()
+    await author.keep(encode(cycle))
+
+    async def told(user: str) -> dict[str, Any]:
+        found = (await shared.get("/api/v1/topology?level=rack", headers={"user": user})).json()
+        (held,) = [held for domain in found["domains"] for held in domain["heldFor"]]
+        return {**held, "sums": (found["used"], found["reserved"], found["free"])}
+
+    known, foreign = await told("bob"), await told("alice")
+    assert (known["namespace"], known["name"]) == ("team-b", "secret-b")
+    assert (foreign["uid"], foreign["namespace"], foreign["name"]) == (None, None, None)
+    shared.headers["user"] = "alice"
+    printed = await run(monkeypatch, shared, "topo")
+    assert f"reserved for a job of root from {clock(known['start'])}: b/r0 (16)" in printed.stdout
+    for each in (known, foreign):
+        assert (each["queue"], each["amounts"], each["sums"]) == ("root", {DEVICE: "16"}, ("16", "8", "8"))
+        assert datetime.fromisoformat(each["start"]).timestamp() == NOW + 600.0

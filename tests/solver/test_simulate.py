@@ -93,3 +93,33 @@ def test_the_map_adds_up_and_counts_what_can_be_used() -> None:
         ("r1", 8, 2, 0), ("r0", 5, 1, 0), ("r2", 0, 0, 1),
     ]  # fmt: skip
     assert sum(row.allocatable for row in rows) == 20
+
+
+def test_reserved_hosts_are_reserved_and_not_used() -> None:
+    """The rack of a reservation has what pods use there and what is held; the sums of each rack are its allocatable."""
+    work = [
+        running(gang("long", pod_set(1, 4), queue="root.a"), {"n0": 1}, expected_end=600.0),
+        *(running(gang(f"stays{n}", pod_set(1, 3), queue="root.a"), {f"n{n}": 1}) for n in (2, 3)),
+    ]
+    waits = gang("waits", pod_set(2, 4), queue="root.b", required="rack")
+    queues = [queue("root.a"), queue("root.b")]
+    there = ClusterMap(AfterCycle.of(stored(snapshot(RACKS, queues, admitted=work, pending=[waits]))))
+    r0, r1 = sorted(there.domains("rack", GPU), key=lambda row: row.path)
+    assert (r0.used, r0.reserved, r0.free) == (4, 4, 0)
+    assert (r1.used, r1.reserved, r1.free, r1.held_for) == (6, 0, 2, ())
+    assert [(held.name, held.queue, held.start, held.amount) for held in r0.held_for] == [
+        ("waits", "root.b", 600.0, 8)
+    ]
+    hosts = {row.path[-1]: row for row in there.domains("host", GPU)}
+    assert [(hosts[n].used, hosts[n].reserved) for n in ("n0", "n1")] == [(4, 0), (0, 4)]
+    assert [held.amount for held in hosts["n1"].held_for] == [4]
+
+
+def test_room_that_is_held_while_victims_leave_is_reserved_once_they_have_left() -> None:
+    queues = [queue("root.a", row(guaranteed=8), policy=Policy(reclaim=True)), queue("root.b")]
+    work = [running(gang(f"w{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(3)]
+    owner = gang("owner", pod_set(2, 4), queue="root.a")
+    there = ClusterMap(AfterCycle.of(stored(snapshot(RACKS, queues, admitted=work, pending=[owner]))))
+    hosts = [row for row in there.domains("host", GPU) if row.held_for]
+    assert sorted((row.used, row.reserved) for row in hosts) == [(0, 4), (4, 0)]
+    assert {held.start for row in hosts for held in row.held_for} == {None}

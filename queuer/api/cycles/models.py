@@ -62,8 +62,22 @@ class Simulation(Model):
     controller: Controller | None = None
 
 
+class HeldFor(Model):
+    """A waiting job that room is held for. Without names where the caller may not read its namespace."""
+
+    uid: str | None
+    kind: str | None
+    namespace: str | None
+    name: str | None
+    queue: str
+    start: Instant | None = Field(
+        description="Of its reservation, past where no end is known; null = once its victims have left."
+    )
+    amounts: Amounts = Field(description="What it takes there, also of what others still use.")
+
+
 class Domain(Model):
-    """A domain of a level, as the newest cycle leaves it."""
+    """A domain of a level, as the newest cycle leaves it. `reserved` and `free` are of nodes that can be used."""
 
     domain: str
     parent: str | None = Field(description="The domain one level wider, by its path.")
@@ -71,8 +85,11 @@ class Domain(Model):
     cordoned: int
     not_ready: int
     allocatable: Amounts
-    free: Amounts = Field(description="On nodes that can be used.")
-    outside: Amounts = Field(description="Used by pods that no queue pays for.")
+    used: Amounts = Field(description="By pods, of queues or not.")
+    outside: Amounts = Field(description="Of it by pods that no queue pays for.")
+    reserved: Amounts = Field(description="Not used, and held: for `heldFor`, or where pods are landing.")
+    free: Amounts = Field(description="Neither used nor reserved.")
+    held_for: list[HeldFor]
     whole_nodes: int = Field(description="Nodes that can be used and where nothing of the resource is taken.")
 
 
@@ -86,6 +103,8 @@ class Topology(Model):
     resource: str
     domains: list[Domain]
     left_out: int = Field(description="Domains beyond the bound of an answer.")
+    used: str
+    reserved: str
     free: str
     largest_free: str
     fragmentation: float = Field(description="1 - largest free amount of a domain / all that is free.")

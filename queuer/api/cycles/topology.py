@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
@@ -14,11 +15,12 @@ from queuer.api.models import instant
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
 from queuer.solver.ask import ClusterDomains, ClusterSlots
-from queuer.solver.clustermap import DomainRow, SlotRow
+from queuer.solver.clustermap import DomainRow, HeldFor, SlotRow
 
 router = APIRouter(prefix=PREFIX, tags=["topology"])
 MOST = 5000
 """Domains of an answer: a map of all hosts is one question, of one cycle."""
+_PARTS = ("allocatable", "used", "outside", "reserved", "free")
 T = TypeVar("T")
 
 
@@ -41,14 +43,17 @@ async def get_topology(
     table = found.value
     rows, what = table.rows, table.resource
     free, largest = sum(row.free for row in rows), max((row.free for row in rows), default=0)
+    seen = await asker.readable({held.namespace for row in rows[:limit] for held in row.held_for})
     return models.Topology(
         cycle=found.cycle,
         as_of=instant(found.at),
         levels=list(table.levels),
         level=table.level,
         resource=what,
-        domains=[_domain(row, what) for row in rows[:limit]],
+        domains=[_domain(row, what, seen) for row in rows[:limit]],
         left_out=max(0, len(rows) - limit),
+        used=format_quantity(sum(row.used for row in rows), resource=what),
+        reserved=format_quantity(sum(row.reserved for row in rows), resource=what),
         free=format_quantity(free, resource=what),
         largest_free=format_quantity(largest, resource=what),
         fragmentation=round(1 - largest / free, 4) if free else 0.0,
@@ -89,15 +94,19 @@ def _there(found: T | None) -> T:
     return found
 
 
-def _domain(row: DomainRow, resource: str) -> models.Domain:
+def _domain(row: DomainRow, resource: str, readable: Collection[str]) -> models.Domain:
     return models.Domain.from_record(
         row,
         domain=row.path[-1],
         parent="/".join(row.parent) or None,
-        allocatable={resource: row.allocatable},
-        free={resource: row.free},
-        outside={resource: row.outside},
+        **{part: {resource: getattr(row, part)} for part in _PARTS},
+        held_for=[_held_for(held, resource, readable) for held in row.held_for],
     )
+
+
+def _held_for(held: HeldFor, resource: str, readable: Collection[str]) -> models.HeldFor:
+    nameless = {} if held.namespace in readable else dict.fromkeys(("uid", "kind", "namespace", "name"))
+    return models.HeldFor.from_record(held, amounts={resource: held.amount}, **nameless)
 
 
 def _slots(row: SlotRow, *, places: bool) -> models.Slots:
