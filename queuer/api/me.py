@@ -5,9 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import Field
 
+from queuer.api.cycles.routes import READ as READ_CYCLES
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
+from queuer.api.live.audit import READ as READ_AUDIT
 from queuer.api.models import Model
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import ROOT, QueueTree
 from queuer.store import reads
 from queuer.store.config import load_config
 
@@ -25,6 +27,9 @@ class Me(Model):
     )
     updates: list[str] = Field(description="Those whose jobs the caller may hold, release and prioritise.")
     administers: list[str] = Field(description="Queues that the caller may change, each with all below it.")
+    may_change: bool = Field(description="The caller may change some queue: `administers` has one.")
+    reads_cycles: bool = Field(description="The caller may read the decisions.")
+    reads_audit: bool = Field(description="The caller may read the audit, or its part about `administers`.")
 
 
 @router.get("/me")
@@ -34,13 +39,17 @@ async def get_me(engine: Engine, asker: Asking) -> Me:
         tree = (await load_config(connection)).tree
         seen = await reads.namespaces(connection)
     known = {*seen, *(space for queue in tree for space in queue.namespaces)}
+    administered = _topmost(tree, await asker.administered({ROOT, *(queue.path for queue in tree)}))
     return Me(
         name=asker.caller.name,
         groups=list(asker.caller.groups),
         reads_everything=await asker.reads_everything(),
         namespaces=sorted(await asker.readable(known)),
         updates=sorted(await asker.updatable(known)),
-        administers=_topmost(tree, await asker.administered(queue.path for queue in tree)),
+        administers=administered,
+        may_change=bool(administered),
+        reads_cycles=await asker.may(READ_CYCLES),
+        reads_audit=bool(administered) or await asker.may(READ_AUDIT),
     )
 
 

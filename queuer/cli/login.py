@@ -79,11 +79,13 @@ def whoami(*, out: Printer) -> None:
         "name": me["name"],
         "groups": ", ".join(me["groups"]),
         "reads jobs of": reads,
-        "changes": ", ".join(me["administers"]),
+        "holds jobs of": ", ".join(me["updates"]),
+        "changes queues": ", ".join(me["administers"]),
+        "reads also": ", ".join(what for what in ("cycles", "audit") if me[f"reads{what.title()}"]),
         "server": client.url,
     }
     for label, value in facts.items():
-        out.line(f"{label:<15}{value or 'none'}")
+        out.line(f"{label:<16}{value or 'none'}")
 
 
 def open_page(

@@ -235,13 +235,15 @@ async def test_requests_carry_the_token(
 
 async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: str, author: Author) -> None:
     team_a = Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name="root.research")
-    users = Table({"alice": frozenset({reads("team-a"), team_a}), "root": frozenset({EVERYTHING})})
+    users = Table(
+        {"alice": frozenset({reads("team-a"), team_a}), "bob": frozenset(), "root": frozenset({EVERYTHING})}
+    )
     await author.tree()
     await author.submit(workload("x1", queue="root.research.team-a", namespace="elsewhere", name="x"))
     transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        alice, root = [
-            (await client.get("/api/v1/me", headers={"user": user})).json() for user in ("alice", "root")
+        alice, bob, root = [
+            (await client.get("/api/v1/me", headers={"user": user})).json() for user in ("alice", "bob", "root")
         ]
     assert alice == {
         "name": "alice",
@@ -250,7 +252,13 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
         "namespaces": ["team-a"],
         "updates": [],
         "administers": ["root.research"],
+        "mayChange": True,
+        "readsCycles": False,
+        "readsAudit": True,
     }
+    menus = ("mayChange", "readsCycles", "readsAudit")
+    assert [bob[menu] for menu in menus] == [False] * 3
+    assert [root[menu] for menu in menus] == [True] * 3
     assert (root["readsEverything"], root["administers"]) == (True, ["root"])
     assert {"team-a", "team-b", "elsewhere"} <= set(root["namespaces"])
 

@@ -23,7 +23,7 @@ from queuer.store.changeset import Change
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
-_ALL = Right(verb=Verb.GET, resource=Resource.AUDIT)
+READ = Right(verb=Verb.GET, resource=Resource.AUDIT)
 MOST = 3
 """Objects of one change that are described; its revision has all."""
 
@@ -52,13 +52,13 @@ class AuditList(Page):
 
 async def _seen(engine: Engine, asker: Asking) -> frozenset[str] | None:
     """The queues whose entries the caller sees; None = all entries. Raises Forbidden for who administers none."""
-    if await asker.may(_ALL):
+    if await asker.may(READ):
         return None
     async with one_view(engine) as connection:
         paths = {ROOT, *(queue.path for queue in (await load_config(connection)).tree)}
     found = await asker.administered(paths)
     if not found:
-        raise Forbidden(asker.caller, _ALL)
+        raise Forbidden(asker.caller, READ)
     return found
 
 
