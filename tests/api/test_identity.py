@@ -243,7 +243,8 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
     transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         alice, bob, root = [
-            (await client.get("/api/v1/me", headers={"user": user})).json() for user in ("alice", "bob", "root")
+            (await client.get("/api/v1/me", headers={"user": user})).json()
+            for user in ("alice", "bob", "root")
         ]
     assert alice == {
         "name": "alice",
