@@ -37,13 +37,15 @@ class FieldProblem:
     """The fault of one field of an input, and the fix.
 
     `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`; `pointer` the same as a JSON
-    pointer (RFC 6901), where the document is at hand: the names of queues have dots of their own.
+    pointer (RFC 6901), where the document is at hand: the names of queues have dots of their own. `legal`: a value that
+    mends it, "" = the field is to be taken off; None = it is not known.
     """
 
     field: str
     message: str
     hint: str = ""
     pointer: str = ""
+    legal: str | None = None
 
     def __str__(self) -> str:
         text = f"{self.field}: {self.message}"

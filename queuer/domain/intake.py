@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
 from queuer.domain.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
+from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, malformed, simple
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeFault:
-    """All that is wrong with a workload. `draining`: its queue drains, whatever else is wrong."""
+    """All that keeps a workload out of its queue. `draining`: the queue drains, whatever is wrong beside that."""
 
     explanation: Explanation
     draining: bool = False
@@ -48,19 +48,30 @@ def check(
     def unread(*names: str) -> bool:
         return any(name in problem.field for problem in problems for name in names)
 
-    faults = [malformed(problems)] if problems else []
-    queue = check_queue(workload, tree) or check_user(workload, groups, tree)
+    faults = [malformed(_offering(problems, workload, tree, groups))] if problems else []
+    queue = check_queue(workload, tree, groups) or check_user(workload, groups, tree)
     drained = None
     if queue is None:  # a wrong queue allows nothing yet
         drained = None if waits else _drained(workload, tree)
         asks_class = not unread(PRIORITY_CLASS, "priorityClassName")
         priority = _priority(workload, tree, priorities) if asks_class else None
         runtime = None if unread(MAX_RUNTIME) else _runtime(workload, tree)
-        faults += filter(None, (drained, priority, runtime))
+        faults += filter(None, (priority, runtime))
     elif not unread(QUEUE):
         faults.append(queue)
-    wrong = together(*faults, *_levels(workload, topology, nodes))
+    wrong = together(*faults, *_levels(workload, topology, nodes)) or drained
     return None if wrong is None else IntakeFault(explanation=wrong, draining=drained is not None)
+
+
+def _offering(
+    problems: Sequence[FieldProblem], workload: Workload, tree: QueueTree, groups: Collection[str]
+) -> list[FieldProblem]:
+    """The problems; in the place of a queue that is no path at all a queue that the job may use is legal."""
+    usable = usable_leaves(workload, tree, groups)
+    return [
+        replace(problem, legal=usable[0]) if problem.field == f"label {QUEUE}" and usable else problem
+        for problem in problems
+    ]
 
 
 def refused(workload: Workload, tree: QueueTree, priorities: Mapping[str, int]) -> bool:
@@ -83,17 +94,18 @@ def together(*found: Explanation) -> Explanation | None:
 
 
 def _drained(workload: Workload, tree: QueueTree) -> Explanation | None:
-    """The fault of a new job in a queue that drains; jobs that wait there keep their place."""
-    path = workload.queue
-    drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
-    if drains is None:
+    """Why a new job waits outside a queue that drains; jobs that wait there keep their place."""
+    drains = any(tree[queue].state is QueueState.DRAINING for queue in tree.lineage(workload.queue))
+    return closed_queue(workload.queue, tree) if drains else None
+
+
+def closed_queue(queue: str, tree: QueueTree) -> Explanation | None:
+    """Why nothing new starts in this queue, None if it is open."""
+    path = [(each, tree[each].state) for each in tree.lineage(queue)]
+    closed = [{"queue": each, "state": str(state)} for each, state in path if state is not QueueState.OPEN]
+    if not closed:
         return None
-    usable = [leaf for leaf in usable_leaves(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
-    return misconfigured(
-        f"queue {drains} is draining and takes no new jobs; "
-        f"{f'from here use {either(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
-        queue=path, draining=drains, nearest=usable[:3],
-    )  # fmt: skip
+    return Explanation(primary=Reason(Token.SUSPENDED, {"queue": queue, "closed": closed}))
 
 
 def over_max_pending(queue: str, namespace: str, most: int) -> Explanation:

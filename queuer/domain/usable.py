@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from queuer.domain.nodes import NO_LABELS
-from queuer.domain.queue import Access, QueueTree, common_ancestor
+from queuer.domain.queue import Access, QueueState, QueueTree, common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
 
@@ -37,35 +38,30 @@ def routed(
     return replace(workload, queue=steps[-1][1].queue) if steps else workload
 
 
-def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
-    """Why the workload's namespace cannot use the queue that it names, None if it can."""
-    path = workload.queue
+def check_queue(workload: Workload, tree: QueueTree, groups: Collection[str] = ()) -> Explanation | None:
+    """Why the workload's namespace cannot use the queue that it names, None if it can. `groups`: of its user. What is
+    offered instead is open to both.
+    """
+    path, usable = workload.queue, usable_leaves(workload, tree, groups)
+    instead = f"from here use {either(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
     if path not in tree:
-        near = tree.nearest(path)
-        usable = usable_leaves(workload, tree)
-        other = (
-            f"from here use {either(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
-        )
-        meant = f"; did you mean {either(near)}?" if near else f"; {other}"
-        return misconfigured(
-            f"queue {path} does not exist{meant}", queue=path, nearest=list(near) or usable[:3]
-        )
+        near = difflib.get_close_matches(path, usable, n=3, cutoff=0.6)
+        meant = f"did you mean {either(near)}?" if near else instead
+        return misconfigured(f"queue {path} does not exist; {meant}", queue=path, nearest=near or usable[:3])
     if not tree.is_leaf(path):
-        leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
+        below = [leaf for leaf in usable if leaf.startswith(f"{path}.")][:3]
         who = f"namespace {workload.namespace}" + (f" and user {workload.user}" if workload.user else "")
-        ruled = f", and none of its placement rules is for {who}"
+        ruled = f", and none of its placement rules is for {who}" if tree[path].placement else ""
         return misconfigured(
-            f"queue {path} has queues below it and takes no jobs itself{ruled if tree[path].placement else ''}; "
-            f"choose {either(leaves[:3])}",
-            queue=path, nearest=leaves[:3],
+            f"queue {path} has queues below it and takes no jobs itself{ruled}; "
+            f"{f'choose {either(below)}' if below else instead}",
+            queue=path, nearest=below or usable[:3],
         )  # fmt: skip
     allowed = tree.namespaces(path)
     if workload.namespace not in allowed:
-        usable = usable_leaves(workload, tree)
         served = f"it serves {', '.join(allowed)}" if allowed else "it serves no namespace yet"
-        instead = f"; from here use {either(usable[:3])}" if usable else ""
         return misconfigured(
-            f"namespace {workload.namespace} may not use queue {path}: {served}{instead}",
+            f"namespace {workload.namespace} may not use queue {path}: {served}{f'; {instead}' if usable else ''}",
             queue=path, namespace=workload.namespace, nearest=usable[:3],
         )  # fmt: skip
     return None
@@ -80,8 +76,8 @@ def check_user(
     path, user, access = workload.queue, workload.user, tree.access(workload.queue)
     if access.admits(user, groups):
         return None
-    usable = [leaf for leaf in usable_leaves(workload, tree) if tree.access(leaf).admits(user, groups)]
-    usable.sort(key=lambda leaf: (-common_ancestor(path, leaf).count("."), leaf))
+    usable = usable_leaves(workload, tree, groups)
+    usable.sort(key=lambda leaf: -common_ancestor(path, leaf).count("."))
     who = f"user {user}" if user else "a job without the annotation queuer.dev/user"
     instead = f"; {user} may use {either(usable[:3])} from here" if user and usable else ""
     return misconfigured(
@@ -100,9 +96,16 @@ def _named(access: Access) -> str:
     return " and ".join(parts)
 
 
-def usable_leaves(workload: Workload, tree: QueueTree) -> list[str]:
-    """The leaves that the workload's namespace may use."""
-    return [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+def usable_leaves(workload: Workload, tree: QueueTree, groups: Collection[str] = ()) -> list[str]:
+    """The leaves that take new jobs of the workload's namespace and user: those that are open before those held."""
+    found = [
+        (tree.effective_state(leaf) is not QueueState.OPEN, leaf)
+        for leaf in tree.leaves
+        if workload.namespace in tree.namespaces(leaf)
+        and tree.access(leaf).admits(workload.user, groups)
+        and tree.effective_state(leaf) is not QueueState.DRAINING
+    ]
+    return [leaf for _, leaf in sorted(found)]
 
 
 def either(names: Collection[str]) -> str:

@@ -222,8 +222,8 @@ def _check_apart(roles: tuple[Own, ...]) -> None:
             raise InvalidInput(_wrong(other, f"is the same pod set as {one}", "keep one of them"))
 
 
-def _wrong(field: str, message: str, hint: str) -> FieldProblem:
-    return FieldProblem(field=field, message=message, hint=hint)
+def _wrong(field: str, message: str, hint: str, *, legal: str | None = None) -> FieldProblem:
+    return FieldProblem(field=field, message=message, hint=hint, legal=legal)
 
 
 def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
@@ -236,6 +236,7 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
             message="no such annotation",
             hint=f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, known, n=1, cutoff=0.8)) else
             f"known: {', '.join(known)}",
+            legal="",
         )
         for key in meta.annotations
         if key.startswith(PREFIX) and key not in known and key not in _OTHERS
@@ -254,14 +255,14 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
 def _class_value(named: str, facts: NamespaceFacts, *, where: str) -> int:
     if named.startswith(SYSTEM_CLASSES):
         message, hint = f"{named} is for the cluster's own pods", "name another PriorityClass, or none"
-        raise InvalidInput(_wrong(where, message, hint))
+        raise InvalidInput(_wrong(where, message, hint, legal=""))
     if named not in facts.priorities:
         near = difflib.get_close_matches(named, facts.priorities, n=1)
         hint = (
             f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(facts.priorities)) or 'none'}"
         )
         raise InvalidInput(
-            FieldProblem(field=where, message=f"there is no PriorityClass {named!r}", hint=hint)
+            _wrong(where, f"there is no PriorityClass {named!r}", hint, legal=near[0] if near else "")
         )
     return facts.priorities[named]
 
@@ -278,7 +279,10 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
     if text is None:
         return None
     field = f"annotation {MAX_RUNTIME}"
-    seconds = float(text) if _number(text) is not None else parse_duration(text, field=field)
+    try:
+        seconds = float(text) if _number(text) is not None else parse_duration(text, field=field)
+    except InvalidInput as error:
+        raise InvalidInput(*(replace(problem, legal="") for problem in error.problems)) from None
     if not 0 < seconds <= _LONGEST_RUN:
         raise InvalidInput(
             FieldProblem(
@@ -287,6 +291,7 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
                 if seconds <= 0
                 else f"{text[:40]!r} is over 10 years",
                 hint='write e.g. "90m"',
+                legal="",
             )
         )
     return seconds
@@ -306,18 +311,14 @@ def _flag(notes: Mapping[str, str], key: str, *, unsaid: bool) -> bool:
     if text in (None, "true", "false"):
         return unsaid if text is None else text == "true"
     raise InvalidInput(
-        FieldProblem(
-            field=f"annotation {key}", message=f"{text!r} is neither true nor false", hint='write "true"'
-        )
+        _wrong(f"annotation {key}", f"{text!r} is neither true nor false", 'write "true"', legal="true")
     )
 
 
 def _level(notes: Mapping[str, str], key: str) -> str | None:
     text = notes.get(key)
     if text is not None and not text.strip():
-        raise InvalidInput(
-            FieldProblem(field=f"annotation {key}", message="is empty", hint='name a level, e.g. "rack"')
-        )
+        raise InvalidInput(_wrong(f"annotation {key}", "is empty", 'name a level, e.g. "rack"', legal=""))
     return text
 
 
@@ -329,13 +330,14 @@ def _min_count(role: Role, notes: Mapping[str, str]) -> int | None:
     declared = max(0, role.size)
     if not role.resizable:
         problem, hint = "its controller runs all of these pods or none", "remove it"
-        raise InvalidInput(_wrong(f"annotation {MIN_COUNT}{role.name}", problem, hint))
+        raise InvalidInput(_wrong(f"annotation {MIN_COUNT}{role.name}", problem, hint, legal=""))
     if not 1 <= (_number(text) or 0) <= declared:
         raise InvalidInput(
             FieldProblem(
                 field=f"annotation {MIN_COUNT}{role.name}",
                 message=f"{text[:40]!r} is not a number of pods the job could shrink to",
                 hint=f"write 1 to {declared}" if declared else "remove it: there are none",
+                legal=str(declared) if declared else "",
             )
         )
     return min(int(text), role.count)

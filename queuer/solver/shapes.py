@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, product
 
+from queuer.domain.intake import closed_queue
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import QueueState, QueueTree
+from queuer.domain.queue import QueueTree
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.rules import allowed_flavors
@@ -182,16 +183,8 @@ class Shapes:
     def _find_closed(self, queue: str) -> Explanation | None:
         """Why nothing of this queue takes part."""
         if queue not in self._tree or not self._tree.is_leaf(queue):
-            near = self._tree.nearest(queue)
-            hint = f"; nearest: {', '.join(near)}" if near else ""
-            text = f"{queue} is not a queue that takes jobs{hint}."
-            return simple(Token.MISCONFIGURED, text, queue=queue, nearest=list(near))
-        state = self._tree.effective_state(queue)
-        if state is not QueueState.OPEN:
-            closed = [q for q in self._tree.lineage(queue) if self._tree[q].state is not QueueState.OPEN]
-            by = "" if queue in closed else f" as {closed[0]} is"
-            return simple(Token.SUSPENDED, f"{queue} is {state}{by}.", queue=queue, closed=closed)
-        return None
+            return simple(Token.MISCONFIGURED, f"{queue} is not a queue that takes jobs.", queue=queue)
+        return closed_queue(queue, self._tree)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -103,7 +103,7 @@ async def test_a_controller_that_kubernetes_does_not_answer_starts_nothing(
     gone = state == "away"
     assert (found["state"], "Kubernetes has not answered" in found["text"]) == (state, gone)
     assert (why["reason"]["token"] == "ControllerStale") is gone
-    assert ("API server does not answer" in why["explanation"]["next"]) is gone
+    assert ("API server does not answer" in why["explanation"]["do"]) is gone
     attention = (await api.get("/api/v1/overview")).json()["attention"]
     assert [item["text"] for item in attention if item["text"] == found["text"]] == [found["text"]] * gone
     assert (await api.get("/healthz/controller")).status_code == (503 if gone else 200)
@@ -119,7 +119,7 @@ async def test_a_controller_without_its_guard_admits_nothing(api: httpx2.AsyncCl
     text = "nothing new is admitted, what runs goes on: ValidatingAdmissionPolicy queuer-guard is missing"
     assert (found["state"], found["text"]) == ("unguarded", text)
     assert why["reason"]["token"] == "ControllerStale"
-    assert "admission policies are missing or changed" in why["explanation"]["next"]
+    assert "admission policies are missing or changed" in why["explanation"]["do"]
     attention = (await api.get("/api/v1/overview")).json()["attention"]
     assert text in [item["text"] for item in attention]
     assert (await api.get("/healthz/controller")).status_code == 503

@@ -140,7 +140,7 @@ async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author
         ({"access": {"maxRuntime": "1h"}}, {}, "unstartable", "Misconfigured", "promises no end"),
         ({"access": {"maxRuntime": "1h"}}, {"maxRuntime": "30m"}, "starts", None, ""),
         ({"access": {"maxPending": 1}}, {}, "waits", "BehindInQueue", "1 jobs of namespace team-a wait in root before"),
-        ({"state": "draining"}, {}, "unstartable", "Misconfigured", "is draining and takes no new jobs"),
+        ({"state": "draining"}, {}, "waits", "Suspended", "drains"),
         ({"state": "held"}, {}, "waits", "Suspended", "held"),
         ({"access": {"perUser": {"limits": {GPU: 4}}}}, {}, "unstartable", "ExceedsMaxQuota",
          "may have 4 at most in root"),

@@ -1,4 +1,4 @@
-"""A reader can do every offered next step: nothing immutable is edited, and every command exists."""
+"""The next step of each reason: a sentence, and a command where one leads forward that the reader may give."""
 
 from __future__ import annotations
 
@@ -9,86 +9,93 @@ import pytest
 
 from queuer.cli.main import VERBS
 from queuer.cli.queues import queue_app
-from queuer.domain.reasons import ROWS, AdvisedJob, ChangeKind, JobChange, Token, look_at
+from queuer.domain.reasons import ROWS, AdvisedJob, ChangeKind, JobChange, NextStep, Reader, Token, look_at
 
-PARAMS: list[tuple[Token, dict[str, Any], str]] = [
+ANNOTATE = "kubectl annotate job train -n team-a --overwrite"
+LABEL = "kubectl label job train -n team-a --overwrite"
+AGAIN = "delete the job and create it again with"
+PARAMS: list[tuple[Token, dict[str, Any], str, str | None]] = [
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a", "root.b"]},
-     "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.a"),
+     "set label queuer.dev/queue to root.a", f"{LABEL} queuer.dev/queue=root.a"),
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": []},
-     "ask who administers root to let namespace team-a use a queue"),
+     "ask who administers root to let namespace team-a use a queue", None),
     (Token.MISCONFIGURED, {"queue": "root.a", "nearest": ["root.b"], "runs": True},
-     "nothing has to be done to the job; apply the tree in which root.a serves namespace team-a: "
-     "queuer apply -f TREE; the queue counts it from then on"),
+     "leave the job as it is and apply a tree in which root.a serves namespace team-a: "
+     "the queue counts it from then on", None),
     (Token.MISCONFIGURED, {"queue": "root.a", "namespace": "team-a", "nearest": []},
-     "ask who administers root.a to let namespace team-a use a queue"),
-    (Token.MISCONFIGURED, {"queue": "root.a", "draining": "root", "nearest": []},
-     "wait until root is open again; who administers it can say when"),
+     "ask who administers root.a to let namespace team-a use a queue", None),
     (Token.CONTROLLER_STALE, {"state": "away"},
-     "nothing starts: show it to who operates the cluster, whose API server does not answer"),
+     "tell who operates the cluster: nothing starts, as the API server does not answer", None),
     (Token.CONTROLLER_STALE, {"state": "unguarded"},
-     "nothing starts: show it to who operates the cluster, whose admission policies are missing or changed, "
-     "or whose Kubernetes version Queuer refuses"),
+     "tell who operates the cluster: nothing starts, as the admission policies are missing or changed, "
+     "or Queuer refuses the Kubernetes version", None),
     (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": []},
-     "ask who administers root.a to let bob use it"),
-    (Token.MISCONFIGURED, {"queue": "root.a", "user": "bob", "nearest": ["root.b"]},
-     "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.b"),
+     "ask who administers root.a to let bob use it", None),
     (Token.MISCONFIGURED, {"queue": "root.a", "maxRuntime": "2h"},
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/max-runtime=2h"),
+     "set annotation queuer.dev/max-runtime to 2h", f"{ANNOTATE} queuer.dev/max-runtime=2h"),
     (Token.WAITING_FOR_QUOTA, {"queue": "root.a", "user": "bob", "perUser": "maxRunning"},
-     "wait; what bob runs has to end first: queuer jobs -q root.a"),
+     "wait until something that bob runs has ended", "queuer jobs -q root.a --state Running"),
+    (Token.WAITING_FOR_QUOTA, {"queue": "root", "live": True}, "wait until others end: the cluster is full", None),
+    (Token.WAITING_FOR_QUOTA, {"queue": "root.a"},
+     "wait until others end; who administers root.a may raise the limit", "queuer queue show root.a"),
     (Token.MISCONFIGURED, {"queue": "root.a", "highest": 5, "nearest": ["normal"]},
-     "kubectl label job train -n team-a --overwrite queuer.dev/priority-class=normal"),
+     "set label queuer.dev/priority-class to normal", f"{LABEL} queuer.dev/priority-class=normal"),
+    (Token.MISCONFIGURED, {"queue": "root.a", "highest": 5, "nearest": []},
+     "ask who administers root.a to allow a PriorityClass", None),
     (Token.MISCONFIGURED, {"field": "topology-preferred", "level": "rak", "levels": ["rack"], "nearest": ["rack"]},
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-preferred=rack"),
+     "set annotation queuer.dev/topology-preferred to rack", f"{ANNOTATE} queuer.dev/topology-preferred=rack"),
     (Token.MISCONFIGURED, {"field": "topology-required", "level": "zone", "label": "x/zone"},
-     "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
-    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold"]},
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/hold=VALUE"),
-    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/foo", "annotation queuer.dev/hold"]},
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/foo- queuer.dev/hold=VALUE"),
-    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "spec.parallelism"], "queue": "root.x"},
-     "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
-    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "label queuer.dev/priority-class"]},
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/hold=VALUE && "
-     "kubectl label job train -n team-a --overwrite queuer.dev/priority-class=VALUE"),
+     "take annotation queuer.dev/topology-required off", f"{ANNOTATE} queuer.dev/topology-required-"),
+    (Token.MISCONFIGURED, {"fields": ["annotation a/hold"], "values": {"annotation a/hold": "true"}},
+     "set annotation a/hold to true", f"{ANNOTATE} a/hold=true"),
+    (Token.MISCONFIGURED, {"fields": ["annotation a/hold"], "values": {"annotation a/hold": "a b"}},
+     "set annotation a/hold to a b", f"{ANNOTATE} 'a/hold=a b'"),
+    (Token.MISCONFIGURED, {"fields": ["annotation a/foo"]}, "mend annotation a/foo as the reason says", None),
+    (Token.MISCONFIGURED, {"fields": ["annotation a/foo", "spec.parallelism"], "values": {"annotation a/foo": ""}},
+     f"{AGAIN} what the reason names mended", None),
+    (Token.MISCONFIGURED,
+     {"fields": ["annotation a/foo", "label a/b"], "values": {"annotation a/foo": "", "label a/b": "c"}},
+     "take annotation a/foo off, and set label a/b to c", f"{ANNOTATE} a/foo- && {LABEL} a/b=c"),
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a"], "also": [{"level": "zone", "levels": ["rack"]}]},
-     "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.a && "
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=rack"),
-    (Token.MISCONFIGURED, {"level": "zone", "levels": ["rack"], "also": [{"fields": ["spec.parallelism"]}]},
-     "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
+     "set label queuer.dev/queue to root.a, and set annotation queuer.dev/topology-required to rack",
+     f"{ANNOTATE} queuer.dev/topology-required=rack && {LABEL} queuer.dev/queue=root.a"),
+    (Token.MISCONFIGURED, {"level": "zone", "levels": ["rack"], "also": [{"queue": "root.a", "user": "bob"}]},
+     "set annotation queuer.dev/topology-required to rack; ask who administers root.a to let bob use it",
+     f"{ANNOTATE} queuer.dev/topology-required=rack"),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "gpu", "asks": "9", "limit": "8"},
-     "kubectl delete job train -n team-a, then create it again with at most 8 gpu; or ask who administers root.a"),
+     f"{AGAIN} at most 8 gpu, or ask who administers root.a for more", None),
     (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "1", "limit": "0", "live": True},
-     "kubectl delete job train -n team-a, then create it again with no gpu"),
-    (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "9", "limit": "8", "live": True},
-     "kubectl delete job train -n team-a, then create it again with at most 8 gpu"),
+     f"{AGAIN} no gpu", None),
     (Token.TOPOLOGY_PLACEMENT_FAILED, {"unstartable": True},
-     "kubectl delete job train -n team-a, then create it again with fewer or smaller pods, or a wider topology level"),
-    (Token.SUSPENDED, {"queue": "root.a", "closed": ["root.a", "root"]},
-     "queuer queue resume root.a && queuer queue resume root   (by who administers it)"),
-    (Token.ON_HOLD, {}, "kubectl annotate job train -n team-a queuer.dev/hold-"),
+     f"{AGAIN} fewer or smaller pods, or a wider topology level", None),
+    (Token.SUSPENDED, {"queue": "root.a", "closed": [{"queue": "root.a"}, {"queue": "root"}]},
+     "wait, or ask who administers root.a and root to resume it", None),
+    (Token.ON_HOLD, {}, "take annotation queuer.dev/hold off", f"{ANNOTATE} queuer.dev/hold-"),
     (Token.BEHIND_IN_QUEUE, {"name": "big", "namespace": "team-a"},
-     "wait; queuer why big -n team-a says what that waits for"),
-    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b"}, "wait; queuer queue show root.b"),
+     "wait until the job before it has started", "queuer why big -n team-a"),
+    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b"}, "wait", "queuer queue show root.b"),
     (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b", "headUnstartable": True},
-     "ask who administers root.b about the job before it"),
+     "ask who administers root.b to change, hold or delete that job", None),
 ]  # fmt: skip
-ENDS = {"queue": "root.b", "resource": "gpu", "amount": "8"}
+OTHER = {"queue": "root.b", "resource": "gpu", "amount": "8"}
+NAMED = {**OTHER, "name": "big", "namespace": "team-b"}
 ADMITS = [
-    (JobChange(kind=ChangeKind.LEVEL), "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
-    (JobChange(kind=ChangeKind.LEVEL, level="block"),
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=block"),
-    (JobChange(kind=ChangeKind.PREEMPTIBLE),
-     "kubectl annotate job train -n team-a --overwrite queuer.dev/preemptible=true"),
-    (JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2), "wait; with main.count<=2 it would start now"),
-    (JobChange(kind=ChangeKind.END, job=ENDS), "wait until a job of root.b with 8 gpu ends"),
-]  # fmt: skip
+    (JobChange(kind=ChangeKind.LEVEL), f"{ANNOTATE} queuer.dev/topology-required-"),
+    (JobChange(kind=ChangeKind.LEVEL, level="block"), f"{ANNOTATE} queuer.dev/topology-required=block"),
+    (JobChange(kind=ChangeKind.PREEMPTIBLE), f"{ANNOTATE} queuer.dev/preemptible=true"),
+    (
+        JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2),
+        "wait; with main.count<=2 it would start now",
+    ),
+    (JobChange(kind=ChangeKind.END, job=OTHER), "wait until a job of root.b with 8 gpu ends"),
+    (JobChange(kind=ChangeKind.END, job=NAMED), "queuer wait big -n team-b --for finished --timeout 24h"),
+]
 LAST = JobChange(kind=ChangeKind.COUNT, pod_set="main", count=1)
 
 
-def told(token: Token, params: dict[str, Any], *changes: JobChange) -> str:
+def told(token: Token, params: dict[str, Any], *changes: JobChange, **more: Any) -> NextStep:
     """The next step for a job with this reason."""
-    return ROWS[token].next(job(params=params, changes=changes))
+    return ROWS[token].next(job(params=params, changes=changes, **more))
 
 
 def job(**fields: Any) -> AdvisedJob:
@@ -105,23 +112,27 @@ def test_every_token_has_one() -> None:
     """A token without a row, or a row without a part, fails here."""
     assert ROWS.keys() == set(Token)
     assert all(row.meaning and row.advice and row.params for row in ROWS.values())
-    assert all(told(token, {}) for token in Token)
+    assert all(told(token, {}).do for token in Token)
 
 
-@pytest.mark.parametrize(("token", "params", "said"), PARAMS)
-def test_it_follows_from_the_figures(token: Token, params: dict[str, Any], said: str) -> None:
-    assert told(token, params) == said
+@pytest.mark.parametrize(("token", "params", "do", "command"), PARAMS)
+def test_it_follows_from_the_figures(
+    token: Token, params: dict[str, Any], do: str, command: str | None
+) -> None:
+    assert told(token, params) == NextStep(do=do, command=command)
 
 
 @pytest.mark.parametrize(("change", "said"), ADMITS)
 @pytest.mark.parametrize("token", [Token.TOPOLOGY_PLACEMENT_FAILED, Token.WAITING_FOR_QUOTA])
 def test_what_was_tried_and_worked_comes_first(token: Token, change: JobChange, said: str) -> None:
-    assert told(token, {}, change, LAST) == said
+    step = told(token, {}, change, LAST)
+    assert said == (step.command or step.do)
 
 
 def test_commands_are_ones_that_there_are() -> None:
     """`kubectl edit` is none: what it would have to change cannot be changed."""
-    texts = [told(token, params) for token, params, _ in PARAMS] + [told(token, {}) for token in Token]
+    steps = [told(token, params) for token, params, *_ in PARAMS] + [told(token, {}) for token in Token]
+    texts = [step.command for step in steps if step.command is not None]
     assert not any("kubectl edit" in text for text in texts)
     verbs = {verb for text in texts for verb in re.findall(r"queuer ((?:queue )?[a-z]+)", text)}
     assert {verb.removeprefix("queue ") for verb in verbs if " " in verb} <= registered()
@@ -129,13 +140,40 @@ def test_commands_are_ones_that_there_are() -> None:
     assert verbs
 
 
+def test_nobody_is_offered_what_is_refused() -> None:
+    """Who may not change the job, or its queue, is told whom to ask."""
+    for token, params, *_ in PARAMS:
+        command = told(token, params, reader=Reader(updates=False)).command or ""
+        assert not command.startswith(("kubectl annotate", "kubectl label")), token
+    assert told(Token.ON_HOLD, {}, reader=Reader(updates=False)).do == (
+        "ask who owns team-a/train to take annotation queuer.dev/hold off"
+    )
+    closed = {"closed": [{"queue": "root.a"}]}
+    assert told(Token.SUSPENDED, closed, reader=Reader(administers={"root"})).command is None
+    assert (
+        told(Token.SUSPENDED, closed, reader=Reader(administers={"root.a"})).command
+        == "queuer queue resume root.a -y"
+    )
+
+
+def test_several_pods_have_no_object_of_their_name() -> None:
+    fields = {"fields": ["label a/b"], "values": {"label a/b": "c"}}
+    step = told(Token.MISCONFIGURED, fields, group=True)
+    assert (step.do, step.command) == ("set label a/b to c", None)
+
+
 @pytest.mark.parametrize("runs", [True, False])
 def test_who_waits_for_nothing_is_looked_at(runs: bool) -> None:
-    said = look_at(job(), runs=runs)
+    said = look_at(job(), runs=runs).command or ""
     assert said.startswith("kubectl ")
     assert ("queuer.dev/workload=u1" in said) is runs
 
 
+def test_a_deleted_job_sends_nobody_to_a_namesake() -> None:
+    assert look_at(job(deleted=True), runs=False).command == "queuer events job/train -n team-a"
+
+
 def test_a_hold_by_command_is_taken_back_by_command() -> None:
     """The job's own annotation would not help: a command beats it."""
-    assert ROWS[Token.ON_HOLD].next(job(commanded=True)) == "queuer release job/train -n team-a"
+    assert told(Token.ON_HOLD, {}, commanded=True).command == "queuer release job/train -n team-a -y"
+    assert told(Token.ON_HOLD, {}, commanded=True, reader=Reader(updates=False)).command is None

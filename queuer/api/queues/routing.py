@@ -82,8 +82,8 @@ async def get_routing(
         uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who
     )
     own = await asker.administered({path, *(of for of, _ in steps)})
-    wrong = check_queue(job, tree) or check_user(job, groups, tree, naming=path in own)
-    usable = [leaf for leaf in usable_leaves(job, tree) if tree.access(leaf).admits(who, groups)]
+    wrong = check_queue(job, tree, groups) or check_user(job, groups, tree, naming=path in own)
+    usable = usable_leaves(job, tree, groups)
     rules = [(of, export_routing([rule])[0]) for of, rule in steps]
     access = ACCESS.show(tree.access(path)) if path in tree else {}
     return RoutingPreview(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from queuer.api.identity.rights import Asker
@@ -17,12 +18,15 @@ from queuer.domain.reasons import (
     AdvisedJob,
     Explanation,
     JobChange,
+    NextStep,
+    Reader,
     Verdict,
     hide,
     look_at,
     namespaces_in,
 )
 from queuer.domain.workload import State
+from queuer.kube.kinds.pod import POD
 
 _EVICTED = frozenset({State.QUEUED, State.HELD, State.ADMITTED, State.PLACING, State.EVICTING})
 """States in which it is news that a job was evicted."""
@@ -39,16 +43,22 @@ async def explained(
     recorded = found.detail.explanation.detail.model_dump(exclude_unset=True)
     named = {*namespaces_in(recorded), *namespaces_in(told)}
     readable = (await asker.readable(named)).__contains__ if named else named.__contains__
-    return answered(found, hide(told, readable), hide(recorded, readable), silent=silent)
+    reader = await _reader(found.detail, asker)
+    return answered(found, hide(told, readable), hide(recorded, readable), reader=reader, silent=silent)
 
 
 def answered(
-    found: Recorded, told: Explanation | None, recorded: Mapping[str, Any], *, silent: str = ""
+    found: Recorded,
+    told: Explanation | None,
+    recorded: Mapping[str, Any],
+    *,
+    reader: Reader,
+    silent: str = "",
 ) -> models.WorkloadDetail:
     """The one answer that command line, page and REST show: every figure once, none that contradicts another.
 
     `told`: by the newest stored cycle. An edit or another cycle may have come since; then it tells nothing. `recorded`:
-    figures from the tables. `silent`: why no answer came about the cycle.
+    figures from the tables. `reader`: the rights of who asks. `silent`: why no answer came about the cycle.
     """
     job, explanation = found.detail, found.detail.explanation
     primary, detail = explanation.primary, recorded
@@ -68,7 +78,8 @@ def answered(
     figures = figures.model_copy(
         update={"no_estimate": f"not known just now: {silent}" if silent else _no_estimate(primary, figures)}
     )
-    more |= {"detail": figures, "next": _next_step(job, primary, told.would_admit if told else ())}
+    step = _next_step(job, primary, told.would_admit if told else (), reader)
+    more |= {"detail": figures, "do": step.do, "next": step.command}
     explanation = explanation.model_copy(update=more)
     job = job.model_copy(update={"explanation": explanation})
     return job.model_copy(
@@ -108,9 +119,19 @@ def in_force(detail: Detail, state: State, verdict: Verdict | None, *, now: date
     )
 
 
+async def _reader(job: models.WorkloadDetail, asker: Asker) -> Reader:
+    """The rights to the job and to the queues on its path."""
+    path = accumulate(job.queue.split("."), "{}.{}".format)
+    updates = bool(await asker.updatable([job.namespace]))
+    return Reader(updates=updates, administers=await asker.administered(path))
+
+
 def _next_step(
-    job: models.WorkloadDetail, primary: models.ReasonDetail | None, would_admit: Sequence[JobChange]
-) -> str:
+    job: models.WorkloadDetail,
+    primary: models.ReasonDetail | None,
+    would_admit: Sequence[JobChange],
+    reader: Reader,
+) -> NextStep:
     """The token of a job that waits says the step; any other job is looked at."""
     advised = AdvisedJob(
         uid=job.uid,
@@ -121,6 +142,9 @@ def _next_step(
         params=primary.params if primary else {},
         changes=would_admit,
         commanded=job.override is not None and bool(job.override.hold),
+        deleted=job.deleted is not None,
+        group=job.kind == POD.name and sum(pods.count for pods in job.pod_sets) > 1,
+        reader=reader,
     )
     if primary is None:
         return look_at(advised, runs=job.state in _ON_NODES)

@@ -127,7 +127,11 @@ class Explanation(Model):
     others: list[ReasonDetail]
     would_admit: list[WouldAdmit]
     detail: Detail
-    next: str = Field(default="", description="What the reader can do now; a command where there is one.")
+    do: str = Field(default="", description="What the reader can do now; empty: nothing has to be done.")
+    next: str | None = Field(
+        default=None,
+        description="A command that does it or shows more. It runs as it stands, and the caller may give it.",
+    )
     paragraphs: list[Paragraph] = Field(default=[])
 
 

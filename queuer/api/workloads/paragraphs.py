@@ -58,7 +58,10 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "waited", _waited(past, now=now.timestamp())
     for moment in job.timeline[-HISTORY:]:
         yield "history", f"{_clock(moment.at)}  {moment.text}"
-    yield "next", told.next
+    if told.do:
+        yield "do", told.do
+    if told.next:
+        yield "next", told.next
 
 
 # The job

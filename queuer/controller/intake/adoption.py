@@ -78,7 +78,7 @@ def objection(live: Live, state: ClusterState) -> str | None:
         return "it cannot be read" if live.explanation is None else live.explanation.primary.text
     tree, job = state.rules.tree, state.jobs.get(live.uid)
     groups = () if job is None else job.groups
-    refused = check_queue(live.workload, tree) or check_user(live.workload, groups, tree)
+    refused = check_queue(live.workload, tree, groups) or check_user(live.workload, groups, tree)
     return None if refused is None else refused.primary.text
 
 

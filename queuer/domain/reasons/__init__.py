@@ -6,7 +6,7 @@
 from queuer.domain.reasons.amounts import be, plural
 from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
 from queuer.domain.reasons.hide import hide, namespaces_in
-from queuer.domain.reasons.next_steps import AdvisedJob, look_at
+from queuer.domain.reasons.next_steps import AdvisedJob, NextStep, Reader, look_at
 from queuer.domain.reasons.reason import (
     LONGEST,
     NO_PARAMS,
@@ -28,6 +28,8 @@ __all__ = [
     "Explanation",
     "JobChange",
     "Limit",
+    "NextStep",
+    "Reader",
     "Reason",
     "Row",
     "Token",

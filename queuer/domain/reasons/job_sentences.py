@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TypedDict
 
 from queuer.domain.reasons.amounts import plural
@@ -58,6 +59,23 @@ class UndecidedParams(TypedDict, total=False):
     cause: str
     said: str
     retryAt: float
+
+
+class ClosedQueue(TypedDict, total=False):
+    """A queue that is not open. `since`: RFC 3339; `by` whom and `reason`: as the audit has them, where it does."""
+
+    queue: str
+    state: str
+    since: str
+    by: str
+    reason: str
+
+
+class SuspendedParams(TypedDict, total=False):
+    """The queues on its path that are not open, the nearest first."""
+
+    queue: str
+    closed: Sequence[ClosedQueue]
 
 
 def left_pods(count: int, *, of: str, seconds: float) -> str:
@@ -119,6 +137,18 @@ def deferred(p: UndecidedParams) -> str:
     return (
         "This cycle came to no decision about it; the next one tries again." if p["cause"] == "Plan" else ""
     )
+
+
+def suspended(p: SuspendedParams) -> str:
+    """Its queue, or one above it, is held or drains."""
+    return "; ".join(map(_closed, p["closed"])) + "."
+
+
+def _closed(row: ClosedQueue) -> str:
+    since = f" since {datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC" if "since" in row else ""
+    by = f", by {row['by']}" if row.get("by") else ""
+    why = f': "{row["reason"]}"' if row.get("reason") else ""
+    return f"{row['queue']} {'drains' if row['state'] == 'draining' else 'is held'}{since}{by}{why}"
 
 
 def _job(p: OtherJob) -> str:

@@ -1,28 +1,57 @@
-"""The next step of a job's reader: one sentence for each token, with a command that works as it stands.
+"""The next step of a job's reader: what to do as a sentence, and the command that does it.
 
-Kubernetes does not let containers, counts and names of a job change: such a job is deleted and created again. Labels
-and annotations of the job itself are read again when they change.
+A command runs in a shell as it stands and is one that the reader may give. There is none where no command leads
+forward. Kubernetes does not let containers, counts and names of a job change: such a job is deleted and created again.
+Labels and annotations of the job itself are read again when they change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
-from queuer.domain.keys import Where, annotation_names
+from queuer.domain.keys import (
+    HOLD,
+    MAX_RUNTIME,
+    PREEMPTIBLE,
+    PREFIX,
+    PRIORITY_CLASS,
+    QUEUE,
+    TOPOLOGY_REQUIRED,
+    WORKLOAD,
+    Sort,
+)
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons.changes import ChangeKind, JobChange
 
-_OURS = annotation_names(Where.OWNER)
+_PATIENCE = "24h"
+"""For how long the reader waits for the end of another job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """`do`: a sentence, "" = there is nothing to do. `command`: what does it, or shows more; None = nothing does."""
+
+    do: str = ""
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """The rights of who reads: to change the job, and the queues on its path that the reader may change."""
+
+    updates: bool = True
+    administers: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedJob:
     """The job that a next step is for. `params`: of its primary reason; `changes`: those that would let it start.
 
-    `commanded`: held by a command, not by the job itself.
+    `commanded`: held by a command, not by the job itself. `deleted`: its object is gone. `group`: it is several
+    pods, without an object of its name.
     """
 
     uid: str
@@ -33,85 +62,134 @@ class AdvisedJob:
     params: Mapping[str, Any] = field(default_factory=dict)
     changes: Sequence[JobChange] = ()
     commanded: bool = False
+    deleted: bool = False
+    group: bool = False
+    reader: Reader = Reader()
 
     @property
-    def kubectl(self) -> str:
-        """The object as kubectl takes it after a verb."""
-        return f"{self.kind.lower()} {self.name} -n {self.namespace}"
+    def reference(self) -> tuple[str, ...]:
+        """The job as a verb of `queuer` takes it."""
+        return f"{self.kind.lower()}/{self.name}", "-n", self.namespace
+
+    def kubectl(self, verb: str, *words: str) -> str | None:
+        """A command on the object, where there is one."""
+        if self.group:
+            return None
+        return shlex.join(["kubectl", verb, self.kind.lower(), self.name, "-n", self.namespace, *words])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """A label or annotation of the job, and the value that it is to have; "" = it is taken off."""
+
+    sort: Sort
+    key: str
+    value: str = ""
+
+    @property
+    def word(self) -> str:
+        return f"{self.key}={self.value}" if self.value else f"{self.key}-"
+
+    @property
+    def text(self) -> str:
+        to = f"set {self.sort} {self.key} to {self.value}"
+        return to if self.value else f"take {self.sort} {self.key} off"
 
 
 # The job or its queue is wrong
 
 
-def mend(job: AdvisedJob) -> str:
+def mend(job: AdvisedJob) -> NextStep:
     """Labels and annotations can be mended in place, fields of the pods can not."""
     if job.params.get("runs"):
-        return (
-            f"nothing has to be done to the job; apply the tree in which {job.queue} serves namespace {job.namespace}: "
-            "queuer apply -f TREE; the queue counts it from then on"
-        )
-    steps = [_mend(job, params) for params in (job.params, *job.params.get("also", ()))]
-    again = _again(job, "what the reason names mended")
-    if again in steps:
-        return again
-    return (" && " if all(step.startswith("kubectl") for step in steps) else "; ").join(dict.fromkeys(steps))
+        where = f"a tree in which {job.queue} serves namespace {job.namespace}"
+        return NextStep(do=f"leave the job as it is and apply {where}: the queue counts it from then on")
+    found = [_mend(job, params) for params in (job.params, *job.params.get("also", ()))]
+    edits = [step for steps in found if not isinstance(steps, str) for step in steps]
+    others = list(dict.fromkeys(steps for steps in found if isinstance(steps, str)))
+    if _ANEW in others:
+        return _again(job, "what the reason names mended")
+    return _edit(job, *edits, also=others)
 
 
-def _mend(job: AdvisedJob, params: Mapping[str, Any]) -> str:
-    """The step for one fault."""
-    near = next(iter(params.get("nearest") or ()), None)
+_ANEW = "create it again"
+
+
+def _mend(job: AdvisedJob, params: Mapping[str, Any]) -> Sequence[_Edit] | str:
+    """What mends one fault: edits, or who has to be asked."""
+    near = next(iter(params.get("nearest") or ()), "")
     if "fields" in params:
-        return _mend_fields(job, [str(name) for name in params["fields"]])
+        return _mend_fields([str(name) for name in params["fields"]], params.get("values") or {})
     if "maxRuntime" in params:
-        return f"kubectl annotate {job.kubectl} --overwrite queuer.dev/max-runtime={params['maxRuntime']}"
+        return [_Edit(sort=Sort.ANNOTATION, key=MAX_RUNTIME, value=params["maxRuntime"])]
     if "highest" in params:
-        return f"kubectl label {job.kubectl} --overwrite queuer.dev/priority-class={near or 'CLASS'}"
+        if not near:
+            return f"ask who administers {params.get('queue', job.queue)} to allow a PriorityClass"
+        return [_Edit(sort=Sort.LABEL, key=PRIORITY_CLASS, value=near)]
     if "level" in params:
-        key = f"queuer.dev/{str(params.get('field', 'topology-required')).partition(' ')[0]}"
-        level = near or next(iter(params.get("levels") or ()), None)
-        return f"kubectl annotate {job.kubectl} " + (f"--overwrite {key}={level}" if level else f"{key}-")
-    if near is not None:
-        return f"kubectl label {job.kubectl} --overwrite queuer.dev/queue={near}"
-    if "draining" in params:
-        return f"wait until {params['draining']} is open again; who administers it can say when"
+        key = f"{PREFIX}{str(params.get('field', 'topology-required')).partition(' ')[0]}"
+        level = near or next(iter(params.get("levels") or ()), "")
+        return [_Edit(sort=Sort.ANNOTATION, key=key, value=level)]
+    if near:
+        return [_Edit(sort=Sort.LABEL, key=QUEUE, value=near)]
     if "user" in params:
         return f"ask who administers {params['queue']} to let {params['user'] or 'its user'} use it"
-    if "queue" in params:
-        whose = (
-            params["queue"] if "namespace" in params else ROOT
-        )  # a queue that is missing has no administrator
+    if "queue" in params:  # a queue that is missing has no administrator
+        whose = params["queue"] if "namespace" in params else ROOT
         return f"ask who administers {whose} to let namespace {job.namespace} use a queue"
-    return _again(job, "what the reason names mended")
+    return _ANEW
 
 
-def _mend_fields(job: AdvisedJob, fields: Sequence[str]) -> str:
-    verbs, steps = {"annotation": "annotate", "label": "label"}, []
-    for kind, names in groupby(sorted(set(fields)), key=lambda name: name.partition(" ")[0]):
-        if kind not in verbs:
-            return _again(job, "what the reason names mended")
-        # An annotation that is not ours can only be taken off.
-        keys = [name.partition(" ")[2] for name in names]
-        words = [f"{key}=VALUE" if kind == "label" or key.startswith(_OURS) else f"{key}-" for key in keys]
-        steps.append(f"kubectl {verbs[kind]} {job.kubectl} --overwrite {' '.join(words)}")
-    return " && ".join(steps)
+def _mend_fields(fields: Sequence[str], values: Mapping[str, str]) -> Sequence[_Edit] | str:
+    """Edits, if all of these fields are labels and annotations of which a legal value is known."""
+    steps = []
+    for name in sorted(set(fields)):
+        sort, _, key = name.partition(" ")
+        if sort not in tuple(Sort):
+            return _ANEW
+        if name not in values:
+            return f"mend {name} as the reason says"
+        steps.append(_Edit(sort=Sort(sort), key=key, value=values[name]))
+    return steps
 
 
-def _again(job: AdvisedJob, how: str) -> str:
-    return f"kubectl delete {job.kubectl}, then create it again with {how}"
+def _edit(job: AdvisedJob, *edits: _Edit, also: Sequence[str] = ()) -> NextStep:
+    """Edits of the job's labels and annotations, for who may make them; and what else is to be done."""
+    verbs = {Sort.ANNOTATION: "annotate", Sort.LABEL: "label"}
+    by_sort = {sort: [each.word for each in edits if each.sort is sort] for sort in verbs}
+    commands = [
+        job.kubectl(verbs[sort], "--overwrite", *dict.fromkeys(words))
+        for sort, words in by_sort.items()
+        if words
+    ]
+    may = [command for command in commands if command is not None and job.reader.updates]
+    texts = list(dict.fromkeys(each.text for each in edits))
+    whose = [] if job.reader.updates or not texts else [f"ask who owns {job.namespace}/{job.name} to"]
+    do = "; ".join([*([" ".join([*whose, ", and ".join(texts)])] if texts else []), *also])
+    return NextStep(do=do, command=" && ".join(may) or None)
 
 
-def ask_less(job: AdvisedJob) -> str:
+def _again(job: AdvisedJob, how: str, *, otherwise: str = "") -> NextStep:
+    return NextStep(do=f"delete the job and create it again with {how}{otherwise}")
+
+
+def _preemptible(job: AdvisedJob) -> NextStep:
+    return _edit(job, _Edit(sort=Sort.ANNOTATION, key=PREEMPTIBLE, value="true"))
+
+
+def ask_less(job: AdvisedJob) -> NextStep:
     """The job is larger than what there could ever be."""
     if "asked" in job.params or any(change.kind is ChangeKind.PREEMPTIBLE for change in job.changes):
-        return f"kubectl annotate {job.kubectl} --overwrite queuer.dev/preemptible=true"
+        return _preemptible(job)
     most = job.params.get("left") or job.params.get("limit")
     size = "no" if most == "0" else f"at most {most}"
     what = f"{size} {job.params['resource']}" if most and "resource" in job.params else "less"
-    whose = "" if job.params.get("live") else f"; or ask who administers {job.params.get('queue', job.queue)}"
-    return _again(job, what) + whose
+    queue = job.params.get("queue", job.queue)
+    whose = "" if job.params.get("live") else f", or ask who administers {queue} for more"
+    return _again(job, what, otherwise=whose)
 
 
-def fit_flavor(job: AdvisedJob) -> str:
+def fit_flavor(job: AdvisedJob) -> NextStep:
     """No flavor of its queue accepts its pods."""
     return _again(job, f"selectors and tolerations of a flavor that {job.queue} allows")
 
@@ -119,104 +197,131 @@ def fit_flavor(job: AdvisedJob) -> str:
 # The job waits for room
 
 
-def wait_for_quota(job: AdvisedJob) -> str:
-    """A limit is reached."""
+def wait_for_quota(job: AdvisedJob) -> NextStep:
+    """A limit is reached. That of the live capacity nobody can raise."""
     queue = job.params.get("queue", job.queue)
     if "perUser" in job.params:
-        return f"wait; what {job.params['user']} runs has to end first: queuer jobs -q {queue}"
-    return (
-        _change(job)
-        or f"wait; queuer queue show {queue} says what is used; who administers it may raise the limit"
-    )
+        command = shlex.join(["queuer", "jobs", "-q", queue, "--state", "Running"])
+        return NextStep(do=f"wait until something that {job.params['user']} runs has ended", command=command)
+    if (step := _change(job)) is not None:
+        return step
+    if job.params.get("live"):
+        return NextStep(do="wait until others end: the cluster is full")
+    if "resourceQuota" in job.params:
+        raises = f"who administers namespace {job.namespace} may raise the ResourceQuota"
+        return NextStep(do=f"wait until others end; {raises}")
+    do = f"wait until others end; who administers {queue} may raise the limit"
+    return NextStep(do=do, command=shlex.join(["queuer", "queue", "show", queue]))
 
 
-def wait_for_place(job: AdvisedJob) -> str:
+def wait_for_place(job: AdvisedJob) -> NextStep:
     """No domain has room for it."""
     if job.params.get("unstartable") and not job.changes:
         return _again(job, "fewer or smaller pods, or a wider topology level")
-    return _change(job) or f"wait; queuer why {job.name} -n {job.namespace} names who holds the room"
+    return _change(job) or NextStep(do="wait until who holds the room has ended")
 
 
-def _change(job: AdvisedJob) -> str:
-    """The first change after which it would start, if one was found."""
+def _change(job: AdvisedJob) -> NextStep | None:
+    """The first change after which it would start, None if none was found."""
     if not job.changes:
-        return ""
-    change, annotate = job.changes[0], f"kubectl annotate {job.kubectl}"
+        return None
+    change = job.changes[0]
     match change.kind:
         case ChangeKind.LEVEL:
-            key = "queuer.dev/topology-required"
-            return f"{annotate} --overwrite {key}={change.level}" if change.level else f"{annotate} {key}-"
+            return _edit(job, _Edit(sort=Sort.ANNOTATION, key=TOPOLOGY_REQUIRED, value=change.level or ""))
         case ChangeKind.PREEMPTIBLE:
-            return f"{annotate} --overwrite queuer.dev/preemptible=true"
+            return _preemptible(job)
         case ChangeKind.COUNT if job.params.get("unstartable"):
             return _again(job, change.text)
         case ChangeKind.COUNT:  # a job that waits for others is not given up for it
-            return f"wait; with {change.text} it would start now"
+            return NextStep(do=f"wait; with {change.text} it would start now")
         case ChangeKind.LIMITS:
-            return f"ask who administers these queues for {change.text}"
+            own = all(limit.queue in job.reader.administers for limit in change.limits)
+            return NextStep(do=f"{'set' if own else 'ask who administers these queues for'} {change.text}")
         case ChangeKind.END:
-            return f"wait until {change.text}"
+            return NextStep(do=f"wait until {change.text}", command=_until_end(change.job))
 
 
-def wait_in_line(job: AdvisedJob) -> str:
+def _until_end(other: Mapping[str, Any]) -> str | None:
+    """The command that waits for the end of another job, if the reader may know it."""
+    if "name" not in other:
+        return None
+    words = ["queuer", "wait", other["name"], "-n", other["namespace"], "--for", "finished"]
+    return shlex.join([*words, "--timeout", _PATIENCE])
+
+
+def wait_in_line(job: AdvisedJob) -> NextStep:
     """Another job goes first. If that one can never start, nothing is wrong with this job."""
     params = job.params
-    named = f"queuer why {params['name']} -n {params['namespace']}" if "name" in params else ""
+    why = (
+        shlex.join(["queuer", "why", params["name"], "-n", params["namespace"]]) if "name" in params else None
+    )
+    owner = params.get("ownerQueue", job.queue)
     if params.get("headUnstartable"):
-        return named or f"ask who administers {params.get('ownerQueue', job.queue)} about the job before it"
+        whose = "the owner of the job before it" if why else f"who administers {owner}"
+        return NextStep(do=f"ask {whose} to change, hold or delete that job", command=why)
     if "maxPending" in params:
-        return "wait; fewer waiting jobs of this namespace in this queue bring it nearer"
-    if named:
-        return f"wait; {named} says what that waits for"
-    return f"wait; queuer queue show {params.get('ownerQueue', job.queue)}"
+        return NextStep(do="wait; fewer waiting jobs of this namespace in this queue bring it nearer")
+    if why:
+        return NextStep(do="wait until the job before it has started", command=why)
+    return NextStep(do="wait", command=shlex.join(["queuer", "queue", "show", owner]))
 
 
-def wait(job: AdvisedJob) -> str:
+def wait(job: AdvisedJob) -> NextStep:
     """There is nothing to do."""
-    return f"wait; the next cycle tells more: queuer why {job.name} -n {job.namespace}"
+    return NextStep(do="wait: the next cycle tells more")
 
 
 # Somebody holds it, or an operator is needed
 
 
-def resume_queue(job: AdvisedJob) -> str:
+def resume_queue(job: AdvisedJob) -> NextStep:
     """Its queue is held or drains: what the job says about itself changes nothing."""
-    closed = job.params.get("closed") or [job.params.get("queue", job.queue)]
-    return f"{' && '.join(f'queuer queue resume {queue}' for queue in closed)}   (by who administers it)"
+    closed = [row["queue"] for row in job.params.get("closed") or ()] or [job.queue]
+    queues = " and ".join(closed)
+    if not all(queue in job.reader.administers for queue in closed):
+        return NextStep(do=f"wait, or ask who administers {queues} to resume it")
+    commands = (shlex.join(["queuer", "queue", "resume", queue, "-y"]) for queue in closed)
+    return NextStep(do=f"resume {queues}", command=" && ".join(commands))
 
 
-def release(job: AdvisedJob) -> str:
+def release(job: AdvisedJob) -> NextStep:
     """The job is held. Its own annotation does not beat a command."""
-    if job.commanded:
-        return f"queuer release {job.kind.lower()}/{job.name} -n {job.namespace}"
-    return f"kubectl annotate {job.kubectl} queuer.dev/hold-"
+    if not job.commanded:
+        return _edit(job, _Edit(sort=Sort.ANNOTATION, key=HOLD))
+    if not (job.reader.updates or job.queue in job.reader.administers):
+        return NextStep(do=f"ask who administers {job.queue} to release it")
+    return NextStep(do="release it", command=shlex.join(["queuer", "release", *job.reference, "-y"]))
 
 
-def show_job(job: AdvisedJob) -> str:
+def show_job(job: AdvisedJob) -> NextStep:
     """An operator has to look at the job."""
-    return f"kubectl describe {job.kubectl}; show it to who operates the cluster"
+    return NextStep(do="show the job to who operates the cluster", command=job.kubectl("describe"))
 
 
-def show_nodes(job: AdvisedJob) -> str:
+def show_nodes(job: AdvisedJob) -> NextStep:
     """An operator has to look at the nodes."""
-    return "kubectl get nodes; show it to who operates the cluster"
+    return NextStep(do="ask who operates the cluster to bring nodes back", command="queuer topo")
 
 
-def show_controller(job: AdvisedJob) -> str:
+def show_controller(job: AdvisedJob) -> NextStep:
     """An operator has to look at the controller."""
     faults = {
-        "away": "API server does not answer",
-        "unguarded": "admission policies are missing or changed, or whose Kubernetes version Queuer refuses",
+        "away": "the API server does not answer",
+        "unguarded": "the admission policies are missing or changed, or Queuer refuses the Kubernetes version",
     }
-    fault = faults.get(str(job.params.get("state")), "controller is down")
-    return f"nothing starts: show it to who operates the cluster, whose {fault}"
+    fault = faults.get(str(job.params.get("state")), "the controller is down")
+    return NextStep(do=f"tell who operates the cluster: nothing starts, as {fault}")
 
 
 # The job does not wait
 
 
-def look_at(job: AdvisedJob, *, runs: bool) -> str:
-    """Its pods if it `runs`, else its object."""
+def look_at(job: AdvisedJob, *, runs: bool) -> NextStep:
+    """Its pods if it `runs`, its past if it is gone, else its object."""
+    if job.deleted:
+        return NextStep(command=shlex.join(["queuer", "events", *job.reference]))
     if runs:
-        return f"kubectl get pods -n {job.namespace} -l queuer.dev/workload={job.uid} -o wide"
-    return f"kubectl describe {job.kubectl}"
+        pods = ["kubectl", "get", "pods", "-n", job.namespace, "-l", f"{WORKLOAD}={job.uid}", "-o", "wide"]
+        return NextStep(command=shlex.join(pods))
+    return NextStep(command=job.kubectl("describe"))

@@ -56,9 +56,9 @@ class NoNodeParams(TypedDict, total=False):
 
 
 class JobParams(TypedDict, total=False):
-    """The faults of a job. `fields`: those that cannot be read; `also`: further
-    faults; `nearest`: names that were perhaps meant; `highest`: the highest priority that the queue allows;
-    `runs`: the job runs all the same, and no queue counts it.
+    """The faults of a job. `fields`: those that cannot be read; `values`: by field a legal one, "" = none at all;
+    `also`: further faults; `nearest`: names that were perhaps meant; `highest`: the highest priority that the queue
+    allows; `runs`: the job runs all the same, and no queue counts it.
     """
 
     level: str
@@ -66,10 +66,10 @@ class JobParams(TypedDict, total=False):
     field: str
     label: str
     fields: Sequence[str]
+    values: Mapping[str, str]
     queue: str
     namespace: str
     user: str
-    draining: str
     maxRuntime: str
     highest: int
     nearest: Sequence[str]

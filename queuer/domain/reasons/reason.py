@@ -136,8 +136,9 @@ def simple(token: Token, text: str, **params: Any) -> Explanation:
 
 
 def malformed(problems: Iterable[FieldProblem]) -> Explanation:
-    """The explanation of a job that cannot be decided on as it is, whose `params` name the fields."""
+    """The explanation of a job that cannot be decided on as it is, by its fields and their legal `values`."""
     told = tuple(problems)
     text = "; ".join(map(str, told))
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    return simple(Token.MISCONFIGURED, short, fields=[problem.field for problem in told])
+    values = {problem.field: problem.legal for problem in told if problem.legal is not None}
+    return simple(Token.MISCONFIGURED, short, fields=[problem.field for problem in told], values=values)

@@ -15,7 +15,7 @@ from queuer.domain.reasons import job_sentences as jobs
 from queuer.domain.reasons import next_steps as steps
 from queuer.domain.reasons import node_sentences as nodes
 from queuer.domain.reasons import quota_sentences as quota
-from queuer.domain.reasons.next_steps import AdvisedJob
+from queuer.domain.reasons.next_steps import AdvisedJob, NextStep
 
 
 class Verdict(StrEnum):
@@ -54,12 +54,11 @@ class Token(StrEnum):
 
 
 class OtherParams(TypedDict, total=False):
-    """Figures beside a sentence that was said. `closed`: the queues on its path that are not open. `state`: of the
-    controller. `retryAt`: when the job is tried again, after so many `failures`. `refusal`: of the API server.
+    """Figures beside a sentence that was said. `state`: of the controller. `retryAt`: when the job is tried again,
+    after so many `failures`. `refusal`: of the API server.
     """
 
     queue: str
-    closed: list[str]
     state: str
     error: str
     failures: int
@@ -85,7 +84,7 @@ class Row:
     advice: str
     params: type
     sentence: Callable[[Any], str] = _no_sentence
-    next: Callable[[AdvisedJob], str]
+    next: Callable[[AdvisedJob], NextStep]
     lacks: Literal["", "room", "quota"] = ""
 
 
@@ -182,7 +181,8 @@ ROWS: Mapping[Token, Row] = {
         verdict=Verdict.HELD,
         meaning="Its queue, or one above it, is held or draining.",
         advice="Ask who administers the queue: `queuer queue resume`.",
-        params=OtherParams,
+        params=jobs.SuspendedParams,
+        sentence=jobs.suspended,
         next=steps.resume_queue,
     ),
     Token.ON_HOLD: Row(

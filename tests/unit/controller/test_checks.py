@@ -11,6 +11,7 @@ from queuer.controller.memory.live import Live
 from queuer.domain.intake import check
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Access, Queue, QueueState, QueueTree
+from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.store.tables import NotAsked
@@ -138,7 +139,8 @@ def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_pla
     refused = check(WORKLOAD, *laws(rules), [], priorities={})
     assert refused is not None
     assert refused.draining
-    assert "queue root.a is draining and takes no new jobs" in refused.explanation.primary.text
+    assert refused.explanation.primary.token is Token.SUSPENDED, "the job is not at fault"
+    assert refused.explanation.primary.text == "root.a drains."
     assert check(WORKLOAD, *laws(rules), [], priorities={}, waits=True) is None
     waits = Live(workload=WORKLOAD, state=State.QUEUED)
     assert waits_in("root.a.one", waits)

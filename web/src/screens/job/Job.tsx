@@ -117,8 +117,9 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       {told(job, "estimate").map((each) => (
         <p key={each.text}>{each.text}</p>
       ))}
+      {job.explanation.do && <p>What to do: {job.explanation.do}.</p>}
       <p className="row soft">
-        {next && <>next {next.includes(", ") ? <code>{next}</code> : <Command text={next} />}</>}
+        {next && <Command text={next} />}
         {cycle !== null && (
           <small>
             as of cycle {cycle}
