@@ -1,4 +1,4 @@
-"""Talks to the REST API, and turns what can go wrong into one sentence, one next command and an exit code."""
+"""Talks to the REST API, and turns what can go wrong into one sentence, what to do about it and an exit code."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ LONGEST_PAUSE = 10.0
 """Seconds between two tries to reach a server that is away, at most; the first pause is half a second."""
 
 
+_AGAIN = "run the same command again: it plans against the tree as it is now"
 _BY_STATUS = {
-    401: (Exit.FORBIDDEN, CREATE),
-    403: (Exit.FORBIDDEN, "kubectl auth can-i --list"),
-    404: (Exit.NOT_FOUND, "queuer jobs, queuer queue ls"),
-    409: (Exit.CONFLICT, "queuer queue show QUEUE names its writer"),
-    412: (Exit.CONFLICT, "run the same command again: it plans against the tree as it is now"),
+    401: (Exit.FORBIDDEN, f"log in: {CREATE}"),
+    403: (Exit.FORBIDDEN, ""),
+    404: (Exit.NOT_FOUND, ""),
+    409: (Exit.CONFLICT, ""),
+    412: (Exit.CONFLICT, _AGAIN),
     422: (Exit.FAILURE, "mend what is named and run the same command again"),
     500: (Exit.FAILURE, ""),
     503: (Exit.UNREACHABLE, ""),
     504: (Exit.TIMEOUT, ""),
 }
-"""Exit code and next command by HTTP status; `_look` has those of 500 and above."""
+"""Exit code and what to do by HTTP status, where the message does not say it."""
+_PLAN_ANEW = "make another plan of the document and apply that: queuer plan -f FILE"
+_BY_PLACE = {"cycles": "queuer cycles", "queues": "queuer queue ls", "workloads": "queuer jobs -a"}
+"""The command that shows what there is, by the first part of an address."""
 
 
 class Client:
@@ -79,7 +83,7 @@ class Client:
         """The API named by `QUEUER_API`, by default the one on this machine."""
         url = API.text(environ)
         if urlsplit(url).scheme not in ("http", "https"):
-            raise Misused(f"QUEUER_API={url!r} is no http address", hint=f"export QUEUER_API={DEFAULT_API}")
+            raise Misused(f"QUEUER_API={url!r} is no http address", next=f"export QUEUER_API={DEFAULT_API}")
         return cls(url, login=find_login(environ), timeout=timeout, quiet=quiet)
 
     def __enter__(self) -> Client:
@@ -185,13 +189,14 @@ class Client:
         except httpx2.TimeoutException as error:
             raise CommandFailed(
                 f"{self.url} did not answer in {self._timeout:.0f} s",
-                hint=_look(self.url),
+                next=_look(self.url),
                 exit_code=Exit.TIMEOUT,
             ) from error
         except httpx2.HTTPError as error:
             raise CommandFailed(
                 f"no Queuer API at {self.url}: {error}",
                 hint="start one with `queuer local up`, or name yours: export QUEUER_API=http://HOST:PORT",
+                next="queuer local status" if made_here(self.url) else "",
                 exit_code=Exit.UNREACHABLE,
             ) from error
         if response.is_error:
@@ -220,10 +225,21 @@ def live_states() -> str:
 
 def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     exit_code, hint = _BY_STATUS.get(response.status_code, (Exit.FAILURE, ""))
+    place, status, next = (
+        response.url.path.removeprefix("/api/v1/").partition("/")[0],
+        response.status_code,
+        "",
+    )
     if response.is_server_error:
-        hint = _look(str(response.url), log=response.status_code == 500)
-    if response.status_code == 422 and response.request.method == "GET":
-        exit_code, hint = Exit.USAGE, "the same command with --help"  # a flag was wrong, no document
+        next = _look(str(response.url), log=status == 500)
+    elif status == 403:
+        next = "queuer whoami"
+    elif place == "changesets" and status in (404, 412):  # the same plan would be refused again
+        hint = _PLAN_ANEW
+    elif status == 404:
+        next = _BY_PLACE.get(place, "")
+    elif status == 422 and response.request.method == "GET":
+        exit_code, hint = Exit.USAGE, "mend the flag: the same command with --help says what it takes"
     try:
         body = response.json()
         errors, detail = body.get("errors") or [], body["detail"]
@@ -233,7 +249,7 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
     if response.status_code == 401 and login.missing:
         message = f"{message}; {login.missing}"
-    return CommandFailed(message, hint=hint, exit_code=exit_code)
+    return CommandFailed(message, hint=hint, next=next, exit_code=exit_code)
 
 
 def _look(url: str, *, log: bool = False) -> str:

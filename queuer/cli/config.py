@@ -63,7 +63,7 @@ def export(
       queuer export --root root.research > tree.yaml
     """
     if out.for_people:
-        raise Misused("a document is no table", hint="queuer export -o yaml")
+        raise Misused("a document is no table", next="queuer export -o yaml")
     document = fetch("/queue-tree", root=root)
     out.answer(document, names=document["queues"])
 
@@ -122,7 +122,7 @@ def apply(
     """Change the tree to what a document says: prints the plan, asks, applies all of it or nothing."""
     out.check_single()
     if (file is None) == (changeset is None):
-        hint = "queuer apply -f tree.yaml, or queuer apply --changeset ID"
+        hint = "name one: queuer apply -f tree.yaml, or queuer apply --changeset ID"
         raise Misused("a document or a changeset is needed", hint=hint)
     body = None if file is None else _read(file)
     if str(file) == "-" and not yes and not dry_run:
@@ -154,7 +154,7 @@ def _read(file: Path) -> bytes:
             with file.open("rb") as stream:
                 body = stream.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Misused(f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml") from error
+        raise Misused(f"cannot read {file}: {error.strerror}", hint="name a file that can be read") from error
     if len(body) > MOST_BYTES:
         raise Misused(
             f"{file} has more than {MOST_BYTES} bytes", hint="split the document by subtree (`root:`)"

@@ -71,7 +71,7 @@ def replay(
         out.answer(found, names=[str(found["cycle"])])
     if not found["same"]:
         raise CommandFailed(
-            f"the plan is another one: {found['difference']}", hint=f"queuer cycles show {number}"
+            f"the plan is another one: {found['difference']}", next=f"queuer cycles show {number}"
         )
     if out.for_people:
         say(f"cycle {found['cycle']}: the same plan, in {found['seconds']} s")

@@ -36,17 +36,20 @@ EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 
 
 class CommandFailed(QueuerError):
-    """A verb could not do what was asked. `hint` is the next command to try."""
+    """A verb could not do what was asked. `hint`: what to do, a sentence; `next`: a command that runs as it stands."""
 
     code = "command_failed"
 
-    def __init__(self, message: str, *, hint: str, exit_code: Exit = Exit.FAILURE) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", next: str = "", exit_code: Exit = Exit.FAILURE
+    ) -> None:
         super().__init__(message, hint=hint)
+        self.next = next
         self.exit_code = exit_code
 
 
 class Misused(CommandFailed):
     """A flag, a file or a name was wrong."""
 
-    def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message, hint=hint, exit_code=Exit.USAGE)
+    def __init__(self, message: str, *, hint: str = "", next: str = "") -> None:
+        super().__init__(message, hint=hint, next=next, exit_code=Exit.USAGE)

@@ -125,7 +125,7 @@ def _print(imported: Imported, output: Path | None) -> None:
         output.write_text(text)
     except OSError as error:
         raise Misused(
-            f"cannot write {output}: {error.strerror}", hint="queuer import … -o tree.yaml"
+            f"cannot write {output}: {error.strerror}", hint="name a file that can be written, -o tree.yaml"
         ) from error
     say(f"next: queuer plan -f {output}")
 

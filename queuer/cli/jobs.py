@@ -104,7 +104,7 @@ def looks() -> Iterator[None]:
 def refuse_documents(out: Printer) -> None:
     """Raise CommandFailed for formats that are one document: a watch has no end."""
     if out.form in (Format.JSON, Format.YAML):
-        raise Misused(f"-w has no end, -o {out.form} is one document", hint="-w -o jsonl")
+        raise Misused(f"-w has no end, -o {out.form} is one document", hint="say -w -o jsonl")
 
 
 def view_of(page: Any) -> View:
@@ -153,35 +153,47 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     if not matches:
         if namespace:
             check_namespace(client, namespace)
-        where = f" in namespace {namespace}" if namespace else ""
-        raise CommandFailed(
-            f"no job {job}{where} is known", exit_code=Exit.NOT_FOUND,
-            hint=_unread(answer)
-            or "queuer jobs -a; a job is only seen with the label queuer.dev/queue in a managed namespace",
-        )  # fmt: skip
+        raise _unknown(job, namespace, answer)
     references = sorted({(m["namespace"], m["kind"]) for m in matches})
     if len(references) > 1:
         listed = ", ".join(f"{kind.lower()}/{name} -n {space}" for space, kind in references)
         space, kind = references[0]
-        hint = f"queuer why {kind.lower()}/{name} -n {space}"
-        raise Misused(f"{job} is several jobs: {listed}", hint=hint)
+        first_of = f"queuer why {kind.lower()}/{name} -n {space}"
+        raise Misused(f"{job} is several jobs: {listed}", hint="name one of them", next=first_of)
     live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
     first: Mapping[str, Any] = (live or matches)[0]
     return first
 
 
+def _unknown(job: str, namespace: str | None, answer: Mapping[str, Any]) -> CommandFailed:
+    """There is no such job: it is of another kind, or not seen yet, or not queued at all."""
+    where = f" in namespace {namespace}" if namespace else ""
+    text = f"no job {job}{where} is known"
+    if answer["items"]:
+        other = answer["items"][0]
+        return CommandFailed(
+            f"{text}; did you mean {reference(other)}?", next=f"queuer why {full_reference(other)}",
+            exit_code=Exit.NOT_FOUND,
+        )  # fmt: skip
+    if unread := _unread(answer):
+        return CommandFailed(f"{text}: {unread}", next="queuer status", exit_code=Exit.NOT_FOUND)
+    return CommandFailed(
+        text, hint="a job is only seen with the label queuer.dev/queue in a managed namespace",
+        next="queuer jobs -a" + (f" -n {namespace}" if namespace else ""), exit_code=Exit.NOT_FOUND,
+    )  # fmt: skip
+
+
 def _unread(answer: Mapping[str, Any]) -> str:
-    """What to do about a job that no controller may have read yet; "" while one reads jobs."""
+    """Why a job that is there may not have been seen; "" while a controller reads jobs."""
     found = answer.get("controller")
     if not found:
         return ""
     now = moment(answer["asOf"])
     if found["state"] in ("leading", "idle") and (now - moment(found["at"])).total_seconds() < SILENT:
         return ""
-    since = f"since {found['at']} ({ago(found['at'], now)} ago)" if found["at"] else "so far"
-    away = found["state"] == "away"
-    who = "the controller cannot read jobs" if away else "no controller is known to have read jobs"
-    return f"queuer status; {who} {since}: a job that was created meanwhile is known when it does again"
+    heard = f"was last heard of {ago(found['at'], now)} ago" if found["at"] else "was never heard of"
+    heard = "cannot read jobs, as Kubernetes does not answer it" if found["state"] == "away" else heard
+    return f"if it is there, the controller has not seen it yet; it {heard}"
 
 
 def check_namespace(client: Client, name: str) -> None:
@@ -192,13 +204,14 @@ def check_namespace(client: Client, name: str) -> None:
     if me["readsEverything"]:
         raise CommandFailed(
             f"no queue names namespace {name}, and no job of it was ever seen",
-            hint=f"kubectl get namespace {name}; queuer whoami; queuer queue ls",
+            hint="name a namespace that a queue serves",
+            next="queuer queue ls",
             exit_code=Exit.NOT_FOUND,
         )
     raise CommandFailed(
         f"you ({me['name']}) see nothing of namespace {name}: "
         "it has no jobs and no queue, or you may not get workloads.queuer.dev there",
-        hint="who administers it grants that: kubectl create rolebinding queuer-viewer "
+        hint=f"who administers it grants that: kubectl create rolebinding queuer-viewer-{me['name']} "
         f"-n {name} --clusterrole=queuer-viewer --user={me['name']}",
         exit_code=Exit.FORBIDDEN,
     )
@@ -243,7 +256,7 @@ def wait(
             if time.monotonic() >= deadline:
                 raise CommandFailed(
                     f"{reference(found)} is {found['state']}, not {goal}, after {timeout}",
-                    hint=f"queuer why {full_reference(found)}",
+                    next=f"queuer why {full_reference(found)}",
                     exit_code=Exit.TIMEOUT,
                 )
             next(rounds)
@@ -261,7 +274,7 @@ def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
         return True
     if state is State.FAILED or job["deleted"]:
         ended = "was deleted" if job["deleted"] else "has failed"
-        raise CommandFailed(f"{reference(job)} {ended}", hint=f"queuer events {full_reference(job)}")
+        raise CommandFailed(f"{reference(job)} {ended}", next=f"queuer events {full_reference(job)}")
     return False
 
 

@@ -53,10 +53,10 @@ def _server(given: str | None) -> str:
     url = (given or os.environ.get("QUEUER_API") or tokens.DEFAULT_API).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Misused(f"{url!r} is no http address", hint="https://HOST")
+        raise Misused(f"{url!r} is no http address", hint="write https://HOST")
     if parts.scheme == "http" and parts.hostname not in tokens.LOOPBACK:
         text = "a token is not kept for a server that is reached by plain http"
-        raise Misused(text, hint=f"queuer login https://{parts.netloc}")
+        raise Misused(text, next=f"queuer login https://{parts.netloc}")
     return url
 
 

@@ -102,7 +102,7 @@ def run() -> None:
     try:
         build(arguments)()
     except QueuerError as error:
-        _fail(error.message, _exit_code(error), hint=error.hint)
+        _fail(error.message, _exit_code(error), hint=error.hint, next=getattr(error, "next", ""))
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "queuer":
             raise
@@ -167,9 +167,10 @@ def _exit_code(error: QueuerError) -> int:
     return next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.FAILURE)
 
 
-def _fail(message: str, code: int, *, hint: str = "") -> None:
+def _fail(message: str, code: int, *, hint: str = "", next: str = "") -> None:
+    """Say what is wrong, what to do about it, and a command for that."""
     from queuer.cli.output import clean
 
-    said = f"queuer: {message}" + (f"\n  next: {hint}" if hint else "")
+    said = f"queuer: {message}" + (f"\n  do: {hint}" if hint else "") + (f"\n  next: {next}" if next else "")
     typer.echo("\n".join(map(clean, said.split("\n"))), err=True)
     sys.exit(code)

@@ -169,7 +169,7 @@ class Printer:
     def check_single(self) -> None:
         """Raise CommandFailed where only a list can be shown so. A verb that changes something asks first."""
         if self.form is Format.CSV:
-            raise Misused("this is no list: -o csv cannot show it", hint="-o json")
+            raise Misused("this is no list: -o csv cannot show it", hint="say -o json")
 
     def entries(self, view: View, rows: Sequence[Any], *, headers: bool = True) -> None:
         """Print entries of a list in a format that can go on. `headers` is False after the first ones."""

@@ -200,7 +200,7 @@ def where(
     """
     found = fetch("/routing", queue=queue, namespace=namespace, user=user, group=group, labels=labels)
     if found["state"] is None:
-        raise CommandFailed(found["reason"], hint="queuer queue ls", exit_code=Exit.NOT_FOUND)
+        raise CommandFailed(found["reason"], next="queuer queue ls", exit_code=Exit.NOT_FOUND)
     if out.answered(found, names=[found["queue"]]):
         return
     state = f"  [{found['state']}]" if found["state"] not in (None, "open") else ""

@@ -67,7 +67,7 @@ def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str
     there = sorted({a["flavor"] for q in queues for a in q["accounts"] if a["flavor"]})
     known = f"resources: {', '.join(resources_of(queues))}; flavors: {', '.join(there) or 'none'}"
     where = f" on flavor {flavor}" if flavor else ""
-    return Misused(f"no queue has amounts of {resource}{where} ({known})", hint="queuer queue tree")
+    return Misused(f"no queue has amounts of {resource}{where} ({known})", next="queuer queue tree")
 
 
 def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:

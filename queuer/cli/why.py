@@ -37,7 +37,9 @@ def why(
       queuer why --all
     """
     if every == (job is not None):
-        raise Misused("one job is to be named, or all", hint="queuer why JOB, or queuer why --all")
+        raise Misused(
+            "one job is to be named, or all", hint="name a job, or see all of them", next="queuer why --all"
+        )
     with Client.from_env() as client:
         if job is None:
             _grouped(client, out)

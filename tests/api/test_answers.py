@@ -25,7 +25,7 @@ from queuer.api.workloads.paragraphs import paragraphs
 from queuer.api.workloads.views import Recorded
 from queuer.cli.why import explain as lines_of
 from queuer.controller.cycle.forecast import basis_of, with_estimate, without_unsure_ends
-from queuer.domain.reasons import Explanation, Verdict
+from queuer.domain.reasons import Explanation, Reader, Verdict
 from queuer.domain.workload import State, Workload
 from queuer.sim.engine import Simulation
 from queuer.sim.forecast import Effort, forecast
@@ -104,7 +104,12 @@ def answers_of(cycle: StoredCycle) -> Iterator[Answer]:
             detail["ahead"] = {"gangs": line.index(uid), "of": len(line)}
         for seconds in LATER:
             yield rendered(
-                answered(recorded(workload, why, at=cycle.now + seconds, detail=detail), why, detail)
+                answered(
+                    recorded(workload, why, at=cycle.now + seconds, detail=detail),
+                    why,
+                    detail,
+                    reader=Reader(),
+                )
             )
 
 

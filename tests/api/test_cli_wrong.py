@@ -69,8 +69,8 @@ async def test_every_verb_that_speaks_of_waiting_or_room_says_that_nobody_decide
 
 @pytest.mark.parametrize(
     ("silent", "said"),
-    [(0, "only seen with the label"), (15, "no controller is known to have read jobs since"),
-     (60, "no controller is known to have read jobs since")],
+    [(0, "only seen with the label"), (15, "the controller has not seen it yet; it was last heard of"),
+     (60, "the controller has not seen it yet; it was last heard of")],
 )  # fmt: skip
 async def test_a_job_that_nobody_may_have_read_is_not_said_to_lack_its_label(
     shared: httpx2.AsyncClient, author: Author, silent: float, said: str
@@ -93,7 +93,7 @@ async def test_a_namespace_of_which_nothing_is_seen_is_told_with_the_right_that_
         ]
         assert (foreign.code, foreign.out) == (Exit.FORBIDDEN, ""), arguments
         assert "you may not get workloads.queuer.dev there" in foreign.err
-        assert "kubectl create rolebinding queuer-viewer -n team-b" in foreign.err
+        assert "kubectl create rolebinding queuer-viewer-alice -n team-b" in foreign.err
         assert absent.err == foreign.err.replace("team-b", "nowhere")
     own = await run(shared, "jobs", "-n", "team-a", "--state", "Running", user="alice")
     assert (own.code, own.err) == (0, "no job matches\n")

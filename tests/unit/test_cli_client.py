@@ -102,7 +102,7 @@ def test_the_next_command_looks_where_the_server_is(
         )
         with pytest.raises(CommandFailed) as caught:
             api.get("/queues")
-        hints.append(caught.value.hint)
+        hints.append(caught.value.next)
     there = ["kubectl -n queuer-system get pods", "kubectl -n queuer-system logs deploy/queuer-api"]
     assert hints == (["queuer local status", "queuer local logs api"] if here else there)
 

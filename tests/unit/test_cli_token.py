@@ -105,4 +105,4 @@ def test_the_token_is_sent_and_a_refusal_says_what_to_do_next() -> None:
     assert seen == ["Bearer mine", None]
     assert (unknown.value.exit_code, forbidden.value.exit_code) == (Exit.FORBIDDEN, Exit.FORBIDDEN)
     assert "kubectl create token" in unknown.value.hint
-    assert "kubectl auth can-i" in forbidden.value.hint
+    assert forbidden.value.next == "queuer whoami"

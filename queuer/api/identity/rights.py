@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,9 +96,37 @@ class Forbidden(QueuerError):
     code = "forbidden"
 
     def __init__(self, caller: Caller, right: Right) -> None:
-        super().__init__(f"{caller.name} may not {right}", hint="an admin grants it: docs/access.md")
+        super().__init__(
+            f"{caller.name} may not {right}", hint=f"an admin grants it: {_grant(caller, right)}"
+        )
         self.caller = caller
         self.right = right
+
+
+def _grant(caller: Caller, right: Right) -> str:
+    """The command that gives a caller a right, by the roles of the chart; the page that says how, where none has it."""
+    if right.resource is Resource.AUDIT:
+        return "docs/access.md"
+    whom, name = f"--user={caller.name}", re.sub(r"[^\w.@:-]", "-", caller.name)
+    if right.resource is Resource.QUEUES and right.name:
+        role = f"queuer-{right.name}"
+        rule = ["--verb=get,update", "--resource=queues.queuer.dev", f"--resource-name={right.name}"]
+        make = shlex.join(["kubectl", "create", "clusterrole", role, *rule])
+        return f"{make} && {_bind(f'{role}-{name}', role, whom)}"
+    reads = right.verb is Verb.GET
+    role = (
+        "queuer-viewer"
+        if reads
+        else "queuer-user"
+        if right.resource is Resource.WORKLOADS
+        else "queuer-admin"
+    )
+    return _bind(f"{role}-{name}", role, whom, namespace=right.namespace)
+
+
+def _bind(name: str, role: str, whom: str, *, namespace: str = "") -> str:
+    kind = ["rolebinding", name, "-n", namespace] if namespace else ["clusterrolebinding", name]
+    return shlex.join(["kubectl", "create", *kind, f"--clusterrole={role}", whom])
 
 
 class Identity(Protocol):

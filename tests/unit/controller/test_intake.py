@@ -161,7 +161,7 @@ def test_what_could_not_be_read_is_not_told_twice() -> None:
         job["metadata"]["labels"]["queuer.dev/queue"] = queue
         reason = heard(job, max_runtime=60.0).live["bad"].explanation
         assert reason is not None
-        assert reason.primary.params.keys() == {"fields"}
+        assert reason.primary.params.keys() == {"fields", "values"}
 
 
 def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:

@@ -46,7 +46,9 @@ function Shown({ job }: { job: WorkloadDetail }) {
       <div className="columns">
         {waits && <Reasons job={job} />}
         <Asked job={job} detail={detail} />
-        {explanation.wouldAdmit.length + told(job, "reserved").length > 0 && <Offers job={job} changes={explanation.wouldAdmit} />}
+        {explanation.wouldAdmit.length + told(job, "reserved").length > 0 && (
+          <Offers job={job} changes={explanation.wouldAdmit} />
+        )}
         {job.admission && <Placement job={job} />}
       </div>
       <Lanes uid={job.uid} />
