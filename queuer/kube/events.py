@@ -20,8 +20,6 @@ _LONGEST_MESSAGE = 1024  # more is refused
 _LONGEST_NAME = 200
 
 
-_REFUSED = "FailedCreate"
-"""Prefix of the reasons of Events about a pod that could not be created, whatever the kind of the job."""
 _LONGEST_QUOTE = 600
 _FINAL = re.compile(r"\bis (invalid|forbidden)\b|\bdenied the request\b")
 """Words of an API server that judged the pod: by its spec, a quota, a policy or a webhook. A timeout judges nothing."""
@@ -98,13 +96,13 @@ def warnings_of(uid: str) -> dict[str, str]:
     return {"fieldSelector": f"involvedObject.uid={uid},type=Warning", "limit": "100"}
 
 
-def newest_refusal(found: bytes, *, since: float = 0.0) -> PodRefusal:
-    """The newest Event in a list about a pod that could not be created.
+def newest_refusal(found: bytes, *, reasons: tuple[str, ...], since: float = 0.0) -> PodRefusal:
+    """The newest Event in a list about a pod that could not be created. `reasons`: prefixes, see `JobKind.refusals`.
 
     `since`: seconds since the epoch; older Events, and with it those without a time, are left out. Raises
     msgspec.MsgspecError, ValueError.
     """
-    told = [event for event in _list_of(found).items or () if event.reason.startswith(_REFUSED)]
+    told = [event for event in _list_of(found).items or () if event.reason.startswith(reasons)]
     if since:
         told = [event for event in told if _seconds(event.last_timestamp) >= int(since)]
     newest = max(told, key=lambda event: event.last_timestamp or "", default=_Told())

@@ -111,6 +111,22 @@ def test_a_gang_ends_and_gives_back_all(scene: Scene, kind: str) -> None:
     scene.wait_empty()
 
 
+def test_pods_that_are_refused_end_the_try_and_are_told(scene: Scene, kind: str) -> None:
+    """Its controller tells that in an Event on the job, or on what it made of it. The deadline is far away."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start(QUEUER_LANDING_DEADLINE="300")
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, label)
+    scene.of_kind(kind, "refused", pods=PODS, gpus=1)
+    wait_until(
+        lambda: "pods were refused" in str(scene.reason("refused").get("text")), timeout=75,
+        describe=lambda: f"the refusal is told: {scene.story('refused')}",
+    )  # fmt: skip
+    assert "violates PodSecurity" in scene.reason("refused")["text"]
+    scene.delete("refused", kind)
+    scene.wait_empty()
+
+
 def test_a_gang_that_waits_is_deleted(scene: Scene, kind: str) -> None:
     scene.database.apply(tree(scene.namespace))
     only_rack(scene, "r01")

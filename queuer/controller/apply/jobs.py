@@ -262,21 +262,26 @@ class ClusterJobs:
 
     async def refusal(self, workload: Workload, *, since: float = 0.0) -> PodRefusal:
         """The newest Event about a pod that could not be created. Raises ApiError or Unavailable."""
-        path = events_path(workload.namespace)
+        path, kind = events_path(workload.namespace), BY_NAME[workload.kind]
+        reasons = (*kind.refusals, *JOB.refusals)  # Jobs that it made tell theirs
         found = [
-            newest_refusal(await self._client.get(path, params=warnings_of(uid)), since=since)
-            for uid in self._makers_of_pods(workload.uid)
+            newest_refusal(
+                await self._client.get(path, params=warnings_of(uid)), reasons=reasons, since=since
+            )
+            for uid in self._makers_of_pods(kind, workload.uid)
         ]
         return max(found, key=lambda refusal: refusal.at)
 
-    def _makers_of_pods(self, uid: str) -> list[str]:
+    def _makers_of_pods(self, kind: JobKind, uid: str) -> list[str]:
         """Uids of the objects whose Events tell why a pod is not made: of the Jobs that it made, some."""
         job = self._state.jobs.get(uid)
-        made = getattr(job.object, "made", []) if job is not None else []
+        holder = None if job is None or kind.made is None else kind.made.holder(job.object)
+        made = [] if holder is None else holder.made
         found = [each.metadata.uid for each in made if JOB.outcome(each) is None][:_ASKED]
-        kind = None if job is None else BY_NAME[job.kind]
-        all_by_them = kind is not None and kind.made is not None and kind.made.only is None
-        return found if found and all_by_them else [*found, uid]
+        if found and kind.made is not None and kind.made.only is None:
+            return found
+        children = self._state.pods.made_by(uid) if kind.children else []
+        return [*found, *children, uid]
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""

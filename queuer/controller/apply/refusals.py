@@ -47,11 +47,13 @@ class Refusals:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def look(self, evictions: Iterable[Change]) -> None:
-        """Gangs that are taken back. Only gangs that never got a pod are looked up."""
+        """Gangs that are taken back. Those of which a pod waits for a node lack no pod, as the scheduler tells."""
         for eviction in evictions:
             live = self._state.live.get(eviction.uid)
             late = live is not None and eviction.cause == Cause.LANDING_TIMEOUT
-            if live is not None and late and not self._state.pods.of(live.workload):
+            if live is None or not late:
+                continue
+            if all(pod.ended or pod.node is not None for pod in self._state.pods.of(live.workload)):
                 self._asked.put_nowait(live)
 
     def follow(self, changes: Iterable[Change]) -> None:

@@ -150,6 +150,10 @@ class PodIndex:
             self.put(moved[-1])
         return tuple(moved)
 
+    def made_by(self, uid: str) -> list[str]:
+        """Uids of the objects that an object is known to have made."""
+        return [made for made, maker in self.makers.items() if maker.uid == uid]
+
     def unmade(self, uid: str) -> None:
         """An object of another is no more. Pods that are left of it keep their owner."""
         self.makers.pop(uid, None)

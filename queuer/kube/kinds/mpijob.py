@@ -93,6 +93,7 @@ MPIJOB = JobKind(
         f"{_PREFIX}/{label}" for label in ("job-name", "job-role", "replica-index", "operator-name")
     ),
     pod_label=f"{_PREFIX}/job-role",
+    refusals=("MPIJobFailed",),
     clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),
     made=Made(mark="app", by_name=True, only=_LAUNCHER, expected=lambda job: 1),
     example={_ROLES: {name: {"template": {"spec": {"containers": []}}} for name in ("Launcher", "Worker")}},

@@ -320,6 +320,7 @@ RAYCLUSTER = JobKind(
     pods=lambda uid, name: f"ray.io/cluster={name}",
     pod_labels=_POD_LABELS,
     pod_label=_GROUP,
+    refusals=("FailedToCreate",),
     refused=lambda cluster: _cluster_refused(cluster.spec, cluster.metadata, "spec"),
     listed=True,
     example=_EXAMPLE,
@@ -345,6 +346,7 @@ RAYJOB = JobKind(
     pods=lambda uid, name: "ray.io/cluster",  # of any name: that of its RayCluster is in its status alone
     pod_labels=_POD_LABELS,
     pod_label=_GROUP,
+    refusals=("FailedToCreate",),
     refused=_job_refused,
     listed=True,
     children=("RayCluster", "Job"),

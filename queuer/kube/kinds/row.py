@@ -146,7 +146,8 @@ class JobKind:
     itself. `gates`: of a kind that is held by gates on its pods instead of a suspend path: how many pods still have
     one. `sized`: whether the counts of its roles say what it is to run, not just what is there. `comes_back`: whether
     its pods are made anew once it is evicted. `roles_key`: the field of the spec that holds the roles by name, where
-    one does. `example`: the spec of a small job, or of what carries it, for the reference.
+    one does. `refusals`: prefixes of the reasons of its controller's Events about a pod that could not be created, or
+    about what is made before it. `example`: the spec of a small job, or of what carries it, for the reference.
     """
 
     name: str
@@ -179,4 +180,5 @@ class JobKind:
     comes_back: Callable[[Any], bool] = lambda job: True
     roles_key: str | None = None
     pod_label: str | None = None
+    refusals: tuple[str, ...] = ("FailedCreate",)
     clean: tuple[tuple[str, ...], str | int] | None = None

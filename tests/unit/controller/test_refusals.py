@@ -20,6 +20,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.events import PodRefusal, newest_refusal
+from queuer.kube.kinds import JOB
 from tests.unit.make import gang, placed
 from tests.waiting import until
 
@@ -81,15 +82,21 @@ async def test_what_is_newer_stands(newer: Live) -> None:
     assert (state.live["u"], state.untold) == (newer, {})
 
 
-@pytest.mark.parametrize("why", ["it has a pod", "it goes for another"])
-async def test_only_who_has_no_pod_at_its_landing_deadline_is_asked_about(why: str) -> None:
+@pytest.mark.parametrize(
+    ("node", "cause", "asked"),
+    [("n1", Cause.LANDING_TIMEOUT, 1), (None, Cause.LANDING_TIMEOUT, 0), ("n1", "reclaim", 0)],
+    ids=["the others were not made", "a pod waits for a node", "it goes for another"],
+)
+async def test_who_lacks_pods_at_its_landing_deadline_is_asked_about(
+    node: str | None, cause: str, asked: int
+) -> None:
+    """A quota that is too small for the last pods is told as one that is too small for all."""
     state = ClusterState()
     state.put(LEAVES)
-    if why == "it has a pod":
-        state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="u"))
+    state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="u", node=node))
     refusals = Refusals(Events(state), state)
-    refusals.look([GONE if why == "it has a pod" else replace(GONE, cause="reclaim")])
-    assert refusals._asked.empty()
+    refusals.look([replace(GONE, cause=cause)])
+    assert refusals._asked.qsize() == asked
 
 
 def test_a_reason_is_written_also_in_the_round_in_which_its_workload_goes_back_to_its_queue() -> None:
@@ -179,8 +186,8 @@ async def test_a_refusal_of_a_job_that_ends_while_it_is_read_leaves_nothing_behi
 
 def test_an_event_of_an_earlier_try_is_left_out() -> None:
     found = json.dumps({"items": [event("FailedCreate", "old", "1970-01-01T00:01:39Z")]}).encode()
-    assert newest_refusal(found, since=99.9) == PodRefusal(said="old", at=99.0)
-    assert newest_refusal(found, since=100.2) == PodRefusal()
+    assert newest_refusal(found, reasons=JOB.refusals, since=99.9) == PodRefusal(said="old", at=99.0)
+    assert newest_refusal(found, reasons=JOB.refusals, since=100.2) == PodRefusal()
 
 
 def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
@@ -199,4 +206,5 @@ def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_newest_refusal_on_one_line(events: list[dict[str, Any]] | None, said: str) -> None:
-    assert newest_refusal(json.dumps({"items": events}).encode()).said == said
+    found = json.dumps({"items": events}).encode()
+    assert newest_refusal(found, reasons=JOB.refusals).said == said
