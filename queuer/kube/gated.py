@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from queuer.domain.keys import ADMISSION, WORKLOAD
+from queuer.domain.keys import ADMISSION, QUEUE, USER, WORKLOAD
 from queuer.kube.kinds.pod import GATE, PodGroup, admission_id, is_coming, is_gated, pod_set_of
 from queuer.kube.objects import Pod
 from queuer.kube.template import merge_diff, scheduling_of
@@ -27,15 +27,21 @@ class ChangedError(Exception):
 
 def decided_on(group: PodGroup) -> dict[str, str]:
     """The pods that may be started, with their versions. One that asks for something else than the others of its set,
-    which run, may not.
+    which run, may not. Nor may one of another queue or user than those that run, who would pay for it.
     """
     coming = [pod for pod in group.pods if is_coming(pod)]
     running = {pod_set_of(pod.metadata): _asks(pod) for pod in coming if not is_gated(pod)}
+    payers = {_payer(pod) for pod in coming if not is_gated(pod)}
     return {
         pod.metadata.uid: pod.metadata.resource_version
         for pod in filter(is_gated, coming)
         if running.get(pod_set_of(pod.metadata), _asks(pod)) == _asks(pod)
+        and (not payers or _payer(pod) in payers)
     }
+
+
+def _payer(pod: Pod) -> object:
+    return pod.metadata.labels.get(QUEUE), pod.metadata.annotations.get(USER)
 
 
 def _asks(pod: Pod) -> object:

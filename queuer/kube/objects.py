@@ -121,6 +121,7 @@ class JobSpec(Struct, frozen=True):
     completions: int | None = None
     completion_mode: str = ""
     active_deadline_seconds: int | None = None
+    managed_by: str | None = None
 
 
 class JobStatus(Struct, frozen=True):

@@ -175,6 +175,19 @@ class TestJobSet:
         assert len(made_jobs(scene, "held")) == PODS
         assert is_suspended("JobSet", held)
 
+    def test_a_job_of_one_that_runs_is_deleted_by_controllers_alone(self, scene: Scene) -> None:
+        """The set would make it anew, or go on without it. With the set all go."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        scene.of_kind("JobSet", "gang", pods=PODS)
+        scene.wait_state("gang", "Running")
+        name = made_jobs(scene, "gang")[0]["metadata"]["name"]
+        for options in ((), ("--cascade=foreground",)):
+            with pytest.raises(Refused, match="delete or suspend that job"):
+                scene.delete(name, "Job", *options)
+        scene.delete("gang", "JobSet")
+        scene.wait_empty()
+
     def test_its_quota_is_returned_when_its_pods_are_gone(self, scene: Scene) -> None:
         """Its Jobs go before their pods, which run on for their grace."""
         scene.database.apply(tree(scene.namespace))

@@ -140,6 +140,20 @@ class TestCreate:
         spec = elsewhere if kind == "job" else {"runPolicy": elsewhere}
         with refused("queuer-guard", "leave managedBy out"):
             managed.try_create(job(kind, **spec))
+        of_another_kind = {"managedBy": "jobset.sigs.k8s.io/jobset-controller"}
+        if kind == "job":
+            with refused("queuer-guard", "leave managedBy out"):
+                managed.try_create(job(kind, **of_another_kind))
+
+    def test_another_manager_of_the_jobs_of_a_jobset_is_refused(self, managed: Place) -> None:
+        """Nobody would start them here."""
+        found = jobset_manifest("held", namespace=managed.namespace, queue="root.test")
+        spec = found["spec"]["replicatedJobs"][0]["template"]["spec"]
+        spec["managedBy"] = "kueue.x-k8s.io/multikueue"
+        with refused("queuer-guard", "leave it out of spec.replicatedJobs[].template.spec"):
+            managed.try_create(found)
+        spec["managedBy"] = "kubernetes.io/job-controller"
+        managed.try_create(found)
 
     def test_devices_of_resource_claims_are_refused(self, managed: Place, kind: str) -> None:
         """No quota counts them."""

@@ -164,6 +164,14 @@ class TestRayService:
             place.patch(plain, label("root.test"))
 
 
+def test_another_manager_of_the_raycluster_of_a_rayjob_is_refused(place: Place) -> None:
+    elsewhere = _ray(place, "RayJob", queue="root.test", cluster={"managedBy": "kueue.x-k8s.io/multikueue"})
+    with refused(
+        "queuer-guard", "leave it out of spec.replicatedJobs[].template.spec or spec.rayClusterSpec"
+    ):
+        place.try_create(elsewhere)
+
+
 class TestPayers:
     """The label of a pod template says who pays: what KubeRay makes has that of its own RayJob alone."""
 
@@ -196,6 +204,18 @@ class TestPayers:
         own = _ray(place, "RayCluster", queue="root.test", payer=beside["metadata"]["uid"])
         kuberay.try_create(_made_for(beside, own))
         place.delete(beside)
+
+    def test_only_kuberay_deletes_the_raycluster_of_a_rayjob_that_was_started(self, place: Place) -> None:
+        """It would be made anew while the pods of the first still run."""
+        job = place.create(_ray(place, "RayJob", "whole", queue="root.test"))
+        kuberay = place.entered_by(KUBERAY)
+        started = _ray(place, "RayCluster", "part", queue="root.test", payer=job["metadata"]["uid"])
+        part = kuberay.create(_made_for(job, started))
+        for who in (place, place.entered_by("admin")):
+            with refused("queuer-guard-deletion", "delete or suspend that job"):
+                who.delete(part)
+        kuberay.delete(part)
+        place.delete(job)
 
     def test_no_raycluster_is_given_to_a_rayjob_later(self, place: Place, victim: str) -> None:
         target = place.create(_ray(place, "RayCluster", "plain"))

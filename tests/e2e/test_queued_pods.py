@@ -289,6 +289,54 @@ def test_nobody_else_opens_a_gate_or_writes_what_queuer_writes(
     assert held["metadata"]["annotations"]["queuer.dev/user"] == "alice"
 
 
+def test_a_pod_that_says_another_pod_owns_it_queues_all_the_same(scene: Scene) -> None:
+    """As executors of Spark do. An owner of a kind that makes no pods says nothing of who pays."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    driver = pod_manifest("driver", namespace=scene.namespace, queue=TEAM_A, gpus=1)
+    meta = create(scene.cluster, driver)["metadata"]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": meta["uid"], "controller": True}
+    executor = pod_manifest("executor", namespace=scene.namespace, queue=TEAM_B, gpus=2)
+    executor["metadata"]["ownerReferences"] = [reference]
+    create(scene.cluster, executor)
+    scene.wait_state("driver", "Running")
+    scene.wait_state("executor", "Running")
+    found = {name: scene.database.workload(name, scene.namespace) for name in ("driver", "executor")}
+    assert found["driver"]["uid"] != found["executor"]["uid"]
+    assert scene.database.used() == 3
+
+
+def test_only_its_controller_says_of_which_group_of_a_leaderworkerset_a_pod_is(scene: Scene) -> None:
+    """Else a pod would start in the place, and on the account, of a lost one of somebody else's group."""
+    lws = "leaderworkerset.sigs.k8s.io"
+    labels = {f"{lws}/name": "llm", f"{lws}/group-index": "0", f"{lws}/worker-index": "1"}
+    forged = pod_manifest("forged", namespace=scene.namespace, queue=TEAM_A, labels=labels)
+    by_controllers = deployment_manifest("d", forged, pods=0)
+    by_controllers["kind"], by_controllers["spec"]["serviceName"] = "StatefulSet", "d"
+    said = "name a group with queuer.dev/pod-group"
+    for manifest in (forged, by_controllers):
+        with pytest.raises(Refused, match=said):
+            create(scene.cluster, manifest, identity="admin")
+    owned = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+    of_another = {**forged, "metadata": {**forged["metadata"], "ownerReferences": [owned]}}
+    with pytest.raises(Refused, match=said):
+        create(scene.cluster, of_another, identity="kube-controller-manager")
+    made = {
+        **forged,
+        "metadata": {**forged["metadata"], "ownerReferences": [{**owned, "kind": "StatefulSet"}]},
+    }
+    create(scene.cluster, made, identity="kube-controller-manager")
+    create(scene.cluster, by_controllers, identity="lws")
+    _create_group(scene, "held", pods=1, size=1)
+    for target, change in (
+        ("pod/held-0", {"metadata": {"labels": labels}}),
+        ("statefulset/d", {"spec": {"template": {"metadata": {"labels": {f"{lws}/group-index": "1"}}}}}),
+    ):
+        where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+        with pytest.raises(Refused, match=said):
+            kubectl(scene.cluster, "alice", "patch", target, *where)
+
+
 def test_a_pod_that_is_let_in_past_the_queue_is_charged(scene: Scene) -> None:
     """An administrator's break-glass; its status moves on while memory does not follow."""
     scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 0}]}))

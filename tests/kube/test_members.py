@@ -35,6 +35,7 @@ JOB = ("batch/v1", "Job", "job")
         (pod(JOB, ours="set"), Member(owner="job", pod_set="main")),
         (pod(JOB, ours="train", uid="set", role="w"), Member(owner="train", pod_set="w")),
         (pod(("apps/v1", "ReplicaSet", "r")), None),
+        (pod(("v1", "Pod", "victim")), None),
     ],
     ids=[
         "of a Job",
@@ -44,6 +45,7 @@ JOB = ("batch/v1", "Job", "job")
         "our label alone",
         "of a Job of a TrainJob's JobSet",
         "none",
+        "of a pod, which makes none",
     ],
 )
 def test_whose_a_pod_is(found: Pod, whose: Member | None) -> None:

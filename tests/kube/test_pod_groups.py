@@ -154,6 +154,17 @@ def test_no_pod_is_started_that_nobody_decided_on() -> None:
     assert change["metadata"]["resourceVersion"] == "7", "the API server answers with a conflict"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"labels": {"queuer.dev/queue": "root.b"}}, {"meta": {"annotations": {"queuer.dev/user": "mallory"}}}],
+    ids=["queue", "user"],
+)
+def test_nobody_joins_a_group_that_runs_on_its_account(other: dict[str, Any]) -> None:
+    """Another queue or user names the group: its pod would take the place of a lost one, at the cost of the others."""
+    running = pod("a", gated=False, run="u", admission="a1")
+    assert decided_on(group(running, pod("b"), pod("c", **other))) == {"u-b": "7"}
+
+
 def _view(found: PodGroup) -> JobView:
     return job_view(POD, found)
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW
-from queuer.kube.kinds.pod import GATE
+from queuer.kube.kinds.pod import GATE, GROUP_LABELS
 from queuer.kube.kinds.ray import RAYCLUSTER, RAYJOB
 from queuer.kube.operators import USUAL
 from queuer.kube.operators import cel_list as _list
@@ -72,6 +72,7 @@ def _words() -> dict[str, Any]:
         "ray_operators": _list(RAYJOB.operators),
         "carried": lambda owner: _any(_named(owner, [kind]) for kind in _KINDS if _carrier(kind) is not None),
         "children": [JOB, *_CARRIERS, *_CHILDREN],
+        "child_kinds": _list(kind.name for kind in (JOB, *_CARRIERS, *_CHILDREN)),
         "carriers": _CARRIERS,
         "carrier_names": _list(kind.name for kind in _CARRIERS),
         "uncertain": _list(
@@ -83,6 +84,8 @@ def _words() -> dict[str, Any]:
             for names, kinds in _families(beside)
         ),
         "operators": _lists(beside),
+        "lws_operators": _list(USUAL["lws"]),
+        "lws_labels": _list(GROUP_LABELS),
         "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in _KINDS for label in kind.pod_labels)),
         "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None and kind.made.certain),
@@ -96,9 +99,14 @@ def _words() -> dict[str, Any]:
         ),
         "made_mark": JOBSET.made.mark if JOBSET.made is not None else "",
         "garbage_collectors": _list(
-            (*JOB.operators[:1], "system:serviceaccount:kube-system:generic-garbage-collector")
+            (
+                *JOB.operators[:1],
+                "system:serviceaccount:kube-system:generic-garbage-collector",
+                "system:serviceaccount:kube-system:ttl-after-finished-controller",
+            )
         ),
-        "managers": _list(dict.fromkeys(["", *(kind.manager for kind in _KINDS)])),
+        "managers": _map({kind.name: kind.manager for kind in _KINDS}),
+        "child_managers": _list(["", JOB.manager, RAYJOB.manager]),
         "roles_keys": _map({kind.name: kind.roles_key for kind in _KINDS if kind.roles_key}),
         "suspended": lambda job: f"{_by_kind(job, lambda kind: kind.suspend_path)}.orValue(false)",
         "manager": lambda job: _by_kind(job, lambda kind: (*kind.suspend_path[:-1], "managedBy")),

@@ -158,6 +158,12 @@ def _refused(jobset: JobSet) -> Iterator[FieldProblem]:
                 hint=_instead_of(each),
             )
         spec = each.template.spec
+        if spec.managed_by not in (None, JOB.manager):
+            yield FieldProblem(
+                field=f"spec.replicatedJobs[{place}].template.spec.managedBy",
+                message="names a controller that would not start its Jobs",
+                hint="leave it out",
+            )
         if spec.parallelism is not None and spec.completions is None and spec.completion_mode != "NonIndexed":
             yield FieldProblem(
                 field=f"spec.replicatedJobs[{place}].template.spec.completions",

@@ -35,6 +35,8 @@ LARGEST = 1_000
 """Pods of a group."""
 LEADERWORKERSETS = Resource(group="leaderworkerset.x-k8s.io", version="v1", plural="leaderworkersets")
 _LWS = "leaderworkerset.sigs.k8s.io"
+GROUP_LABELS = tuple(f"{_LWS}/{name}" for name in ("name", "group-index", "worker-index"))
+"""Labels by which a pod of a LeaderWorkerSet has a group without naming one."""
 
 
 class PodGroup(Struct, frozen=True):

@@ -13,7 +13,8 @@ from queuer.kube.kinds.table import KINDS
 from queuer.kube.objects import Meta, Pod
 
 _LONGEST_LABEL = 63
-_BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS}
+_BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS if kind.gates is None}
+"""Kinds whose controllers make pods. A pod makes none: an owner that is a pod says nothing of who pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
