@@ -95,8 +95,10 @@ class _GangDetail:
         for variant, charge in self._gang.shape.least[:FLAVORS]:
             unstartable = self._quotas.unstartable(self._gang, charge)
             told = [unstartable] if unstartable else self._quotas.rows(self._gang, charge)
-            if not any("live" in reason.params for reason in told):
-                told = [*told, *filter(None, (self._places.lack(self._gang, variant, landing=False),))]
+            lack = self._places.lack(self._gang, variant, landing=False)
+            full = any("live" in reason.params for reason in told)
+            if lack is not None and ("largest" in lack.params or not full):
+                told = [*told, lack]
             found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
         told = [*found.values()][1:]
         if not self._gang.workload.preemptible:

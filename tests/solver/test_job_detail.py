@@ -13,7 +13,7 @@ from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.outside import Outside
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Explanation, Token, Verdict
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.job_detail import explain
 from queuer.solver.records import Budget, Pending, Snapshot
@@ -65,6 +65,32 @@ def test_nodes_that_do_not_count_are_counted_by_cause() -> None:
     causes = ("Flavor", "Selector", "Taint", "Cordoned", "NotReady", "Avoided", "Full")
     by = [{"why": why, "nodes": 1} for why in causes]
     assert found.detail["excluded"] == {"nodes": 7, "of": 9, "by": by}
+
+
+def test_a_pod_that_no_node_could_hold_is_told_what_the_largest_has() -> None:
+    """Such nodes are not full. With too much in all, both are told."""
+    nodes = [node("n0"), node("n1"), node("busy")]
+    used = [running(gang("r", pod_set(1, 8)), {"busy": 1})]
+    for count, texts in (
+        (1, []),
+        (3, [f"Asks 27 {GPU}; the cluster has 24."]),
+    ):
+        found = told(snapshot(nodes, TWO, admitted=used, pending=[gang("g", pod_set(count, 9))]))
+        assert found.detail["excluded"]["by"] == [{"why": "TooSmall", "nodes": 3, "largest": {GPU: "8"}}]
+        reasons = [each.text for each in (found.primary, *found.others)]
+        assert reasons[:-1] == texts
+        assert reasons[-1].endswith(
+            f"even with every node idle none would fit on any node; the largest has 8 {GPU}."
+        )
+
+
+def test_a_resource_that_no_node_has_is_told_with_the_one_that_was_meant() -> None:
+    each = PodSet(name="main", count=1, requests={f"{GPU}s": 8, "pods": 1})
+    found = told(snapshot([node("n0")], TWO, pending=[gang("g", each)]))
+    assert found.primary.text == f"Asks 8 {GPU}s; no node has {GPU}s; did you mean {GPU}?"
+    other = replace(each, requests={"other.org/chip": 1, "pods": 1})
+    found = told(snapshot([node("n0")], TWO, pending=[gang("g", other)]))
+    assert found.primary.text == "Asks 1 other.org/chip; no node has other.org/chip."
 
 
 def test_domains_that_are_too_small_and_who_holds_the_best() -> None:

@@ -145,7 +145,8 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
         "excluded": {
             "nodes": 151,
             "of": 160,
-            "by": [{"why": "Cordoned", "nodes": 1}, {"why": "Full", "nodes": 150}],
+            "by": [{"why": "Cordoned", "nodes": 1}, {"why": "Full", "nodes": 148},
+                {"why": "TooSmall", "nodes": 2, "largest": {GPU: "8"}}],
             "domains": {"level": "rack", "short": 20, "of": 20},
         },
         "holders": [
@@ -164,7 +165,8 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     })  # fmt: skip
     assert lines[2:15] == [
         "free: 72 gpu on h100; room by quota: root.team-a 16, root 72",
-        "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
+        "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 148 Full, 2 TooSmall (the largest has 8 gpu); "
+        "20 of 20 x rack are too small",
         "holds it: reserved for team-c/big in 1h",
         "holds it: reserved for a job of root.c in 1h",
         "holds it: root.team-b: 40 gpu",

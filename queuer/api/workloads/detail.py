@@ -38,10 +38,13 @@ class Available(Model):
 
 
 class Cause(Model):
-    """How many nodes have no room for one pod, by the first cause that applies."""
+    """How many nodes have no room for one pod, by the first cause that applies. `largest`: of nodes that are too small
+    even if idle, the most that one has of what a pod asks more of.
+    """
 
     why: str
     nodes: int
+    largest: Amounts = Field(default={})
 
 
 class Short(Model):

@@ -114,11 +114,16 @@ def _available(row: figures.Available) -> str:
 
 
 def _excluded(excluded: figures.Excluded) -> str:
-    causes = ", ".join(f"{cause.nodes} {cause.why}" for cause in excluded.by)
+    causes = ", ".join(map(_cause, excluded.by))
     told = f"{excluded.nodes} of {excluded.of} have no room for one pod{causes and f': {causes}'}"
     if domains := excluded.domains:
         told += f"; {domains.short} of {domains.of} x {domains.level} are too small"
     return told
+
+
+def _cause(cause: figures.Cause) -> str:
+    largest = ", ".join(f"{amount} {name.rsplit('/', 1)[-1]}" for name, amount in cause.largest.items())
+    return f"{cause.nodes} {cause.why}" + (f" (the largest has {largest})" if largest else "")
 
 
 def _holder(holder: figures.Holder, *, now: datetime) -> str:

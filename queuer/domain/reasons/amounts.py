@@ -15,7 +15,7 @@ AMOUNTS = frozenset({
     "missing", "needs", "notYet", "room", "used",
 })  # fmt: skip
 """Amounts of what `resource` names; without a `resource` the same words are numbers of pods."""
-_BY_RESOURCE = frozenset({"asked", "per"})
+_BY_RESOURCE = frozenset({"asked", "largest", "per"})
 _ROWS = frozenset({"owners", "sets"})
 
 

@@ -181,6 +181,10 @@ def ask_less(job: AdvisedJob) -> NextStep:
     """The job is larger than what there could ever be."""
     if "asked" in job.params or any(change.kind is ChangeKind.PREEMPTIBLE for change in job.changes):
         return _preemptible(job)
+    if "nearest" in job.params:
+        near = next(iter(job.params["nearest"]), None)
+        instead = f"{near} instead of" if near else "no"
+        return _again(job, f"{instead} {job.params['resource']}")
     most = job.params.get("left") or job.params.get("limit")
     size = "no" if most == "0" else f"at most {most}"
     what = f"{size} {job.params['resource']}" if most and "resource" in job.params else "less"
@@ -217,7 +221,10 @@ def wait_for_quota(job: AdvisedJob) -> NextStep:
 def wait_for_place(job: AdvisedJob) -> NextStep:
     """No domain has room for it."""
     if job.params.get("unstartable") and not job.changes:
-        return _again(job, "fewer or smaller pods, or a wider topology level")
+        size = job.params if "largest" not in job.params else {}
+        fewer = "fewer or " if size.get("count", 1) > 1 else ""
+        wider = ", or a wider topology level" if "level" in size else ""
+        return _again(job, f"{fewer}smaller pods{wider}")
     return _change(job) or NextStep(do="wait until who holds the room has ended")
 
 

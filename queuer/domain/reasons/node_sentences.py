@@ -26,7 +26,8 @@ class PlaceParams(Need, total=False):
     """The pod set that is shortest of room, and the `domain` that has most for it.
 
     `fits`, `missing`: pods. `unstartable`: so it is with every node idle. `sets`: all pod sets, if each fits alone;
-    `together`: the level of the domain that all of them need.
+    `together`: the level of the domain that all of them need. `largest`: the most that one node has, of what a pod
+    asks more of.
     """
 
     domain: str
@@ -35,6 +36,7 @@ class PlaceParams(Need, total=False):
     unstartable: bool
     sets: Sequence[Need]
     together: str
+    largest: Mapping[str, str]
 
 
 class NoNodeParams(TypedDict, total=False):
@@ -104,7 +106,9 @@ def _fit(p: PlaceParams) -> str:
         return f"no {usable}node carries the label of level {level}"
     if not most:
         anywhere = f"in any {level}" if level else f"on any {usable}node"
-        return f"{'even with every node idle none would fit' if idle else 'none fits'} {anywhere}"
+        text = f"{'even with every node idle none would fit' if idle else 'none fits'} {anywhere}"
+        largest = ", ".join(f"{amount} {resource}" for resource, amount in p.get("largest", {}).items())
+        return f"{text}; the largest has {largest}" if largest else text
     where = f"in the best {level}, {p['domain']}" if level else f"on all {usable}nodes together"
     if idle:
         return f"even with every node idle {most} would fit {where}, {p['missing']} would be missing"

@@ -30,6 +30,7 @@ class QuotaParams(TypedDict, total=False):
     `kept`: not lent by other queues. `atLeast`: figures are those of the smallest size. `live`: the limit is the live
     capacity. `asked`: not covered by any guarantee. `evictable`, `notYet`: what the job may take from `owners` now, and
     from `until` on. `room`, `needs`: the amount that a ResourceQuota has room for, and the limit that it would need.
+    `nearest`: no node has the resource; this one was perhaps meant.
     """
 
     queue: str
@@ -62,6 +63,7 @@ class QuotaParams(TypedDict, total=False):
     needs: str
     coming: str
     lower: str
+    nearest: Sequence[str]
 
 
 def waits_for_quota(p: QuotaParams) -> str:
@@ -96,6 +98,9 @@ def exceeds_quota(p: QuotaParams) -> str:
     text = f"{_asks(p).capitalize()} {p['asks']} {_account(p)}; "
     if "kept" in p:
         return text + _unlent(p)
+    if "nearest" in p:
+        meant = f"; did you mean {p['nearest'][0]}?" if p["nearest"] else "."
+        return f"{text}no node has {p['resource']}{meant}"
     most = "the cluster has" if p.get("live") else f"{p['queue']} may never use more than"
     return f"{text}{most} {p['limit']}."
 

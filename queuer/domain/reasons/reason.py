@@ -32,6 +32,7 @@ class Exclusion(StrEnum):
     CORDONED = "Cordoned"
     NOT_READY = "NotReady"
     AVOIDED = "Avoided"  # the gang did not land there before
+    TOO_SMALL = "TooSmall"  # could not hold one pod even if it were idle
     FULL = "Full"
     RESERVED = "Reserved"
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.nodes import SchedulingTerms, TaintEffect, Toleration
+from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.rules import allowed_flavors
 from queuer.domain.workload import PodSet, Workload
@@ -155,6 +156,9 @@ class Places:
             params["domain"] = nodes.domain_names[found.at][found.domain][-1]
         if idle:
             params["unstartable"] = True
+            accepting = nodes.open_to(found.pod_set, variant.flavors[part.name], idle=True)
+            if largest := self._largest_nodes(found.pod_set, accepting):
+                params["largest"] = largest
         if len(variant.counts) > 1 and not found.missing:
             find, counts = nodes.snapshot.topology.find, variant.counts
             params["sets"] = [
@@ -165,6 +169,13 @@ class Places:
             if gang.workload.required:
                 params["together"] = gang.workload.required
         return Reason(Token.TOPOLOGY_PLACEMENT_FAILED, marked(gang, params))
+
+    def _largest_nodes(self, pod_set: PodSet, inside: Mask) -> dict[str, int]:
+        """The most that one of these nodes has, of what a pod asks more of."""
+        nodes = self._nodes
+        asked = {r: n for r, n in pod_set.requests.items() if n and nodes.knows([r])}
+        most = {r: int(nodes.alloc[inside, nodes.column(r)].max(initial=0)) for r in asked}
+        return {r: most[r] for r, n in asked.items() if most[r] < n}
 
     def _need(self, pod_set: PodSet, count: int, at: int | None) -> dict[str, Any]:
         each = {r: n for r, n in pod_set.requests.items() if r != "pods" and n}
@@ -248,6 +259,7 @@ class Places:
         inside, open_ = nodes.in_flavor[flavor], nodes.open_to(pod_set, flavor)
         usable = open_ if found.closed is None else open_ & ~found.closed
         slots = self._state.room().table(part.need, part.accepting).by_node
+        small = usable & (self._state.arrays.idle.table(part.need, part.accepting).by_node == 0)
         refused = (inside & ~nodes.open_to(pod_set, flavor, idle=True)).nonzero()[0]
         anywhere = replace(pod_set.terms, tolerations=ANYTHING)
         tainted = sum(well(nodes.snapshot.nodes[i].node).accepts(anywhere) for i in refused)
@@ -259,10 +271,14 @@ class Places:
             Exclusion.CORDONED: ill["cordoned"],
             Exclusion.NOT_READY: ill["notReady"],
             Exclusion.AVOIDED: int((open_ & ~usable).sum()),
-            Exclusion.FULL: int((usable & (slots == 0)).sum()),
+            Exclusion.TOO_SMALL: int(small.sum()),
+            Exclusion.FULL: int((usable & (slots == 0) & ~small).sum()),
             Exclusion.RESERVED: int((usable & (slots > 0) & reserved).sum()),
         }
-        by = [{"why": str(why), "nodes": n} for why, n in causes.items() if n]
+        by: list[dict[str, Any]] = [{"why": str(why), "nodes": n} for why, n in causes.items() if n]
+        for row in by:
+            if row["why"] == Exclusion.TOO_SMALL:
+                row["largest"] = format_resources(self._largest_nodes(pod_set, small))
         told: dict[str, Any] = {"nodes": sum(causes.values()), "of": len(nodes.names), "by": by}
         if found.at is not None:
             room = self._nodes.sums(found.at, np.where(usable, slots, 0))

@@ -6,6 +6,7 @@ Figures are of the state once all have had their turns.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -115,6 +116,9 @@ class Quotas:
         if short.asks <= short.limit:
             params |= {"kept": short.held, "left": max(0, short.limit - short.held)}
             params["missing"] = short.held + short.asks - short.limit
+        if short.live and not self._state.capacity.get(resource := short.account[1]):
+            there = [name for name, amount in self._state.capacity.items() if amount]
+            params["nearest"] = get_close_matches(resource, there, n=1)
         return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params, live=short.live))
 
     # Work that nobody may evict
