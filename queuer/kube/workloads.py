@@ -122,8 +122,9 @@ def read_workload(
         return bare_workload(kind, job), too_large
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
-    problems.found += kind.refused(job)
-    problems.attempt(lambda: _check_apart(roles))
+    problems.found += (refused := tuple(kind.refused(job)))
+    if not refused:  # a kind that refuses a name has said so with its field
+        problems.attempt(lambda: _check_apart(roles))
     pod_sets = tuple(_pod_set(own, notes, facts=facts, problems=problems) for own in roles)
     if not problems.found:
         problems.attempt(lambda: _check_sums(pod_sets))

@@ -37,6 +37,13 @@ def cluster_spec(**more: Any) -> Manifest:
     return {"headGroupSpec": {"template": template("2")}, "workerGroupSpecs": [group], **more}
 
 
+def named(group: str) -> Manifest:
+    """A cluster whose workers are in a group of that name."""
+    spec = cluster_spec()
+    spec["workerGroupSpecs"][0]["groupName"] = group
+    return spec
+
+
 def cluster(**more: Any) -> Manifest:
     meta = {"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}}
     return {"metadata": meta, "spec": {"suspend": True, **cluster_spec(**more)}}
@@ -101,6 +108,7 @@ class TestReading:
             (job(shutdownAfterJobFinishes=False), "spec.shutdownAfterJobFinishes"),
             (job(deletionStrategy={}), "spec.deletionStrategy"),
             (job(submissionMode="InteractiveMode"), "spec.submissionMode"),
+            (job(submissionMode="HttpMode"), "spec.submissionMode"),
             (job(rayClusterSpec=None), "spec.rayClusterSpec"),
             (job(rayClusterSpec=cluster_spec(suspend=True)), "spec.rayClusterSpec.suspend"),
             (
@@ -115,6 +123,26 @@ class TestReading:
     )
     def test_fields_that_cannot_be_done_right_are_named(self, found: Manifest, field: str) -> None:
         assert field in refused(found)
+
+    @pytest.mark.parametrize(
+        ("found", "kind", "refuses"),
+        [
+            (job(rayClusterSpec=named("headgroup")), RAYJOB, "spec.rayClusterSpec.workerGroupSpecs[0]"),
+            (job(rayClusterSpec=named("submitter")), RAYJOB, "spec.rayClusterSpec.workerGroupSpecs[0]"),
+            (job(rayClusterSpec=named("submitter"), submissionMode="HTTPMode"), RAYJOB, None),
+            (cluster(**named("HeadGroup")), RAYCLUSTER, "spec.workerGroupSpecs[0]"),
+            (cluster(**named("submitter")), RAYCLUSTER, None),
+        ],
+        ids=["head", "submitter", "no submitter", "head of a cluster", "cluster"],
+    )
+    def test_a_worker_group_has_a_name_of_its_own(
+        self, found: Manifest, kind: Any, refuses: str | None
+    ) -> None:
+        """Else its pods would be taken for those of the head, or for the one that submits."""
+        if refuses is None:
+            assert "submitter" in {p.name for p in read(found, kind=kind).pod_sets}
+        else:
+            assert refused(found, kind) == [f"{refuses}.groupName"]
 
     def test_a_cluster_that_scales_itself_is_refused(self) -> None:
         assert refused(cluster(enableInTreeAutoscaling=True), RAYCLUSTER) == ["spec.enableInTreeAutoscaling"]

@@ -12,7 +12,7 @@ itself, though it has all labels and annotations of the RayJob.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,10 @@ from queuer.kube.operators import USUAL
 RAY_MANAGER = "ray.io/kuberay-operator"
 _GROUP = "ray.io/group"
 HEAD, SUBMITTER = "headgroup", "submitter"
-"""Names of pod sets, as KubeRay has them in the label of the group."""
+"""Names of pod sets, as KubeRay has them in the label of the group. No worker group may share one."""
+_OF_HEAD, _OF_JOB = {HEAD: "of the head"}, {HEAD: "of the head", SUBMITTER: "that submit the work"}
+_MODES = ("K8sJobMode", "SidecarMode", "HTTPMode")
+"""Modes of submission that can be queued: by a pod of its own, by a container of the head, by KubeRay itself."""
 _FAULT_TOLERANT = "ray.io/ft-enabled"
 _API_VERSION = "ray.io/v1"
 _UNLIMITED = 2**31 - 1
@@ -225,7 +228,17 @@ def _cluster_quiet(cluster: RayCluster) -> bool:
     return bool(cluster.spec.suspend) and (told or not (conditions or cluster.status.state))
 
 
-def _cluster_refused(spec: RayClusterSpec, meta: Meta, at: str) -> Iterator[FieldProblem]:
+def _cluster_refused(
+    spec: RayClusterSpec, meta: Meta, at: str, *, taken: Mapping[str, str] = _OF_HEAD
+) -> Iterator[FieldProblem]:
+    """`taken`: names of pod sets beside the workers, with what pods those are."""
+    for place, group in enumerate(spec.worker_group_specs):
+        if whose := taken.get(group.group_name.lower()):
+            yield FieldProblem(
+                field=f"{at}.workerGroupSpecs[{place}].groupName",
+                message=f"is the name of the pods {whose}",
+                hint="give the worker group another name",
+            )
     if spec.enable_in_tree_autoscaling:
         yield FieldProblem(
             field=f"{at}.enableInTreeAutoscaling",
@@ -279,7 +292,13 @@ def _job_refused(job: RayJob) -> Iterator[FieldProblem]:
         yield FieldProblem(
             field="spec.submissionMode",
             message="waits for work from outside, and KubeRay does not suspend it meanwhile",
-            hint="write K8sJobMode, SidecarMode or HTTPMode, or queue a RayCluster",
+            hint=f"write {', '.join(_MODES)}, or queue a RayCluster",
+        )
+    elif spec.submission_mode not in _MODES:
+        yield FieldProblem(
+            field="spec.submissionMode",
+            message=f"{spec.submission_mode[:40]!r} is no mode of KubeRay 1.6",
+            hint=f"write {', '.join(_MODES[:-1])} or {_MODES[-1]}",
         )
     if spec.ray_cluster_spec is not None:
         if spec.ray_cluster_spec.suspend:
@@ -288,7 +307,8 @@ def _job_refused(job: RayJob) -> Iterator[FieldProblem]:
                 message="keeps its RayCluster from starting",
                 hint="leave it out",
             )
-        yield from _cluster_refused(spec.ray_cluster_spec, job.metadata, "spec.rayClusterSpec")
+        taken = _OF_JOB if spec.submission_mode == "K8sJobMode" else _OF_HEAD
+        yield from _cluster_refused(spec.ray_cluster_spec, job.metadata, "spec.rayClusterSpec", taken=taken)
 
 
 _POD_LABELS = ("ray.io/cluster", "ray.io/node-type", _GROUP, "ray.io/is-ray-node")
