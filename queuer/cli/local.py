@@ -139,12 +139,15 @@ def build(beside: Beside = None) -> None:
 
 @app.command()
 def status(directory: Directory = None) -> None:
-    """Say which parts run, which crashed or are frozen, and where their logs are. Exit code 1 when one does not run."""
+    """Say which parts run, which crashed or are frozen, and where all are. Exit code 1 when one does not run."""
     from queuer.local import stack
     from queuer.local.processes import ProcessState
 
-    lines = stack.status(_cluster(directory))
+    cluster = _cluster(directory)
+    lines = stack.status(cluster)
     _print_table(lines)
+    typer.echo()
+    _print_addresses(cluster)
     crashed = [line for line in lines if line.state is ProcessState.CRASHED]
     for line in crashed:
         typer.echo(
@@ -213,18 +216,13 @@ def _cluster(directory: Path | None) -> Cluster:
 
 def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
     from queuer.cli.token import CREATE
-    from queuer.local.cluster import API_PART
+    from queuer.local.cluster import API_PART, CONTROLLER_PART
     from queuer.local.identities import ADMIN, TENANT_NAMESPACES
 
     total = seconds.get("all", 0.0)
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "all")
     typer.echo(f"Ready in {total:.1f} s ({steps})")
-    if API_PART in cluster.state.parts:
-        where = (
-            "" if cluster.state.kubeconfig else f"  (log in with the token in {cluster.kubeconfig(ADMIN)})"
-        )
-        typer.echo(f"Queuer      {cluster.queuer_url}{where}")
-    typer.echo(f"Kubernetes  {cluster.kubernetes_url}")
+    _print_addresses(cluster)
     typer.echo(f"\nexport KUBECONFIG={cluster.kubeconfig(ADMIN)}")
     if not cluster.state.kubeconfig:
         for tenant, namespace in TENANT_NAMESPACES.items():
@@ -233,8 +231,31 @@ def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
         typer.echo(f"export QUEUER_API={cluster.queuer_url}  # queuer logs in with the kubeconfig's token")
         if cluster.state.kubeconfig:
             typer.echo(f"# or with one of its own: {CREATE}")
+    if CONTROLLER_PART in cluster.state.parts:
+        typer.echo(f"export CONTROLLER={cluster.controller_url}")
     programs = {Path(sys.executable).parent, cluster.state.programs["kubectl"].parent}
     typer.echo(f'export PATH="{":".join(map(str, sorted(programs)))}:$PATH"  # queuer and kubectl')
+
+
+def _print_addresses(cluster: Cluster) -> None:
+    """Where the parts are that pages of the docs ask for."""
+    from queuer.domain.errors import NotFound
+    from queuer.local.cluster import API_PART, CONTROLLER_PART, POSTGRES
+    from queuer.local.identities import ADMIN
+
+    parts = cluster.state.parts
+    if API_PART in parts:
+        token = f"log in with the token in {cluster.kubeconfig(ADMIN)}"
+        where = "" if cluster.state.kubeconfig else f"; {token}"
+        typer.echo(f"Queuer      {cluster.queuer_url}  (REST and dashboard{where})")
+    typer.echo(f"Kubernetes  {cluster.kubernetes_url}")
+    if CONTROLLER_PART in parts:
+        typer.echo(f"Controller  {cluster.controller_url}  (/readyz and /metrics)")
+    if POSTGRES in parts and not cluster.state.database_url:  # another's may have a password that is no toy's
+        try:
+            typer.echo(f"Database    {cluster.database_url}  (for queuer db, doctor and backups)")
+        except NotFound as down:
+            typer.echo(f"Database    {down}")
 
 
 def _print_table(lines: list[PartStatus]) -> None:

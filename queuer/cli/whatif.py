@@ -25,7 +25,10 @@ Queue = Annotated[
     ),
 ]
 Namespace = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="Of the job. Default: the one that you may read.")
+    str | None,
+    typer.Option(
+        "-n", "--namespace", help="Of the job. Default: the manifest's, else the one that you may read."
+    ),
 ]
 Level = Annotated[
     str | None, typer.Option("--level", metavar="LEVEL", help="All pods in one domain of it, e.g. rack.")
@@ -68,10 +71,13 @@ def job(
 ) -> None:
     """Would this job start now? Nothing is reserved or created. Exit 0 whatever the answer; see --exit-status."""
     manifest = _manifest(file)
-    asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
+    found = manifest.get("metadata")
+    meta = found if isinstance(found, Mapping) else {}
+    asked = {"queue": queue, "required": level, "priority": priority}
     with Client.from_env() as client:
-        answer = _simulate(client, {"job": manifest, **asked})
-    print_simulation(answer, str((manifest.get("metadata") or {}).get("name") or file), out)
+        namespace = namespace or meta.get("namespace") or _own_namespace(client)
+        answer = _simulate(client, {"job": manifest, "namespace": namespace, **asked})
+    print_simulation(answer, str(meta.get("name") or file), out)
     _exit(answer, exit_status)
 
 

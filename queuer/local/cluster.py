@@ -114,6 +114,11 @@ class Cluster:
         return f"http://127.0.0.1:{self.state.ports[API_PART]}"
 
     @property
+    def controller_url(self) -> str:
+        """The controller's probes and metrics, `$CONTROLLER` in the docs."""
+        return f"http://127.0.0.1:{self.state.ports[CONTROLLER_PART]}"
+
+    @property
     def database(self) -> Path:
         """The directory of the cluster's own PostgreSQL."""
         return self.dir / "postgres"

@@ -71,6 +71,7 @@ LOCAL_DIR = Variable(
     "Not set: `/var/lib/queuer/local` for root, else `~/.local/state/queuer/local`.",
 )  # fmt: skip
 _FILES = ("lock", "state.json", *CONFIGS)
+_MOST_TRIES = 100
 _SHARED_MEMORY = Path("/dev/shm")
 _SHARED_MEMORY_NEEDED = 2 << 30
 _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?); they are made anew"
@@ -132,8 +133,10 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     binaries = _binaries(options, reporter)
     options.dir.mkdir(parents=True, exist_ok=True)
     busy = partial(reporter.say, f"another start in {options.dir} is under way; waiting for it")
-    with locked(options.dir / "lock", busy=busy), clock.step("all"), ThreadPoolExecutor() as pool:
-        cluster = _prepare(options, binaries, reporter)
+    with (
+        locked(options.dir / "lock", busy=busy), clock.step("all"), ExitStack() as claims, ThreadPoolExecutor() as pool,
+    ):  # fmt: skip
+        cluster = _prepare(options, binaries, reporter, claims)
         start = _Start(cluster=cluster, chosen=options.chosen, bare=options.bare, clock=clock)
         if options.kubeconfig is not None:
             start.existing_kubernetes()
@@ -182,7 +185,7 @@ def _binaries(options: Options, reporter: Reporter) -> Binaries:
     return Binaries(programs={"kubectl": Path(found)}, crds=())
 
 
-def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluster:
+def _prepare(options: Options, binaries: Binaries, reporter: Reporter, claims: ExitStack) -> Cluster:
     """Make or reread the directory, ports, tokens and kubeconfigs."""
     directory = options.dir.expanduser().resolve()
     known = Cluster.load(directory) if (directory / "state.json").exists() else None
@@ -192,7 +195,9 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
         parts=tuple(
             part for part in KNOWN_PARTS if part in {*options.chosen, *(known.state.parts if known else ())}
         ),
-        ports=choose_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
+        ports=choose_ports(
+            _wanted_ports(options, known), keep_all=known is not None and not idle, claims=claims
+        ),
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
         programs={**(known.state.programs if known else {}), **binaries.programs},
         fleet=fleet,
@@ -244,23 +249,31 @@ def _wanted_ports(options: Options, known: Cluster | None) -> dict[str, int]:
     return {part: port for part, port in PREFERRED_PORTS.items() if part in options.chosen}
 
 
-def choose_ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
-    """A port per listener: the wanted one where it is free or our parts use it, else a free one."""
-    ports: dict[str, int] = {}
-    with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
-        for name in (*PORT_NAMES, *QUEUER_PARTS):
-            port = wanted.get(name, 0)
-            if keep_all and port:
-                ports[name] = port
-                continue
-            listener = held.enter_context(socket.socket())
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:
-                listener.bind(("127.0.0.1", 0))
-            ports[name] = listener.getsockname()[1]
-    return ports
+def choose_ports(wanted: Mapping[str, int], *, keep_all: bool, claims: ExitStack) -> dict[str, int]:
+    """A port per listener: the wanted one where it is free or our parts use it, else a free one.
+
+    A part listens only later. Until `claims` closes, no other start on this machine chooses a port of these.
+    """
+    return {
+        name: wanted[name] if keep_all and wanted.get(name) else _claimed(wanted.get(name, 0), claims)
+        for name in (*PORT_NAMES, *QUEUER_PARTS)
+    }
+
+
+def _claimed(wanted: int, claims: ExitStack) -> int:
+    """A TCP port on which nobody listens, `wanted` if possible. The claim on it is the UDP port of its number."""
+    for number in (wanted, *[0] * _MOST_TRIES):
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            with socket.socket() as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(("127.0.0.1", number))
+                claim.bind(listener.getsockname())
+        except OSError:
+            claim.close()
+        else:
+            return int(claims.enter_context(claim).getsockname()[1])
+    raise Unavailable("no port is free on this machine", hint="end what listens on so many")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

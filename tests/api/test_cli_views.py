@@ -72,6 +72,14 @@ async def test_a_job_is_asked_about_as_its_file_has_it(
     file.write_text(yaml.safe_dump(assumed))
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
     assert found.stderr.startswith("warning: RuntimeClass gvisor is taken to have no overhead")
+    elsewhere = {**JOB, "metadata": {**JOB["metadata"], "namespace": "team-z"}}
+    file.write_text(yaml.safe_dump(elsewhere))
+    found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
+    assert "namespace team-z may not use queue root" in found.stdout
+    unsaid = {key: value for key, value in JOB["metadata"].items() if key != "namespace"}
+    file.write_text(yaml.safe_dump({**JOB, "metadata": unsaid}))
+    found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
+    assert found.stdout.startswith("train  starts"), "its namespace is the only one that there is"
     file.write_text("---\na: 1\n---\nb: 2\n")
     found = await run(monkeypatch, api, "sim", "job", "-f", str(file))
     assert "holds 2 documents, one job is needed" in str(found.exception)

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from queuer.local import stack
-from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, Cluster
+from queuer.local.cluster import ALL_PARTS, Cluster
 from queuer.local.controlplane import MPI_OPERATOR, RAY_OPERATOR, TRAINER
 from queuer.local.fleet import BLOCK, RACK, Fleet
 from queuer.local.postgres_programs import find_binaries
@@ -77,7 +77,7 @@ class Place:
             "PYTHONUNBUFFERED": "1",  # output and errors in the order in which a terminal has them
             "QUEUER_API": self.cluster.queuer_url,
             "QUEUER_DATABASE_URL": self.cluster.database_url,
-            "CONTROLLER": f"http://127.0.0.1:{self.cluster.state.ports[CONTROLLER_PART]}",
+            "CONTROLLER": self.cluster.controller_url,
         }
 
     def become(self, user: str) -> str:

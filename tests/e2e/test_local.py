@@ -62,6 +62,9 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     cluster = Cluster.load(directory)
     assert f"export KUBECONFIG={directory}/kubeconfig/admin" in said
     assert "kube-apiserver" in said  # the time that each part took
+    for address in (cluster.queuer_url, cluster.api_url, cluster.controller_url, cluster.database_url):
+        assert address in said
+        assert address in _queuer("status", directory)
     nodes = kubectl(cluster, "admin", "get", "nodes", "-L", "topology.kubernetes.io/rack", "--no-headers")
     assert [line.split()[-1] for line in nodes.splitlines()] == [
         f"r{rack:02d}" for rack in (1, 1, 2, 2, 3, 3, 4, 4)

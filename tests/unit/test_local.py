@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -172,14 +173,24 @@ def test_queuer_itself_is_never_a_cluster_admin() -> None:
 
 
 def test_a_taken_port_is_replaced_and_ports_differ() -> None:
-    with socket.socket() as taken:
+    with socket.socket() as taken, ExitStack() as claims:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ports = stack.choose_ports({"etcd": port, "api": 0}, keep_all=False)
+        ports = stack.choose_ports({"etcd": port, "api": 0}, keep_all=False, claims=claims)
         assert ports["etcd"] != port
         assert len(set(ports.values())) == len(ports)
-        assert stack.choose_ports(ports | {"etcd": port}, keep_all=True)["etcd"] == port
+        kept = stack.choose_ports(ports | {"etcd": port}, keep_all=True, claims=claims)
+        assert kept["etcd"] == port
+
+
+def test_two_starts_at_once_choose_different_ports() -> None:
+    """Neither listens yet where the other chooses, as with the API's 8787."""
+    with ExitStack() as first, ExitStack() as second:
+        api = stack.choose_ports({}, keep_all=False, claims=first)["api"]
+        assert stack.choose_ports({"api": api}, keep_all=False, claims=second)["api"] != api
+    with ExitStack() as later:
+        assert stack.choose_ports({"api": api}, keep_all=False, claims=later)["api"] == api
 
 
 def test_a_process_that_exits_is_told_with_its_last_words(tmp_path: Path) -> None:
