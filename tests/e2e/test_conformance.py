@@ -20,6 +20,27 @@ from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, w
 ENDLESS = ("RayCluster",)
 OFTEN = ("Job", "PyTorchJob", "JobSet")
 PODS = 3
+FEWER = {
+    "Job": ("/spec/parallelism", 2),
+    "JobSet": ("/spec/replicatedJobs/1/replicas", 1),
+    "PyTorchJob": ("/spec/pytorchReplicaSpecs/Worker/replicas", 1),
+    "TFJob": ("/spec/tfReplicaSpecs/Worker/replicas", 1),
+    "XGBoostJob": ("/spec/xgbReplicaSpecs/Worker/replicas", 1),
+    "PaddleJob": ("/spec/paddleReplicaSpecs/Worker/replicas", 1),
+    "JAXJob": ("/spec/jaxReplicaSpecs/Worker/replicas", 2),
+    "MPIJob": ("/spec/mpiReplicaSpecs/Worker/replicas", 1),
+    "TrainJob": ("/spec/trainer/numNodes", 2),
+    "RayJob": ("/spec/rayClusterSpec/workerGroupSpecs/0/replicas", 1),
+    "RayCluster": ("/spec/workerGroupSpecs/0/replicas", 1),
+}
+"""Where a gang of `PODS` is made smaller by one pod, and the number there."""
+WHOLE = {
+    "JobSet": r"spec\.replicatedJobs: .*immutable",
+    "TrainJob": r"spec\.trainer: .*immutable",
+    "MPIJob": "a started MPIJob stays as it is, replicas too",
+    "RayJob": "a started RayJob stays as it is, replicas in rayClusterSpec too",
+}
+"""Kinds whose controller cannot do that, and the refusal of their webhook or of ours."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -124,6 +145,31 @@ def test_pods_that_are_refused_end_the_try_and_are_told(scene: Scene, kind: str)
     )  # fmt: skip
     assert "violates PodSecurity" in scene.reason("refused")["text"]
     scene.delete("refused", kind)
+    scene.wait_empty()
+
+
+def test_a_running_gang_gives_up_a_pod_or_is_refused_with_the_field(scene: Scene, kind: str) -> None:
+    """What it gives up is returned."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.of_kind(kind, "gang", pods=PODS, gpus=2)
+    scene.wait_state("gang", "Running", timeout=60)
+    path, size = FEWER[kind]
+    change = json.dumps([{"op": "replace", "path": path, "value": size}])
+    patch = ("patch", KINDS[kind], "gang", "-n", scene.namespace, "--type=json", f"-p={change}")
+    if kind in WHOLE:
+        with pytest.raises(Refused, match=WHOLE[kind]):
+            kubectl(scene.cluster, "alice", *patch)
+    else:
+        kubectl(scene.cluster, "alice", *patch)
+    left = PODS if kind in WHOLE else PODS - 1
+    wait_until(lambda: scene.database.used() == 2 * left, timeout=60, describe=lambda: scene.story("gang"))
+    assert len(scene.pods("gang")) == left
+    assert (scene.state("gang"), scene.database.workload("gang", scene.namespace)["attempt"]) == (
+        "Running",
+        1,
+    )
+    scene.delete("gang", kind)
     scene.wait_empty()
 
 
