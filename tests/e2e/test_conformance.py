@@ -37,10 +37,12 @@ FEWER = {
 WHOLE = {
     "JobSet": r"spec\.replicatedJobs: .*immutable",
     "TrainJob": r"spec\.trainer: .*immutable",
+    "TFJob": "a started TFJob or XGBoostJob keeps its replicas",
+    "XGBoostJob": "a started TFJob or XGBoostJob keeps its replicas",
     "MPIJob": "a started MPIJob stays as it is, replicas too",
     "RayJob": "a started RayJob stays as it is, replicas in rayClusterSpec too",
 }
-"""Kinds whose controller cannot do that, and the refusal of their webhook or of ours."""
+"""Kinds whose controller cannot do that, and the refusal of its webhook or of our policy."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
