@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.applier import Applier
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.apply.notes import Notes
+from queuer.controller.apply.notes import Notes, What
 from queuer.controller.apply.refusals import Refusals
 from queuer.controller.commands.take_up import carry_out, take_up
 from queuer.controller.cycle.decisions import Decider, Decisions
@@ -29,16 +29,17 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.intake.restored import recognise
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.steps import Limits
-from queuer.controller.landing.writes import settle_touched, take_results
+from queuer.controller.landing.writes import settle_touched, stuck, take_results
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
 from queuer.domain.backoff import BackOff
+from queuer.domain.reasons.job_sentences import REFUSES, refused_write
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry, Result
-from queuer.store.tables import EntryOutcome
+from queuer.store.tables import EntryKind, EntryOutcome
 
 _LONGEST_WINDOW = 0.5
 _READING = 0.5
@@ -85,6 +86,7 @@ class Loop:
             jobs,
             confirm_epoch=self._confirm_epoch,
             on_result=self._heard,
+            on_refused=self._refused,
             failpoints=settings.failpoints,
             metrics=metrics,
             at_once=settings.patches,
@@ -147,6 +149,18 @@ class Loop:
         if result.outcome is EntryOutcome.APPLIED:
             self.term.notes.budget.earn()
         self._wake.set()
+
+    def _refused(self, entry: Entry, said: str, seconds: float) -> None:
+        """The API server has refused a write for so long, in its words. It is tried on, and told once."""
+        state, notes = self.term.state, self.term.notes
+        live = state.live.get(entry.uid)
+        if live is None or live.placement is None or live.placement.id != entry.admission_id:
+            return
+        if live.explanation is None or not live.explanation.primary.text.startswith(REFUSES):
+            text = refused_write(said, starts=entry.kind is EntryKind.ADMIT, seconds=seconds)
+            state.tell(live, stuck(live, text, refusal=said))
+            notes.warn(live.uid, What.REFUSED, text)
+            self._wake.set()
 
     async def _confirm_epoch(self) -> None:
         async with begin(self.term.engine) as connection:

@@ -26,8 +26,10 @@ _PLACING = text("""
     SELECT count(*) AS jobs, min(admitted_at) AS oldest FROM workload
     WHERE state IN ('Admitted', 'Placing') AND deleted_at IS NULL AND admitted_at < :before
 """)
-
-
+_NOT_TAKEN = text("""
+    SELECT count(DISTINCT uid) AS jobs, min(at) AS oldest FROM outbox
+    WHERE done_at IS NULL AND kind <> 'admit' AND at < :before
+""")
 _MOVES = text("""
     SELECT floor(extract(epoch FROM started_at) / :step) * :step AS at, sum(admitted) AS admitted,
         sum(evicted) AS evicted
@@ -62,6 +64,12 @@ async def moves(connection: AsyncConnection, *, since: float, step: int) -> dict
 async def waiting_since(connection: AsyncConnection, before: float) -> Stuck:
     """Jobs that lack room alone and were submitted before that."""
     row = (await connection.execute(_LONG, {"before": instant(before)})).one()
+    return Stuck(jobs=row.jobs, oldest=seconds(row.oldest))
+
+
+async def evicted_since(connection: AsyncConnection, before: float) -> Stuck:
+    """Jobs whose eviction was written before that, and which the API server has not taken."""
+    row = (await connection.execute(_NOT_TAKEN, {"before": instant(before)})).one()
     return Stuck(jobs=row.jobs, oldest=seconds(row.oldest))
 
 

@@ -27,7 +27,7 @@ from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
-from tests.store.support import NOW, workload
+from tests.store.support import NOW, Eviction, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
 RACK = "topology.kubernetes.io/rack"
@@ -332,6 +332,19 @@ async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
         ("warning", "1 job runs, and no queue counts it: apply the tree that it was in"),
         ("info", "1 job can never start as it is"),
     ]
+
+
+async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    runs = workload("runs", queue=A)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    await author.evict(Eviction(uid="runs", cause="command", patch={}))
+    said = "1 job is evicted, and the API server has not taken that for more than 30 s"
+    told = [(item["kind"], item["text"]) for item in (await api.get("/api/v1/overview")).json()["attention"]]
+    assert ("stuck", said) in told, told
 
 
 async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, author: Author) -> None:

@@ -5,13 +5,14 @@ counted twice.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import Refused, create, kubectl, wait_until
 
 OWN_SELECTOR = {"kubernetes.io/os": "linux"}
 
@@ -125,6 +126,65 @@ def test_pods_that_a_dead_controller_leaves_are_deleted(scene: Scene) -> None:
     scene.part("training-operator", running=True)
     scene.delete("high")
     scene.wait_state("low", "Running", timeout=60)
+
+
+def test_an_eviction_that_anothers_policy_refuses_is_told_and_goes_on(scene: Scene) -> None:
+    """Nobody would know why the job keeps its room, which it is charged for until the write goes through."""
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
+    scene.start()
+    scene.job("low", pods=2, gpus=8)
+    scene.wait_state("low", "Running")
+    remove = _refuse_suspending(scene)
+    scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    told = scene.wait_event("low", "WriteRefused", timeout=75)
+    assert told.startswith("the API server refuses the write that takes the job back, for ")
+    assert "suspends no job on Fridays" in told
+    assert scene.wait_reason("low", "AdmittedNotPlaced")["text"].startswith(told)
+    assert (scene.state("low"), len(scene.pods("low")), scene.database.used()) == ("Evicting", 2, 16)
+    remove()
+    scene.wait_state("high", "Running", timeout=60)
+    assert scene.state("low") == "Queued"
+
+
+def _refuse_suspending(scene: Scene) -> Callable[[], None]:
+    """Somebody's policy that forbids what an eviction does; returns what takes it away."""
+    name = f"fridays-{scene.namespace}"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}},
+        },
+        "validations": [
+            {"expression": "!object.spec.suspend || oldObject.spec.suspend", "message": "suspends no job on Fridays"}
+        ],
+    }  # fmt: skip
+    kinds = {
+        "ValidatingAdmissionPolicy": spec,
+        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+    def remove() -> None:
+        for kind in kinds:
+            kubectl(scene.cluster, "admin", "delete", kind, name, "--ignore-not-found")
+
+    scene.exits.callback(remove)
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    for kind, wanted in kinds.items():
+        create(scene.cluster, {**group, "kind": kind, "spec": wanted}, identity="admin")
+    where = ("-n", scene.namespace, "--type=merge", '-p={"spec":{"suspend":true}}', "--dry-run=server")
+
+    def refuses() -> bool:
+        try:
+            kubectl(scene.cluster, "alice", "patch", "job", "low", *where)
+        except Refused as refused:
+            return "Fridays" in str(refused)
+        return False
+
+    wait_until(refuses, timeout=30, describe="the policy is in force")
+    return remove
 
 
 def test_own_node_selector_survives_admission_and_eviction(scene: Scene) -> None:

@@ -37,8 +37,8 @@ router = APIRouter(prefix=PREFIX, tags=["live"])
 DAY, STEP = 86_400.0, 300
 MOST = 50
 """Entries of the attention list; `attentionTotal` counts all."""
-LONG_WAIT, LONG_LANDING = 3600.0, 600.0
-"""Seconds; no job that waits or lands for less is called stuck."""
+LONG_WAIT, LONG_LANDING, LONG_EVICTION = 3600.0, 600.0, 30.0
+"""Seconds; no job that waits, lands or is being evicted for less is called stuck."""
 
 
 class Attention(StrEnum):
@@ -246,12 +246,19 @@ def _queues(view: TreeView) -> list[AttentionItem]:
 
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
-    """Jobs that wait longer than 95 % of those did that started in the last day, and those that do not land."""
+    """Jobs whose eviction is not taken, those that wait longer than 95 % of those did that started in the last day, and
+    those that do not land.
+    """
     usual = (await rollup.waits(connection, ROOT, since=now - DAY, until=now)).p95
     long = max(LONG_WAIT, usual or 0.0)
     late = await summary.waiting_since(connection, now - long)
     placing = await summary.placing_since(connection, now - LONG_LANDING)
+    refused = await summary.evicted_since(connection, now - LONG_EVICTION)
     told = (
+        (
+            refused,
+            f"{{is}} evicted, and the API server has not taken that for more than {LONG_EVICTION:.0f} s",
+        ),
         (late, f"wait{{s}} for room for more than {_span(long)}"),
         (placing, f"do{{es}} not land since more than {LONG_LANDING / 60:.0f} min"),
     )
@@ -269,7 +276,8 @@ async def _ordered(connection: AsyncConnection, *, now: float) -> list[Attention
 
 def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
     one = stuck.jobs == 1
-    said = f"{stuck.jobs} job{'' if one else 's'} {text.format(s='s' if one else '', es='es' if one else '')}"
+    verbs = {"s": "s", "es": "es", "is": "is"} if one else {"s": "", "es": "", "is": "are"}
+    said = f"{stuck.jobs} job{'' if one else 's'} {text.format(**verbs)}"
     return _item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
 
 

@@ -41,6 +41,8 @@ log = logger("applier")
 T = TypeVar("T")
 
 _MOST_CONFLICTS = 20
+REFUSED = 30.0
+"""Seconds for which a write is refused before that is told: a webhook may be starting anew."""
 _POINTS = {
     EntryKind.ADMIT: Point.ADMITTED,
     EntryKind.EVICT: Point.SUSPENDED,
@@ -99,7 +101,9 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
 
 
 class Applier:
-    """Applies entries concurrently; results are handed to `on_result` in the event loop."""
+    """Applies entries concurrently; results are handed to `on_result` in the event loop. `on_refused` hears of one
+    that is refused for long: the server's words, and for how many seconds.
+    """
 
     def __init__(
         self,
@@ -107,13 +111,15 @@ class Applier:
         *,
         confirm_epoch: Callable[[], Awaitable[None]],
         on_result: Callable[[Result], None],
+        on_refused: Callable[[Entry, str, float], None],
         failpoints: Failpoints,
         metrics: Metrics,
         at_once: int,
     ) -> None:
         self._jobs = jobs
         self._confirm_epoch = confirm_epoch
-        self._on_result = on_result
+        self._on_result, self._on_refused = on_result, on_refused
+        self._refused: dict[int, float] = {}  # since when, by entry that is not through
         self._failpoints = failpoints
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
@@ -148,6 +154,7 @@ class Applier:
         told = {"queuer.kind": entry.kind.value, "queuer.workload": entry.uid}
         with TRACER.start_as_current_span("queuer.patch", cause, attributes=told) as span:
             result = await self.apply(entry)
+            self._refused.pop(entry.seq, None)
             span.set_attribute("queuer.outcome", result.outcome.value)
             self._finish(entry, result)
 
@@ -204,6 +211,10 @@ class Applier:
     async def _wait_alone(self, entry: Entry, error: ApiError, seconds: float) -> None:
         """Say what the server refused, and wait; other entries are sent meanwhile."""
         log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message, after=seconds)
+        now = asyncio.get_running_loop().time()
+        refused = now - self._refused.setdefault(entry.seq, now)
+        if refused >= REFUSED:
+            self._on_refused(entry, error.message, refused)
         await asyncio.sleep(seconds)
 
     async def _patch_wanted(self, entry: Entry, body: PatchBody) -> str | None:

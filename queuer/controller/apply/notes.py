@@ -45,6 +45,7 @@ class What(StrEnum):
 
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
+    REFUSED = "WriteRefused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +149,12 @@ class Notes:
         """Gangs that are taken back, each with a sentence that says for whom or why."""
         for eviction in evictions:
             what = What.ROLLED_BACK if eviction.cause == Cause.LANDING_TIMEOUT else What.EVICTED
-            self._events.append(JobEvent(uid=eviction.uid, reason=what, message=eviction.note, warning=True))
-            self._rung.set()
+            self.warn(eviction.uid, what, eviction.note)
+
+    def warn(self, uid: str, what: What, message: str) -> None:
+        """An Event of its own, a warning."""
+        self._events.append(JobEvent(uid=uid, reason=what, message=message, warning=True))
+        self._rung.set()
 
     async def run(self) -> None:
         """Write notes until cancelled."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
+from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.left_pods import left_patch
@@ -94,12 +95,13 @@ def resting(live: Live, why: str = "it could not start") -> Explanation:
     return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again)
 
 
-def _stuck(live: Live, why: str) -> Explanation:
-    """The explanation of a workload that does not leave. It is still told until when it rests."""
+def stuck(live: Live, why: str, **params: Any) -> Explanation:
+    """The explanation of a workload that does not leave, or does not start. It is still told until when it rests."""
     if live.rest is None:
-        return simple(Token.ADMITTED_NOT_PLACED, why)
+        return simple(Token.ADMITTED_NOT_PLACED, why[:LONGEST], **params)
     again, at = _again(live.rest)
-    return simple(Token.ADMITTED_NOT_PLACED, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
+    text = f"{why[:LONGEST]}; considered again from {at}"
+    return simple(Token.ADMITTED_NOT_PLACED, text, retryAt=again, **params)
 
 
 def _again(rest: float) -> tuple[int, str]:
@@ -153,7 +155,7 @@ def _write_down(
         after = _explained(after, f"evicted: {found.note}")
     elif Move.TAKE_DOWN in found.moves:
         effects = [effect(EntryKind.EVICT, live, left_patch(pods))]
-        after = replace(after, explanation=_stuck(live, found.note))
+        after = replace(after, explanation=stuck(live, found.note))
     elif Move.SHRUNK in found.moves and live.landed is not None and jobs.gated(live):
         effects = [effect(EntryKind.ADMIT, live, jobs.admit_again(live))]
     changes.put(

@@ -12,6 +12,8 @@ from typing import TypedDict
 
 from queuer.domain.reasons.amounts import plural
 
+REFUSES = "the API server refuses the write"
+
 
 class OtherJob(TypedDict, total=False):
     """Another job. `owner`: its uid; only `ownerQueue` is left of a job that the reader may not see."""
@@ -85,6 +87,12 @@ def left_pods(count: int, *, of: str, seconds: float) -> str:
         f"{plural(count, 'pod')} {were} left {seconds:.0f} s after the eviction: the controller of {of} objects "
         f"did not delete {them}, and Queuer does"
     )
+
+
+def refused_write(said: str, *, starts: bool, seconds: float) -> str:
+    """A write to a job that the API server refuses again and again, in its words."""
+    what = "starts the job" if starts else "takes the job back"
+    return f"{REFUSES} that {what}, for {seconds:.0f} s now; the job is charged until it takes it: {said}"
 
 
 def behind(p: BehindParams) -> str:

@@ -94,14 +94,15 @@ class Busy(Cluster):
 
 
 def applier(
-    cluster: Cluster, *, leads: bool = True, on_result: Callable[[Result], None] = lambda _: None
-) -> Applier:
+    cluster: Cluster, *, leads: bool = True, on_result: Callable[[Result], None] = lambda _: None,
+    on_refused: Callable[[Entry, str, float], None] = lambda *_: None,
+) -> Applier:  # fmt: skip
     async def confirm() -> None:
         if not leads:
             raise LeadershipLost("epoch 1 is over")
 
     return Applier(
-        cluster, confirm_epoch=confirm, on_result=on_result,
+        cluster, confirm_epoch=confirm, on_result=on_result, on_refused=on_refused,
         failpoints=Failpoints(), metrics=Metrics(), at_once=2,
     )  # fmt: skip
 
@@ -245,6 +246,17 @@ async def test_an_eviction_is_tried_until_it_is_through() -> None:
     cluster = Cluster(_refusal(InvalidError, 422))
     result = await applier(cluster).apply(replace(ENTRY, kind=EntryKind.EVICT))
     assert (result.outcome, len(cluster.sent)) == (EntryOutcome.APPLIED, 2)
+
+
+async def test_an_eviction_that_is_refused_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another's webhook or policy may forbid it; nobody would know why the job holds its room."""
+    monkeypatch.setattr(applying, "BACK_OFF", BackOff(first=0.02, longest=0.02))
+    monkeypatch.setattr(applying, "REFUSED", 0.03)
+    told: list[tuple[str, str]] = []
+    refusals = [_refusal(InvalidError, 422), _refusal(ForbiddenError, 403), _refusal(ApiError, 500)]
+    working = applier(Cluster(*refusals), on_refused=lambda entry, said, _: told.append((entry.uid, said)))
+    result = await working.apply(replace(ENTRY, kind=EntryKind.EVICT))
+    assert (told, result.outcome) == ([("u", "HTTP 500")], EntryOutcome.APPLIED)
 
 
 async def test_a_token_that_is_refused_for_a_minute_withdraws_no_job() -> None:
