@@ -252,7 +252,7 @@ def test_a_cluster_without_queuer_is_told_in_one_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "CHECKS", checks)
     with site(cluster=there) as cluster:
         ((name, finding),) = doctor.examine(cluster)
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert (name, finding.text) == ("installation", "Queuer is not installed in this cluster")
     assert finding.fix.startswith("helm upgrade --install queuer deploy/helm/queuer -n queuer-system")
 
