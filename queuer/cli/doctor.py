@@ -172,6 +172,7 @@ CHECKS: Sequence[tuple[str, str, Callable[[Installation], Iterator[Finding]]]] =
     ("topology", "cluster", cluster.fitting("nodes", cluster.levels)),
     ("flavors", "cluster", cluster.fitting("nodes", cluster.flavors)),
     ("namespaces", "cluster", cluster.fitting("namespaces", cluster.namespaces)),
+    ("jobs", "cluster", cluster.unmanaged),
     ("clocks", "", clocks),
     ("kubectl", "", programs),
 )

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from queuer.domain.errors import QueuerError
+from queuer.domain.keys import MANAGED
 from queuer.kube.kinds import KINDS
 from queuer.kube.kinds.pod import LEADERWORKERSETS
 from queuer.kube.objects import Resource
 from queuer.kube.operators import USUAL
-from queuer.local.cluster_checks import MANAGED, REVIEWS, Right
+from queuer.local.cluster_checks import REVIEWS, Right
 from queuer.local.site import Finding, Site, odd, ok, unreadable, wrong
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

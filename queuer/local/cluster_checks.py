@@ -9,12 +9,14 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from http import HTTPStatus
 from typing import NamedTuple
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
+from queuer.domain.keys import DEFAULT_QUEUE, MANAGED, QUEUE
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
 from queuer.kube.resources import ROLES
 from queuer.kube.versions import Form
@@ -31,9 +33,9 @@ from queuer.local.site import (
     wrong,
 )
 
-MANAGED = "queuer.dev/managed"
-_VALUES = ("true", "required", "false")
-_OURS = (MANAGED, "queuer.dev/default-queue")
+_OPTED_IN = ("true", "required")
+_VALUES = (*_OPTED_IN, "false")
+_OURS = (MANAGED, DEFAULT_QUEUE)
 _NEAR = 0.85
 """How like ours a key must be to count as misspelled; `queuer.io/managed` is, `example.com/managed` is not."""
 _NAMED = 3
@@ -199,7 +201,7 @@ def flavors(nodes: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
 def namespaces(there: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
     """Whether opting in is spelled right and, where the tree is known, leads to a queue."""
     faults = [fault for name, labels in there.items() for fault in _misspelled(name, labels)]
-    managed = [name for name, labels in there.items() if labels.get(MANAGED) in ("true", "required")]
+    managed = [name for name, labels in there.items() if labels.get(MANAGED) in _OPTED_IN]
     if tree is not None:
         named = {name for queue in tree.queues for name in queue.namespaces}
         for name in (name for name in managed if name not in named):
@@ -207,6 +209,42 @@ def namespaces(there: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
             fix = f"add {name} to `namespaces` of a queue: queuer export, queuer apply -f"
             faults.append(odd(text, fix))
     yield from faults or [ok(f"{len(managed)} of {len(there)} namespaces are managed")]
+
+
+def unmanaged(site: Site) -> Iterator[Finding]:
+    """Whether jobs that name a queue wait in namespaces that take no part: nobody decides on them."""
+    from msgspec import MsgspecError
+
+    from queuer.kube.decoding import decoder_of
+    from queuer.kube.kinds import KINDS, decoded_job
+    from queuer.kube.objects import Named
+
+    labels, named = site.labels("namespaces"), decoder_of(Named)
+    waiting: dict[str, list[str]] = defaultdict(list)
+    for kind in KINDS:
+        try:
+            items = site.objects(kind.resource.collection, selector=QUEUE)
+        except QueuerError as error:
+            if status_of(error) == HTTPStatus.NOT_FOUND:
+                continue  # this cluster has no such kind
+            raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
+        for item in items:
+            meta = named(item).metadata
+            if labels.get(meta.namespace, {}).get(MANAGED) in _OPTED_IN:
+                continue
+            with suppress(MsgspecError):
+                job = decoded_job(kind, item)
+                if kind.suspended(job) and kind.outcome(job) is None:
+                    waiting[meta.namespace].append(meta.name)
+    for space, names in sorted(waiting.items()):
+        jobs = "1 suspended job has" if len(names) == 1 else f"{len(names)} suspended jobs have"
+        text = f"{jobs} a queue label in namespace {space}, which is not managed: {_some(sorted(names))}"
+        fix = (
+            f"kubectl label namespace {space} {MANAGED}=true, or take their label {QUEUE} off and start them"
+        )
+        yield odd(text, fix)
+    if not waiting:
+        yield ok("no job with a queue label waits in a namespace that is not managed")
 
 
 def _misspelled(space: str, labels: Mapping[str, str]) -> Iterator[Finding]:

@@ -21,9 +21,11 @@ _HITS = text("""
     SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
     WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
 """)
-_NEWEST = text(
-    "SELECT id, finished_at, status, capacity, stats->'out' AS out FROM cycle ORDER BY id DESC LIMIT 1"
-)
+_NEWEST = text("""
+    SELECT id, finished_at, status, capacity, stats->'out' AS out,
+        coalesce((stats->'unmanaged')::int, 0) AS unmanaged
+    FROM cycle ORDER BY id DESC LIMIT 1
+""")
 _QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 
@@ -31,7 +33,8 @@ _NOW = text("SELECT extract(epoch FROM now())::float8")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestCycle:
     """`capacity`: allocatable amounts by flavor; `unplaceable`: what of it is free on nodes that take no pods, being
-    `cordoned` or `not_ready`. Base units.
+    `cordoned` or `not_ready`. Base units. `unmanaged`: suspended jobs with a queue label in namespaces that are not
+    managed.
     """
 
     id: int
@@ -41,6 +44,7 @@ class NewestCycle:
     unplaceable: Resources
     cordoned: int = 0
     not_ready: int = 0
+    unmanaged: int = 0
 
 
 async def domains(connection: AsyncConnection, ids: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -18,6 +18,7 @@ UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
 """Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
+        coalesce(not_asked, 'over_max_pending') = 'over_max_pending' AS in_line,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
         {UNSTARTABLE} AS unstartable,
         (state = 'Queued' AND explanation -> 'lacksRoom' = 'true'
@@ -26,9 +27,9 @@ ROWS = f"""
 """
 """A query: each waiting workload with both marks."""
 _GROUPS = text(f"""
-    SELECT queue, token, unstartable, admissible, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
+    SELECT queue, token, unstartable, admissible, in_line, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
         min(reason_since) AS since
-    FROM ({ROWS}) AS waiting GROUP BY queue, token, unstartable, admissible, pod_sets
+    FROM ({ROWS}) AS waiting GROUP BY queue, token, unstartable, admissible, in_line, pod_sets
 """)
 _LINE = text("""
     SELECT count(*) FROM workload
@@ -47,6 +48,7 @@ class Group:
     token: Token
     unstartable: bool
     admissible: bool
+    in_line: bool
     jobs: int
     amounts: Mapping[str, int]
     oldest: float
@@ -54,8 +56,8 @@ class Group:
 
     @property
     def demand(self) -> bool:
-        """Whether it is demand: neither on hold nor what can never start."""
-        return not self.unstartable and self.token is not Token.ON_HOLD
+        """Whether it is demand: in line, neither on hold nor what can never start."""
+        return self.in_line and not self.unstartable and self.token is not Token.ON_HOLD
 
 
 async def groups(connection: AsyncConnection) -> list[Group]:

@@ -16,13 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.outside import Outside
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
-from queuer.store import rollup
+from queuer.store import rollup, workloads
 from queuer.store.config import load_config
 from queuer.store.engine import begin
+from queuer.store.tables import NotAsked
+from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
@@ -435,6 +438,29 @@ async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hol
     await author.cycle(outside=strangers)
     found = (await api.get("/api/v1/overview")).json()["attention"]
     assert [i["severity"] for i in found if i["kind"] == "outside"] == ([severity] if severity else [])
+
+
+async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Guards their queue, too: what is in no line is no demand, and is not called unstartable."""
+    await author.tree()
+    why = Explanation(
+        primary=Reason(Token.SUSPENDED, {"namespace": "team-a", "unmanagedSince": NOW, "started": False})
+    )
+    row = Intake(workload=workload("a1", queue=A, gpus=8), not_asked=NotAsked.MISCONFIGURED, explanation=why)
+    async with begin(author.engine) as connection:
+        await workloads.intake(connection, author.epoch, [row], at=NOW)
+    await author.cycle(unmanaged=2)
+    found = (await api.get("/api/v1/overview")).json()["attention"]
+    said = "2 suspended jobs with a queue label in unmanaged namespaces: queuer doctor names them"
+    assert [i["text"] for i in found if i["kind"] == "unmanaged"] == [said]
+    queue = next(q for q in (await api.get("/api/v1/queues")).json()["items"] if q["path"] == A)
+    counts = ("pendingWorkloads", "heldWorkloads", "unstartableWorkloads")
+    assert [queue[count] for count in counts] == [0, 1, 0]
+    told = (await api.get("/api/v1/workloads/a1/explanation")).json()
+    assert told["primary"]["params"]["unmanagedSince"].endswith("Z")
+    assert told["verdict"] == "HELD"
 
 
 async def test_the_root_of_the_tree_has_what_pods_outside_use(

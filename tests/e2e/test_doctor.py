@@ -72,8 +72,8 @@ def test_each_fault_is_named_with_its_fix_and_the_fix_mends_it(doctor: Doctor) -
     seen = wait_until(doctor.well, timeout=20, describe=lambda: f"all is well: {doctor.look()}")
     assert [f for f in seen if f["health"] == "unknown"] == []
     assert {f["check"] for f in seen} == {
-        "api", "identity", "controller", "database", "kubernetes", "installation", "definitions", "policies", "roles",
-        "rights", "operators", "objects", "topology", "flavors", "namespaces", "clocks", "kubectl",
+        "api", "identity", "controller", "room", "database", "kubernetes", "installation", "definitions", "policies",
+        "roles", "rights", "operators", "objects", "topology", "flavors", "namespaces", "jobs", "clocks", "kubectl",
     }  # fmt: skip
     kubectl(cluster, "admin", "delete", POLICIES, "queuer-required-jobs")
     warn = json.dumps({"spec": {"validationActions": ["Warn"]}})

@@ -16,6 +16,7 @@ from queuer.cli import doctor, main
 from queuer.cli.client import Client
 from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
+from queuer.domain.keys import MANAGED, QUEUE
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
 from queuer.kube.client import NotFoundError, Page
@@ -23,7 +24,7 @@ from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
 from queuer.local import cluster_checks
-from queuer.local.cluster_checks import MANAGED, flavors, levels, namespaces, needed
+from queuer.local.cluster_checks import flavors, levels, namespaces, needed
 from queuer.local.installed import FORCED, installation, policies, shipped
 from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
 
@@ -309,6 +310,37 @@ def test_an_object_that_is_refused_is_named(reasons: dict[str, str], said: list[
         found = list(cluster_checks.config_objects(there))
     assert [each.text for each in found] == said
     assert {each.health for each in found} == {WRONG if "refused" in said[0] else WELL}
+
+
+class Jobs:
+    """A cluster with Jobs by `namespace/name`, suspended or not, in namespaces that are managed or not."""
+
+    def __init__(self, managed: set[str], **suspended: bool) -> None:
+        self.objects: dict[str, list[dict[str, Any]]] = {"/api/v1/namespaces": [], "/apis/batch/v1/jobs": []}
+        for space in ("a", "b"):
+            labels = {MANAGED: "true"} if space in managed else {}
+            self.objects["/api/v1/namespaces"].append({"metadata": {"name": space, "labels": labels}})
+        for name, waits in suspended.items():
+            meta = {"namespace": name[0], "name": name, "uid": name, "labels": {QUEUE: "root.a"}}
+            spec = {"suspend": waits, "template": {"spec": {"containers": []}}}
+            self.objects["/apis/batch/v1/jobs"].append({"metadata": meta, "spec": spec})
+
+    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
+        if path not in self.objects:
+            raise NotFoundError(status=404, reason="NotFound", message="no such kind")
+        items = [msgspec.Raw(msgspec.json.encode(each)) for each in self.objects[path]]
+        yield msgspec.convert({"metadata": {}, "items": items}, Page)
+
+
+def test_jobs_that_hang_in_a_namespace_that_is_not_managed_are_named() -> None:
+    """Guards against jobs that wait for ever after their namespace opted out, with all checks well."""
+    with site(cluster=Jobs({"b"}, a1=True, a2=True, a3=False, b1=True)) as there:
+        (found,) = cluster_checks.unmanaged(there)
+    said = "2 suspended jobs have a queue label in namespace a, which is not managed: a1, a2"
+    assert (found.health, found.text) == (ODD, said)
+    assert found.fix.startswith(f"kubectl label namespace a {MANAGED}=true")
+    with site(cluster=Jobs({"a", "b"}, a1=True)) as there:
+        assert healths(cluster_checks.unmanaged(there)) == [WELL]
 
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])

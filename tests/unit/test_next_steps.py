@@ -74,6 +74,8 @@ PARAMS: list[tuple[Token, dict[str, Any], str, str | None]] = [
      f"{AGAIN} smaller pods", None),
     (Token.SUSPENDED, {"queue": "root.a", "closed": [{"queue": "root.a"}, {"queue": "root"}]},
      "wait, or ask who administers root.a and root to resume it", None),
+    (Token.SUSPENDED, {"namespace": "team-a", "unmanagedSince": 0.0, "started": False},
+     "ask who administers namespace team-a to label it queuer.dev/managed=true again", None),
     (Token.ON_HOLD, {}, "take annotation queuer.dev/hold off", f"{ANNOTATE} queuer.dev/hold-"),
     (Token.BEHIND_IN_QUEUE, {"name": "big", "namespace": "team-a"},
      "wait until the job before it has started", "queuer why big -n team-a"),

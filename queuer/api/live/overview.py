@@ -25,7 +25,7 @@ from queuer.api.queues.tree_cache import Tree
 from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons import Token, Verdict
+from queuer.domain.reasons import Token, Verdict, plural
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
@@ -51,6 +51,7 @@ class Attention(StrEnum):
     STUCK = "stuck"
     EVICTIONS = "evictions"
     NODES_OUT = "nodesOut"
+    UNMANAGED = "unmanaged"
     UNSTARTABLE = "unstartable"
 
 
@@ -179,6 +180,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),
             *_out(cycle),
+            *_unmanaged(cycle),
             *_unstartable(view, beside=await summary.beside(connection)),
         ],
         shared={
@@ -302,6 +304,13 @@ def _outside(found: _Told, owners: Sequence[OutsidePods]) -> Iterator[AttentionI
         text = told_of(found.outside, resources, owners)
         severity = Severity.WARNING if any(found.in_the_way.values()) else Severity.INFO
         yield _item(Attention.OUTSIDE, text, severity=severity)
+
+
+def _unmanaged(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
+    """Jobs that nobody decides on, as their namespaces opted out, or never opted in."""
+    if cycle is not None and (count := cycle.unmanaged):
+        text = f"{plural(count, 'suspended job')} with a queue label in unmanaged namespaces: queuer doctor names them"
+        yield _item(Attention.UNMANAGED, text, count=count)
 
 
 def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:

@@ -15,7 +15,7 @@ from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store.tables import CommandVerb
 
-_TIMES = frozenset({"deadline", "retryAt", "until"})
+_TIMES = frozenset({"deadline", "retryAt", "unmanagedSince", "until"})
 """Parameters of reasons that are times."""
 
 

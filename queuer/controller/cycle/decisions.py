@@ -259,4 +259,4 @@ class Decisions:
 
 def _nodes(record: CycleRecord | None) -> tuple[object, ...]:
     assert record is not None
-    return record.capacity, record.stats["out"], record.stats["outside"]
+    return record.capacity, *(record.stats[name] for name in ("out", "outside", "unmanaged"))

@@ -15,13 +15,13 @@ from queuer.controller.landing.settle import SettleResult, evicting, failed, pat
 from queuer.controller.landing.steps import Limits, Move, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
-from queuer.controller.memory.live import Live
+from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.reasons import LONGEST, Explanation, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, simple
 from queuer.domain.workload import Cause, State
 from queuer.store.outbox import Effect, Result
-from queuer.store.tables import EntryKind, EntryOutcome
+from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 
 log = logger("landing")
 
@@ -126,6 +126,8 @@ def settle_touched(
             _note_gone(changes, uid, state)
             continue
         with changes.isolate(uid):
+            if live.state.waiting and _opted_out(changes, live, state.elsewhere.get(uid)):
+                continue
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
             seen = replace(tally(pods), refused=state.refusal_of(live))
             found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
@@ -138,6 +140,22 @@ def settle_touched(
             _write_down(changes, live, found, pods, jobs=jobs)
             if found.after.is_over:
                 _note_gone(changes, uid, state)
+
+
+def _opted_out(changes: Round, live: Live, job: JobView | None) -> bool:
+    """Whether its job, in a namespace that takes no part any more, is still there. Then it keeps its state and its
+    submit time, for when the namespace opts in again, and is told why it is in no line.
+    """
+    if job is None or job.deleting or job.outcome is not None:
+        return False
+    told = {} if live.explanation is None else live.explanation.primary.params
+    since, namespace = told.get("unmanagedSince", changes.now), live.workload.namespace
+    params = {"namespace": namespace, "unmanagedSince": since, "started": not job.suspended}
+    why = Explanation(primary=Reason(Token.SUSPENDED, params))
+    if live.not_asked is not NotAsked.MISCONFIGURED or live.explanation != why:
+        after = replace(live, not_asked=NotAsked.MISCONFIGURED, explanation=why)
+        changes.put(live.uid, after=after, reread=True)
+    return True
 
 
 def _note_gone(changes: Round, uid: str, state: ClusterState) -> None:

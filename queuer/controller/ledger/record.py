@@ -44,8 +44,12 @@ def undecided(state: ClusterState, *, cycle: int, now: float, trigger: str) -> R
 
 
 def seen(state: ClusterState) -> dict[str, Any]:
-    """What is told of the cluster beside its capacity: nodes out of use, and pods that no queue pays for."""
-    return {"out": out_of_use(state), "outside": [each.without_nodes() for each in outside(state)]}
+    """What is told of the cluster beside its capacity: nodes out of use, pods that no queue pays for, and how many jobs
+    wait in namespaces that take no part.
+    """
+    unmanaged = sum(job.suspended and job.outcome is None for job in state.elsewhere.values())
+    beside = [each.without_nodes() for each in outside(state)]
+    return {"out": out_of_use(state), "outside": beside, "unmanaged": unmanaged}
 
 
 def out_of_use(state: ClusterState) -> Mapping[str, Any]:

@@ -145,7 +145,7 @@ class ClusterState:
 
     def job_elsewhere(self, job: JobView) -> None:
         """A job with our label in a namespace that did not opt in. Nothing that it says is read, its admission
-        included; one that was admitted when its namespace still took part is followed until it holds nothing.
+        included. Where its namespace took part before, what it holds is followed to the end, and its place is kept.
         """
         self.elsewhere[job.uid] = job
         self._follow_elsewhere(job.uid)
@@ -155,13 +155,13 @@ class ClusterState:
         if live is not None and live.charged:
             self.jobs[uid] = self.elsewhere[uid]
             self.touch(uid)
-        elif self.jobs.pop(uid, None) is not None:
+        elif self.jobs.pop(uid, None) is not None or live is not None:
             self.touch(uid)
 
     def job_gone(self, uid: str) -> None:
         """A job object is no more."""
         self.elsewhere.pop(uid, None)
-        if self.jobs.pop(uid, None) is not None:
+        if self.jobs.pop(uid, None) is not None or uid in self.live:
             self.touch(uid)
 
     def holding(self, workload: Workload, *, now: float, lost_after: float) -> tuple[PodView, ...]:

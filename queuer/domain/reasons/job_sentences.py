@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypedDict
 
+from queuer.domain.keys import MANAGED
 from queuer.domain.reasons.amounts import plural
 
 REFUSES = "the API server refuses the write"
@@ -74,10 +75,15 @@ class ClosedQueue(TypedDict, total=False):
 
 
 class SuspendedParams(TypedDict, total=False):
-    """The queues on its path that are not open, the nearest first."""
+    """The queues on its path that are not open, the nearest first. Or since when, in seconds, its `namespace` is not
+    managed any more, and whether somebody has `started` the job.
+    """
 
     queue: str
     closed: Sequence[ClosedQueue]
+    namespace: str
+    unmanagedSince: float
+    started: bool
 
 
 def left_pods(count: int, *, of: str, seconds: float) -> str:
@@ -148,7 +154,13 @@ def deferred(p: UndecidedParams) -> str:
 
 
 def suspended(p: SuspendedParams) -> str:
-    """Its queue, or one above it, is held or drains."""
+    """Its queue, or one above it, is held or drains; or its namespace opted out."""
+    if "unmanagedSince" in p:
+        since = f"{datetime.fromtimestamp(p['unmanagedSince'], tz=UTC):%Y-%m-%d %H:%M} UTC"
+        fate = "runs, and no queue pays for it" if p["started"] else "stays suspended"
+        return (
+            f"not queued any more since {since}: namespace {p['namespace']} lost {MANAGED}; the job {fate}."
+        )
     return "; ".join(map(_closed, p["closed"])) + "."
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from queuer.domain.keys import (
     HOLD,
+    MANAGED,
     MAX_RUNTIME,
     PREEMPTIBLE,
     PREFIX,
@@ -283,7 +284,9 @@ def wait(job: AdvisedJob) -> NextStep:
 
 
 def resume_queue(job: AdvisedJob) -> NextStep:
-    """Its queue is held or drains: what the job says about itself changes nothing."""
+    """Its queue is held or drains, or its namespace opted out: what the job says about itself changes nothing."""
+    if "unmanagedSince" in job.params:
+        return NextStep(do=f"ask who administers namespace {job.namespace} to label it {MANAGED}=true again")
     closed = [row["queue"] for row in job.params.get("closed") or ()] or [job.queue]
     queues = " and ".join(closed)
     if not all(queue in job.reader.administers for queue in closed):

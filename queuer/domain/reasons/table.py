@@ -179,8 +179,8 @@ ROWS: Mapping[Token, Row] = {
     ),
     Token.SUSPENDED: Row(
         verdict=Verdict.HELD,
-        meaning="Its queue, or one above it, is held or draining.",
-        advice="Ask who administers the queue: `queuer queue resume`.",
+        meaning="Its queue, or one above it, is held or draining; or its namespace opted out.",
+        advice="Ask who administers the queue: `queuer queue resume`. Or have the namespace opt in again.",
         params=jobs.SuspendedParams,
         sentence=jobs.suspended,
         next=steps.resume_queue,

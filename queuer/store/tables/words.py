@@ -14,7 +14,9 @@ class EntryKind(StrEnum):
 
 
 class NotAsked(StrEnum):
-    """Why a waiting workload is kept out of decisions: a wrong request, a queue that drains, `maxPending` reached."""
+    """Why a waiting workload is kept out of decisions: a wrong request or a namespace that opted out, a queue that
+    drains, `maxPending` reached.
+    """
 
     MISCONFIGURED = "misconfigured"
     DRAINING = "draining"

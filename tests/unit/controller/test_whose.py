@@ -7,12 +7,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.adoption import Found, adopt
+from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
+from queuer.controller.landing.writes import settle_touched
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
@@ -21,13 +25,14 @@ from queuer.controller.watch.watches import Watches
 from queuer.domain.keys import ADMISSION, MANAGED, WORKLOAD
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
-from queuer.domain.reasons import malformed
+from queuer.domain.reasons import Verdict, malformed
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
 from queuer.kube.reflector import Change, ChangeKind
+from tests.unit.landed import LIMITS
 from tests.unit.make import gang, job_view, placed
 
 GPU = {"gpu": 4, "pods": 1}
@@ -44,6 +49,13 @@ FORGED = Job(
     ),
     spec=JobSpec(template=PodTemplate()),
 )  # fmt: skip
+
+
+def replace_spec(job: Job, **changed: Any) -> Job:
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **changed))
+
+
+SUSPENDED = replace_spec(FORGED, suspend=True)
 
 
 def watched(state: ClusterState) -> tuple[Watches, Facts]:
@@ -100,6 +112,63 @@ def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
     for value, there in ((None, []), ("required", ["u"])):
         opt(watches, "ns", value)
         assert list(state.jobs) == there
+
+
+def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -> None:
+    """Guards against jobs that are called deleted and hang for ever: they are told, and back with their submit time."""
+    state = ClusterState()
+    watches, facts = watched(state)
+    state.configure(RULES)
+    opt(watches, "ns", "true")
+    watches._jobs["Job"] = (JOB, cast(Any, SimpleNamespace(items={"u": SUSPENDED})))
+    hear(watches, SUSPENDED)
+    state.put(Live(workload=replace(ASKS, submitted=7.0), state=State.QUEUED))
+    opt(watches, "ns", None)
+
+    def settled(now: float) -> Live:
+        changes = Round(state.live, now=now)
+        jobs: Any = None
+        settle_touched(changes, state.take_touched(99), state=state, jobs=jobs, confirmer=jobs, limits=LIMITS)
+        for change in changes.values():
+            assert change.reread, "its row has the reason, and that it is in no line"
+            assert change.after is not None
+            state.put(change.after)
+        return state.live["u"]
+
+    told = settled(1764430380.0)
+    assert told.state is State.QUEUED
+    assert not told.in_line
+    assert told.explanation is not None
+    assert told.explanation.verdict is Verdict.HELD
+    assert told.explanation.primary.text == (
+        "not queued any more since 2025-11-29 15:33 UTC: namespace ns lost queuer.dev/managed; the job stays suspended."
+    )
+    assert settled(1764430400.0) is told, "nothing is written twice"
+    hear(watches, replace_spec(SUSPENDED, suspend=False))
+    runs = settled(1764430500.0).explanation
+    assert runs is not None
+    assert runs.primary.text.endswith("the job runs, and no queue pays for it.")
+    assert "since 2025-11-29 15:33" in runs.primary.text
+
+    opt(watches, "ns", "true")
+    reader: Any = SimpleNamespace(
+        reading=lambda job: (replace(ASKS, submitted=99.0), ()), facts=lambda job: facts.of("ns")
+    )
+    changes = Round(state.live, now=1764430600.0)
+    take_in(changes, state.take_unread(99), state=state, jobs=reader)
+    back = changes["u"].after
+    assert back is not None
+    assert (back.in_line, back.explanation, back.workload.submitted) == (True, None, 7.0)
+
+
+def test_a_job_that_is_deleted_while_its_namespace_takes_no_part_is_forgotten() -> None:
+    state = ClusterState()
+    watches, _ = watched(state)
+    hear(watches, SUSPENDED)
+    state.put(Live(workload=ASKS, state=State.QUEUED))
+    state.take_touched(99)
+    watches._job(JOB)(Change(kind=ChangeKind.DELETED, object=SUSPENDED))
+    assert (state.take_touched(99), dict(state.elsewhere)) == (("u",), {})
 
 
 @pytest.mark.parametrize(
