@@ -17,10 +17,14 @@ from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.output import Format, Printer, printed, say
 from queuer.domain.document import LEAST_REASON
 from queuer.domain.queue import ROOT
+from queuer.domain.reasons import be, jobs_with, plural
 
 MOST_BYTES = 16 * 2**20
 """Bytes of a document."""
 _DOCUMENT = Printer(form=Format.YAML)
+MOST_NAMES = 10
+"""Jobs of a plan that are named in a line; `-o json` has the first hundred."""
+_UNSEEN = " (see -o json, as far as you may read them)"
 _SIGNS = {"create": "+", "delete": "-"}
 
 File = Annotated[
@@ -195,6 +199,8 @@ def show_plan(plan: Mapping[str, Any], out: Printer) -> None:
 
 
 def _told(plan: Mapping[str, Any]) -> Iterator[str]:
+    for row in plan["states"]:
+        yield f"{row['queue']}: {row['text']}"
     impact = plan["impact"]
     if impact is None:
         yield f"impact: unknown, {plan['impactMissing']}"
@@ -204,11 +210,18 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
             f"{_jobs(impact['evicted'])} would be evicted for them, "
             f"{_jobs(impact['unstartable'])} could never start any more"
         )
+        words = (("starts", "would start"), ("evicted", "evicted"), ("unstartable", "could never start"))
+        for key, word in words:
+            if impact[key]["count"]:
+                yield f"{word}: {_names(impact[key])}"
     for row in plan["overLimit"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
         yield f"over limit: {row['queue']} uses {row['used']} {row['resource']}{of}, {row['over']} above {row['limit']}"
     if plan["victims"]["count"]:
-        yield f"running: {_jobs(plan['victims'])} {_fate(plan)}"
+        yield f"running: {_jobs(plan['victims'])} {_fate(plan)}: {_names(plan['victims'])}"
+    if impact is not None and impact["unstartableRunning"]["count"]:
+        lost = impact["unstartableRunning"]
+        yield f"running: {_jobs(lost)} could never start again after leaving: {_names(lost)}"
     for row in plan["reclaimable"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
         yield f"reclaimable: {row['amount']} {row['resource']}{of} more of what runs in {row['queue']}"
@@ -217,16 +230,30 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fate(plan: Mapping[str, Any]) -> str:
+    one = plan["victims"]["count"] == 1
     if plan["effect"] != Effect.EVICT:
-        return "stay; they would have to go for the limits to hold"
+        return (
+            "runs on; it would have to go for the limits to hold"
+            if one
+            else ("run on; they would have to go for the limits to hold")
+        )
     after = plan["evictAfter"]
     when = f"{after} after this is applied" if after else "as soon as this is applied"
-    return f"are evicted {when}, and wait in their queues again"
+    return (
+        f"{be(plan['victims']['count'])} evicted {when}, and {'waits' if one else 'wait'} in the queue again"
+    )
 
 
 def _jobs(found: Mapping[str, Any]) -> str:
     amounts = ", ".join(f"{amount} {name}" for name, amount in found["amounts"].items() if name != "pods")
-    return f"{found['count']} jobs" + (f" ({amounts})" if amounts else "")
+    return jobs_with(found["count"], amounts)
+
+
+def _names(found: Mapping[str, Any]) -> str:
+    """The jobs that the reader may see, the first of many, and how many more there are."""
+    named = [f"{job['namespace']}/{job['name']}" for job in found["jobs"][:MOST_NAMES]]
+    more = found["count"] - len(named)
+    return ", ".join([*named, *([plural(more, "other" if named else "job") + _UNSEEN] if more else [])])
 
 
 def require_reason(plan: Mapping[str, Any], reason: str) -> None:

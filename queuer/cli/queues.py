@@ -117,15 +117,26 @@ def _set_state(queue: str, verb: str, *, reason: str, yes: bool) -> None:
     with Client.from_env() as client:
         if not yes:
             asked = client.request("POST", address, params={"dryRun": "true"})
-            show_plan(asked, Printer())
             if not asked["changes"]:
+                say(_already(client, queue))
                 return
+            show_plan(asked, Printer())
             confirm(f"{verb} {queue}?", yes=yes)
         done = client.post(address, {"reason": reason}, once=True)
+        if not done["changes"]:
+            say(_already(client, queue))
+            return
     if yes:
         show_plan(done, Printer())
-    if done["changes"]:
-        say(f"applied as revision {done['revision']}; next: queuer queue show {queue}")
+    say(f"applied as revision {done['revision']}; next: queuer queue show {queue}")
+
+
+def _already(client: Client, queue: str) -> str:
+    """Nothing was to change: the queue has that state itself, whatever holds above it."""
+    found = client.get(f"/queues/{queue}")
+    own, effective = found["state"], found["effectiveState"]
+    above = "" if own == effective else f"; it is {effective} by a queue above it"
+    return f"nothing to do: {queue} is {own} already{above}"
 
 
 @printed

@@ -94,11 +94,13 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> tuple[Leaving, ...]:
 class Difference:
     """The effect of other rules. `starts`: waiting workloads that would start now, or once those of `evicted` have
     left. `unstartable`: workloads that could not start any more, whatever ends. In the order of their turns.
+    `unstartable_running`: running workloads that could not start again once they have left.
     """
 
     starts: tuple[Workload, ...]
     evicted: tuple[Workload, ...]
     unstartable: tuple[Workload, ...]
+    unstartable_running: tuple[Workload, ...]
 
 
 def difference(
@@ -127,25 +129,26 @@ def difference(
     as_is = decided(before, made=replace(plan, admissions=()) if settled else None)
     would_be = decided(then)
     known = {p.workload.uid: p.workload for p in (*left.pending, *left.over_limit)}
+    runs = {a.workload.uid: a.workload for a in left.admitted}
     leave = _evicted(would_be) - _evicted(as_is)
 
     def unstartable(rules: Rules, made: Plan) -> frozenset[str]:
-        """Workloads that could never start, in whatever state their queue is."""
+        """Workloads that could never start, in whatever state their queue is; running ones too, once they have left."""
         tree = QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree)
         outlook = Outlook((state.node for state in left.nodes), replace(rules, tree=tree))
         found = (
-            uid for uid, own in known.items() if refused(own, rules) or outlook.unstartable(own) is not None
+            uid
+            for uid, own in {**known, **runs}.items()
+            if refused(own, rules) or outlook.unstartable(own) is not None
         )
         return _unstartable(made) | frozenset(found)
 
+    hopeless = unstartable(then, would_be) - unstartable(before, as_is)
     return Difference(
         starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
         evicted=tuple(a.workload for a in left.admitted if a.workload.uid in leave),
-        unstartable=_those(
-            tuple(dict.fromkeys((*would_be.order, *known))),
-            unstartable(then, would_be) - unstartable(before, as_is),
-            known,
-        ),
+        unstartable=_those(tuple(dict.fromkeys((*would_be.order, *known))), hopeless & known.keys(), known),
+        unstartable_running=_those(tuple(runs), hopeless & runs.keys(), runs),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,6 +23,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
+from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author
@@ -107,6 +110,23 @@ async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author
     made = await plan(api, tree(a=6, b=8))
     assert made["impact"]["starts"]["count"] == 0
     assert [each["uid"] for each in made["impact"]["unstartable"]["jobs"]] == ["a2"]
+
+
+async def test_a_cut_names_its_victims_and_who_of_them_could_never_come_back(
+    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author, tmp_path: Path
+) -> None:
+    await decided(author, tree(a=16, b=8), runs=(job("small", A, 4), job("large", A, 8)))
+    document = tmp_path / "tree.yaml"
+    document.write_text(json.dumps(tree(a=6, b=8)))
+    made = await plan(api, tree(a=6, b=8))
+    assert [row["uid"] for row in made["impact"]["unstartableRunning"]["jobs"]] == ["large"]
+    assert made["impact"]["unstartable"]["count"] == 0
+    victims = [f"{row['namespace']}/{row['name']}" for row in made["victims"]["jobs"]]
+    assert victims
+    shown = await run(monkeypatch, api, "plan", "-f", str(document), "--effect", "evict")
+    assert f"in the queue again: {', '.join(victims)}" in shown.stdout
+    (lost,) = [line for line in shown.stdout.splitlines() if "could never start again" in line]
+    assert lost.endswith("after leaving: team-a/large")
 
 
 def each(document: dict[str, Any], gpus: int) -> dict[str, Any]:
@@ -311,8 +331,27 @@ async def test_who_administers_a_subtree_changes_that_alone(
         await shared.get(PATH, params={"root": A}, headers={"user": user}) for user in ("alice", "root")
     ]
     assert [[item["revision"] for item in page.json()["items"]] for page in listed] == [[2, 1], [2, 1]]
-    for path in (PATH, f"{PATH}/3"):
-        problem_of(await shared.get(path, headers={"user": "alice"}), status=403, code="forbidden")
+    problem_of(await shared.get(PATH, headers={"user": "alice"}), status=403, code="forbidden")
+
+
+async def test_everybody_reads_one_change_without_people_and_jobs(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """A tenant follows a link to it: what was changed, by whom and why is told of a queue that everybody sees."""
+    await decided(author, tree(a=8, b=8), job("a1", A, 8), job("a2", A, 8))
+    document = tree(a=16)
+    document["queues"][A]["access"] = {"users": ["carol"], "perUser": {"limits": {GPU: 16}, "maxRunning": 6}}
+    made = await plan(shared, document, user="root")
+    own = {"user": "root", "Idempotency-Key": "r"}
+    address = f"{PATH}/{made['id']}:apply"
+    await shared.post(address, json={"reason": "a lease ends today"}, headers=own)
+    for user, knows in (("eve", False), ("alice", True)):
+        told = (await shared.get(f"{PATH}/2", headers={"user": user})).json()
+        assert (told["actor"], told["reason"]) == ("root", "a lease ends today")
+        text = told["changes"][0]["text"]
+        assert "limit 8 -> 16" in text
+        assert f"access perUser limits {GPU} none -> 16, access perUser maxRunning none -> 6" in text
+        assert ("carol" in str(told), told["impact"] is not None) == (knows, knows)
 
 
 async def test_jobs_of_others_are_counted_and_not_named(shared: httpx2.AsyncClient, author: Author) -> None:

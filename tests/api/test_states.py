@@ -14,12 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Right
 from queuer.domain.queue import ManagedBy
+from queuer.domain.workload import State
+from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, local
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import workload
 
-A = "root.research.team-a"
+A, B = "root.research.team-a", "root.research.team-b"
 QUEUES = "/api/v1/queues"
 ROOT, LEAD, EVE = ({"user": name} for name in ("root", "lead", "eve"))
 
@@ -61,6 +63,42 @@ async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, aut
     dry = (await api.post(f"{QUEUES}/{A}:hold", params={"dryRun": "true"})).json()
     assert (dry["state"], dry["id"], len(dry["changes"])) == ("planned", None, 1)
     assert (await api.get(f"{QUEUES}/{A}")).json()["state"] == "open"
+
+
+async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
+    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Of the queue and of those below it; neither what leaves, nor what is on hold or can never start."""
+    await author.tree()
+    runs = [workload("r1", queue=A, gpus=8, pods=2), workload("r2", queue=B, gpus=8)]
+    await author.submit(*runs, workload("w1", queue=A, gpus=4), workload("w2", queue=B, gpus=4))
+    await author.submit(workload("h1", queue=A), state=State.HELD)
+    await author.misconfigured(workload("never", queue=A), "a field")
+    await author.cycle(admit=runs)
+    planned = (await api.post(f"{QUEUES}/root.research:drain", params={"dryRun": "true"})).json()
+    (told,) = planned["states"]
+    assert (told["queue"], told["state"]) == ("root.research", "draining")
+    assert [(told[part]["count"], told[part]["amounts"][GPU]) for part in ("running", "waiting")] == [
+        (2, "24"), (2, "8"),
+    ]  # fmt: skip
+    assert {job["uid"] for part in ("running", "waiting") for job in told[part]["jobs"]} == {
+        "r1",
+        "r2",
+        "w1",
+        "w2",
+    }
+    assert told["text"] == (
+        "2 jobs (24 gpu) run on, 2 jobs (8 gpu) wait and do not start, new jobs are not queued"
+    )
+    held = await run(monkeypatch, api, "queue", "hold", A, "-y")
+    assert f"{A}: 1 job (16 gpu) runs on, 1 job (4 gpu) waits and does not start" in held.stdout
+    again = await run(monkeypatch, api, "queue", "hold", A, "-y")
+    assert f"nothing to do: {A} is held already" in again.stderr
+    await run(monkeypatch, api, "queue", "hold", "root.research", "-y")
+    opened = await run(monkeypatch, api, "queue", "resume", A, "-y")
+    assert f"{A}: 1 job (4 gpu) may start again" in opened.stdout
+    again = await run(monkeypatch, api, "queue", "resume", A, "-y")
+    assert f"{A} is open already; it is held by a queue above it" in again.stderr
 
 
 async def test_who_may_not_and_what_is_another_writers_is_refused(

@@ -212,6 +212,7 @@ def plan(**changes: Any) -> dict[str, Any]:
         "effect": "drain",
     }
     found |= {"reductions": [], "overLimit": [], "reclaimable": [], "victims": nobody, "impact": None}
+    found |= {"states": []}
     return found | {"impactMissing": "no cycle is stored"} | changes
 
 

@@ -137,7 +137,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(arguments: list[s
     job = {"uid": "u1", "kind": "Job", "namespace": "a", "name": JOB, "state": "Running", "queue": QUEUE}
     plan = {"id": "c1", "changes": [{"action": "update", "name": QUEUE, "text": "changes"}], "warnings": [],
             "impact": None, "impactMissing": "no cycle is stored", "overLimit": [], "victims": {"count": 0},
-            "reclaimable": [], "reductions": []}  # fmt: skip
+            "reclaimable": [], "reductions": [], "states": []}  # fmt: skip
     answers = {
         "/api/v1/workloads": {"items": [{**job, "deleted": None}], "next": None},
         "/api/v1/changesets": plan,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from queuer.api.identity.rights import nameless
 from queuer.store.changeset import Change
 from queuer.store.config import ObjectKind
 
@@ -44,10 +46,11 @@ def _field(field: str, before: Any, after: Any) -> Iterator[str]:
         old, new = before or {}, after or {}
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):
-                yield f"{field} {key} {_value(old.get(key))} -> {_value(new.get(key))}"
+                yield from _field(f"{field} {key}", old.get(key), new.get(key))
     else:
         default = _DEFAULTS.get(field)
-        yield f"{field} {_value(before or default)} -> {_value(after or default)}"
+        old, new = (default if value in (None, [], ()) else value for value in (before, after))
+        yield f"{field} {_value(old)} -> {_value(new)}"
 
 
 def _quota(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -68,4 +71,12 @@ def _value(value: Any) -> str:
         return _NOTHING
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key} {_value(each)}" for key, each in value.items()) + ")"
+    return ", ".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def nameless_change(change: Change) -> Change:
+    """A change without the people that it names."""
+    before, after = (None if form is None else nameless(form) for form in (change.before, change.after))
+    return replace(change, before=before, after=after)

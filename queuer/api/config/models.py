@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from queuer.api.models import Amounts, FieldError, Model
+from queuer.domain.queue import QueueState
 from queuer.store.tables import Effect
 
 
@@ -72,8 +73,8 @@ class Reclaimable(Model):
 
 class Impact(Model):
     """What the decision says on the newest stored cycle. `starts`: waiting jobs that would start now, or once the
-    running jobs of `evicted` have left; `unstartable`: those that never could any more. It is `as of` that cycle, and
-    no promise.
+    running jobs of `evicted` have left; `unstartable`: those that never could any more; `unstartableRunning`: running
+    jobs that never could again once they have left. It is `as of` that cycle, and no promise.
     """
 
     cycle: int
@@ -81,6 +82,17 @@ class Impact(Model):
     starts: Jobs
     evicted: Jobs = Field(default_factory=Jobs)
     unstartable: Jobs
+    unstartable_running: Jobs = Field(default_factory=Jobs)
+
+
+class StateChange(Model):
+    """A queue that is held, drains or is opened, with the jobs of its subtree. `text`: what becomes of them."""
+
+    queue: str
+    state: QueueState
+    running: Jobs
+    waiting: Jobs
+    text: str
 
 
 class Report(Model):
@@ -93,6 +105,7 @@ class Report(Model):
     over_limit: list[OverLimit] = Field(default_factory=list)
     reclaimable: list[Reclaimable] = Field(default_factory=list)
     victims: Jobs = Field(default_factory=Jobs)
+    states: list[StateChange] = Field(default_factory=list)
     impact: Impact | None = None
     impact_missing: str = ""
 

@@ -14,13 +14,15 @@ from queuer.api.http.pointers import place
 from queuer.api.latest_cycle import NO_DECISION, LatestCycle
 from queuer.api.models import FieldError, instant
 from queuer.domain.errors import FieldProblem, Unavailable
-from queuer.domain.quantity import add, format_quantity, format_resources
+from queuer.domain.quantity import add, devices, format_quantity, format_resources
+from queuer.domain.reasons import halting
 from queuer.domain.workload import Workload
 from queuer.solver.whatif import Difference
 from queuer.store import lookup, reads
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.cuts import Cuts, Over, Reclaimable, cuts
 from queuer.store.engine import DatabaseUnavailable
+from queuer.store.halts import Halt, WaitingJob, halts
 from queuer.store.holdings import Holding
 from queuer.store.judge import waiting_in
 
@@ -39,6 +41,7 @@ class Seen:
     document: object
     changeset: JudgedChangeset
     cuts: Cuts
+    halts: tuple[Halt, ...]
     cautions: Cautions
     warnings: tuple[FieldProblem, ...]
 
@@ -58,7 +61,7 @@ class Seen:
         )
         return cls(
             at=await lookup.now(connection), document=document, changeset=changeset, cuts=taken,
-            cautions=cautions, warnings=warnings,
+            halts=await halts(connection, changeset), cautions=cautions, warnings=warnings,
         )  # fmt: skip
 
 
@@ -84,6 +87,7 @@ async def report(seen: Seen, newest: LatestCycle, *, party: str, impact: bool = 
         over_limit=[models.OverLimit(**_quantities(row, "limit", "used", "over")) for row in taken.over],
         reclaimable=[models.Reclaimable(**_quantities(row, "amount")) for row in taken.reclaimable],
         victims=_jobs(taken.victims, [_held(holding) for holding in taken.victims]),
+        states=[_state(halt) for halt in seen.halts],
         impact=None if isinstance(told, str) else told,
         impact_missing=told if isinstance(told, str) else "",
     )
@@ -99,7 +103,16 @@ def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | s
         starts=_first(made.starts),
         evicted=_first(made.evicted),
         unstartable=_first(made.unstartable),
+        unstartable_running=_first(made.unstartable_running),
     )
+
+
+def _state(halt: Halt) -> models.StateChange:
+    running = _jobs(halt.running, [_held(holding) for holding in halt.running], most=MOST_JOBS)
+    waiting = _jobs(halt.waiting, [job.demand for job in halt.waiting], most=MOST_JOBS)
+    runs, waits = ((each.count, devices(each.amounts)) for each in (running, waiting))
+    text = halting(halt.state, running=runs, waiting=waits)
+    return models.StateChange(queue=halt.queue, state=halt.state, running=running, waiting=waiting, text=text)
 
 
 def _errors(problems: Iterable[FieldProblem], document: object) -> list[FieldError]:
@@ -127,7 +140,10 @@ def _held(holding: Holding) -> dict[str, int]:
 
 
 def _jobs(
-    found: Sequence[Workload | Holding], amounts: Iterable[Mapping[str, int]], *, most: int | None = None
+    found: Sequence[Workload | Holding | WaitingJob],
+    amounts: Iterable[Mapping[str, int]],
+    *,
+    most: int | None = None,
 ) -> models.Jobs:
     total: dict[str, int] = {}
     for part in amounts:

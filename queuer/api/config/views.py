@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, TypeVar
 
 from queuer.api.config import models
-from queuer.api.config.changes import describe
+from queuer.api.config.changes import describe, nameless_change
 from queuer.api.identity.rights import Asker
-from queuer.api.models import instant
+from queuer.api.models import Model, instant
 from queuer.domain.fields import format_duration
 from queuer.domain.queue import ROOT
 from queuer.store.changeset import Change
@@ -18,7 +19,9 @@ from queuer.store.config import ObjectKind
 from queuer.store.drafts import Draft
 from queuer.store.tables import DraftState
 
-_OF_IMPACT = ("starts", "evicted", "unstartable")
+_OF_IMPACT = ("starts", "evicted", "unstartable", "unstartable_running")
+_OF_STATE = ("running", "waiting")
+T = TypeVar("T", bound=Model)
 State = Literal["planned", "expired", "discarded", "applied"]
 
 
@@ -80,6 +83,12 @@ def applied(made: Applied, draft: Draft | None = None) -> models.Changeset:
     )
 
 
+def public(made: Applied) -> Applied:
+    """As anybody may have it: without people, and without a reason that speaks of several objects."""
+    reason = made.reason if len(made.changes) == 1 else ""
+    return replace(made, changes=tuple(map(nameless_change, made.changes)), reason=reason)
+
+
 async def readable(draft: Draft | None, asker: Asker) -> frozenset[str]:
     """The namespaces of a report whose jobs the caller may read."""
     told = _report(draft)
@@ -92,13 +101,20 @@ def masked(answer: models.Changeset, readable: Collection[str]) -> models.Change
     def cut(each: models.Jobs) -> models.Jobs:
         return each.model_copy(update={"jobs": [job for job in each.jobs if job.namespace in readable]})
 
-    impact = answer.impact
-    seen = impact and impact.model_copy(update={name: cut(getattr(impact, name)) for name in _OF_IMPACT})
-    return answer.model_copy(update={"victims": cut(answer.victims), "impact": seen})
+    def cut_in(told: T, parts: Iterable[str]) -> T:
+        return told.model_copy(update={name: cut(getattr(told, name)) for name in parts})
+
+    seen = answer.impact and cut_in(answer.impact, _OF_IMPACT)
+    states = [cut_in(state, _OF_STATE) for state in answer.states]
+    return answer.model_copy(update={"victims": cut(answer.victims), "impact": seen, "states": states})
 
 
 def _jobs(told: models.Report) -> list[models.Jobs]:
-    return [told.victims, *(getattr(told.impact, name) for name in _OF_IMPACT if told.impact)]
+    return [
+        told.victims,
+        *(getattr(told.impact, name) for name in _OF_IMPACT if told.impact),
+        *(getattr(state, name) for state in told.states for name in _OF_STATE),
+    ]
 
 
 def change(made: Change) -> models.Change:

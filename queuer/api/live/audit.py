@@ -5,16 +5,15 @@ about these alone, and changes of the queues above, by which they are bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
-from queuer.api.config.changes import describe
+from queuer.api.config.changes import describe, nameless_change
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
-from queuer.api.identity.rights import Forbidden, Resource, Right, Verb, nameless
+from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
 from queuer.api.models import Instant, Model
 from queuer.domain.events import figures
 from queuer.domain.queue import ROOT
@@ -101,8 +100,7 @@ def _masked(change: Change, paths: frozenset[str] | None) -> Change:
     """A change of a queue above those of the reader, without the people that it names."""
     if paths is None or any(f"{change.name}.".startswith(f"{path}.") for path in paths):
         return change
-    before, after = (None if form is None else nameless(form) for form in (change.before, change.after))
-    return replace(change, before=before, after=after)
+    return nameless_change(change)
 
 
 def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:

@@ -16,6 +16,7 @@ from queuer.domain.reasons.reason import (
     malformed,
     simple,
 )
+from queuer.domain.reasons.state_sentences import halting, jobs_with
 from queuer.domain.reasons.table import ROWS, Row, Token, Verdict
 
 __all__ = [
@@ -35,7 +36,9 @@ __all__ = [
     "Token",
     "Verdict",
     "be",
+    "halting",
     "hide",
+    "jobs_with",
     "look_at",
     "malformed",
     "namespaces_in",
