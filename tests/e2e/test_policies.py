@@ -28,6 +28,7 @@ from tests.e2e.tenancy import (
     merged,
     opened,
     owner,
+    pod,
     pod_spec,
     refused,
     replica,
@@ -232,6 +233,35 @@ class TestWarnings:
                 with warned("this job is not queued", sentence):
                     place.patch(target, label("root.test"), WARNINGS)
                 place.patch(target, annotation("some", "thing"), WARNINGS)
+
+    def test_a_name_of_ours_that_does_not_exist(self, managed: Place, kind: str) -> None:
+        """Guards against a typo that lets a job run past all queues; what is legal is not warned of."""
+        typo = {"metadata": {"labels": {"queuer.dev/queu": "root.test"}}}
+        with warned("Queuer has no label or annotation queuer.dev/queu", "docs/reference/labels.md"):
+            managed.create(merged(job(kind, queue=None), typo), WARNINGS)
+        legal = annotation("queuer.dev/max-runtime", "2h"), annotation("queuer.dev/min-count.main", "1")
+        target = managed.create(merged(job(kind), *legal), WARNINGS)
+        with warned("no label or annotation queuer.dev/topology-requried"):
+            managed.patch(target, annotation("queuer.dev/topology-requried", "rack"), WARNINGS)
+        managed.patch(target, annotation("some", "thing"), WARNINGS)  # once, when it comes
+        with warned("no label or annotation queuer.dev/queu"):
+            managed.create(merged(pod(), typo), WARNINGS)
+
+    def test_devices_without_a_queue(self, managed: Place, kind: str) -> None:
+        """Guards against a forgotten label; a job in a queue and one without devices are none of it."""
+
+        def asking(wanted: dict[str, Any], resource: str) -> dict[str, Any]:
+            limits = {"resources": {"limits": {resource: "1"}}}
+            for each in templates(wanted) if wanted["kind"] != "Pod" else [wanted]:
+                each["spec"]["containers"][0] |= limits
+            return wanted
+
+        with warned("asks for nvidia.com/gpu and has no label queuer.dev/queue: it runs past all queues"):
+            managed.create(asking(job(kind, queue=None), "nvidia.com/gpu"), WARNINGS)
+        with warned("this Pod asks for example.com/nic"):
+            managed.create(asking(pod(), "example.com/nic"), WARNINGS)
+        managed.create(asking(job(kind), "nvidia.com/gpu"), WARNINGS)
+        managed.create(asking(job(kind, queue=None), "cpu"), WARNINGS)
 
     def test_a_hold_on_a_job_that_runs(self, managed: Place, kind: str) -> None:
         held = annotation("queuer.dev/hold", "true")

@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from queuer.domain.keys import KEYS, Where
 from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.pod import GATE, GROUP_LABELS
@@ -54,6 +55,7 @@ def _words() -> dict[str, Any]:
     return {
         "kinds": _KINDS,
         "gate": GATE,
+        "names": _list(key.name for key in KEYS if key.where is not Where.NAMESPACE),
         "kubeflow": (*KUBEFLOW, MPIJOB),
         "usual": USUAL,
         "training_operator": _list(USUAL["training-operator"]),
