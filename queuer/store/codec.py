@@ -173,6 +173,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(
         {
             "unstartable": primary.unstartable,
+            "verdict": primary.verdict,
             "lacksRoom": primary.lacks_room,
             "limitedBy": primary.limited_by,
             "primary": _reason_json(primary),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Token, Verdict
 from queuer.store.codec import record_of
 
 UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
@@ -20,16 +20,16 @@ ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(not_asked, 'over_max_pending') = 'over_max_pending' AS in_line,
         coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
-        {UNSTARTABLE} AS unstartable,
+        {UNSTARTABLE} AS unstartable, explanation ->> 'verdict' AS verdict,
         (state = 'Queued' AND explanation -> 'lacksRoom' = 'true'
             AND explanation ->> 'limitedBy' IS DISTINCT FROM queue) IS TRUE AS admissible
     FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
 """
 """A query: each waiting workload with both marks."""
 _GROUPS = text(f"""
-    SELECT queue, token, unstartable, admissible, in_line, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
-        min(reason_since) AS since
-    FROM ({ROWS}) AS waiting GROUP BY queue, token, unstartable, admissible, in_line, pod_sets
+    SELECT queue, token, verdict, unstartable, admissible, in_line, pod_sets, count(*) AS jobs,
+        min(submitted) AS oldest, min(reason_since) AS since
+    FROM ({ROWS}) AS waiting GROUP BY queue, token, verdict, unstartable, admissible, in_line, pod_sets
 """)
 _LINE = text("""
     SELECT count(*) FROM workload
@@ -53,6 +53,12 @@ class Group:
     amounts: Mapping[str, int]
     oldest: float
     since: float | None
+    verdict: Verdict | None = None
+
+    @property
+    def told(self) -> Verdict:
+        """The verdict of the reason; versions before wrote none."""
+        return self.verdict or (Verdict.CHANGE if self.unstartable else self.token.verdict)
 
     @property
     def demand(self) -> bool:

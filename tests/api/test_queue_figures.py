@@ -14,10 +14,12 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
+from queuer.controller.landing.writes import resting
+from queuer.controller.memory.live import Live
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.outside import Outside
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import Workload
+from queuer.domain.workload import State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
@@ -348,6 +350,26 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(
     said = "1 job is evicted, and the API server has not taken that for more than 30 s"
     told = [(item["kind"], item["text"]) for item in (await api.get("/api/v1/overview")).json()["attention"]]
     assert ("stuck", said) in told, told
+
+
+async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Whoever made the job makes its claim: that is a change, in the overview as in its own answer."""
+    await author.tree()
+    await author.submit(*(workload(uid, queue=A) for uid in ("volume", "taint")))
+    live = Live(workload=workload("volume", queue=A), state=State.QUEUED, failures=2, rest=NOW + 60)
+    missing = resting(live, '0/4 nodes are available: persistentvolumeclaim "data" not found')
+    await author.cycle(explain={"volume": missing, "taint": resting(live, "0/4 nodes are available")})
+    found = (await api.get("/api/v1/overview")).json()
+    item = next(item for item in found["attention"] if item["kind"] == "escalated")
+    assert (item["count"], item["text"]) == (1, "1 job needs an operator: AdmittedNotPlaced 1")
+    verdicts = {(row["token"], row["verdict"]): row["jobs"] for row in found["reasons"]}
+    assert verdicts == {("AdmittedNotPlaced", "CHANGE"): 1, ("AdmittedNotPlaced", "ESCALATE"): 1}
+    told = (await api.get("/api/v1/workloads/volume")).json()
+    assert (told["reason"]["verdict"], told["reason"]["unstartable"]) == ("CHANGE", False)
+    assert "its owner has to create PersistentVolumeClaim data" in told["reason"]["text"]
+    assert told["explanation"]["do"].startswith("create PersistentVolumeClaim data in namespace")
 
 
 async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, author: Author) -> None:

@@ -5,7 +5,7 @@ It tells counts and amounts, so everybody may see it; owners of pods outside the
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,6 +48,7 @@ class Attention(StrEnum):
     STARVED = "starved"
     OVER_LIMIT = "overLimit"
     OUTSIDE = "outside"
+    ESCALATED = "escalated"
     STUCK = "stuck"
     EVICTIONS = "evictions"
     NODES_OUT = "nodesOut"
@@ -177,6 +178,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
         in_the_way=dict(in_the_way(view, {resource: c["free"] for resource, c in capacity.items()})),
         attention=[
             *_queues(view),
+            *_escalated(view),
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),
             *_out(cycle),
@@ -245,6 +247,19 @@ def _queues(view: TreeView) -> list[AttentionItem]:
             text = f"{path} uses {', '.join(over)} more than its limit; it drains as jobs end"
             found.append(_item(Attention.OVER_LIMIT, text, ref=path))
     return sorted(found, key=lambda item: (item.kind is not Attention.STARVED, item.ref or ""))
+
+
+def _escalated(view: TreeView) -> Iterator[AttentionItem]:
+    """Jobs that only an operator can help, by reason."""
+    found = [group for group in view.waiting if group.told is Verdict.ESCALATE]
+    if count := sum(group.jobs for group in found):
+        by = Counter[str]()
+        for group in found:
+            by[group.token] += group.jobs
+        since = min((group.since for group in found if group.since is not None), default=None)
+        told = ", ".join(f"{token} {jobs}" for token, jobs in by.most_common())
+        text = f"{count} job{' needs' if count == 1 else 's need'} an operator: {told}"
+        yield _item(Attention.ESCALATED, text, since=since, count=count)
 
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
@@ -346,21 +361,21 @@ def _capacity(view: TreeView, out: Mapping[str, int]) -> dict[str, dict[str, int
 
 
 def _reasons(waiting: Iterable[Group]) -> list[ReasonGroup]:
-    """Most jobs first; unstartable jobs apart from others of their token."""
-    found: dict[tuple[Token, bool], list[Group]] = defaultdict(list)
+    """Most jobs first; those of another verdict apart from others of their token."""
+    found: dict[tuple[Token, Verdict], list[Group]] = defaultdict(list)
     for group in waiting:
-        found[group.token, group.unstartable].append(group)
-    told = [_reason(token, unstartable, groups) for (token, unstartable), groups in found.items()]
+        found[group.token, group.told].append(group)
+    told = [_reason(token, verdict, groups) for (token, verdict), groups in found.items()]
     return sorted(told, key=lambda group: (-group.jobs, group.token, group.verdict))
 
 
-def _reason(token: Token, unstartable: bool, groups: list[Group]) -> ReasonGroup:
+def _reason(token: Token, verdict: Verdict, groups: list[Group]) -> ReasonGroup:
     amounts: dict[str, int] = {}
     for group in groups:
         amounts = add(amounts, group.amounts)
     return ReasonGroup(
         token=token,
-        verdict=Verdict.CHANGE if unstartable else token.verdict,
+        verdict=verdict,
         jobs=sum(group.jobs for group in groups),
         amounts=format_resources(amounts),
         oldest=instant(min(group.oldest for group in groups)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 
 log = logger("landing")
+
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def take_results(
@@ -78,8 +81,15 @@ def _withdraw(
 
 def _explained(live: Live, text: str) -> Live:
     """With the reason why it was taken back, and when it is tried again."""
-    explanation = simple(Token.ADMITTED_NOT_PLACED, text) if live.rest is None else resting(live, text)
-    return replace(live, explanation=explanation)
+    if live.rest is None:
+        return replace(live, explanation=simple(Token.ADMITTED_NOT_PLACED, text, **_claim(text)))
+    return replace(live, explanation=resting(live, text))
+
+
+def _claim(said: str) -> dict[str, str]:
+    """The PersistentVolumeClaim that kube-scheduler does not find, as a parameter: its owner has to make it."""
+    found = _MISSING_CLAIM.search(said)
+    return {} if found is None else {"claim": found[1]}
 
 
 def resting(live: Live, why: str = "it could not start") -> Explanation:
@@ -88,11 +98,13 @@ def resting(live: Live, why: str = "it could not start") -> Explanation:
     again, at = _again(live.rest)
     if not live.failures:
         return simple(Token.PENDING_EVALUATION, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
+    claim = _claim(why)
+    owner = f"; its owner has to create PersistentVolumeClaim {claim['claim']}" if claim else ""
     text = (
-        f"{why[:LONGEST]}. Start {live.failures} in a row that failed; tried again at {at}, "
+        f"{why[:LONGEST]}{owner}. Start {live.failures} in a row that failed; tried again at {at}, "
         "or as soon as the job is edited, or held and released"
     )
-    return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again)
+    return simple(Token.ADMITTED_NOT_PLACED, text, failures=live.failures, retryAt=again, **claim)
 
 
 def stuck(live: Live, why: str, **params: Any) -> Explanation:

@@ -305,7 +305,11 @@ def release(job: AdvisedJob) -> NextStep:
 
 
 def show_job(job: AdvisedJob) -> NextStep:
-    """An operator has to look at the job."""
+    """An operator has to look at the job, unless its owner forgot a volume."""
+    if claim := job.params.get("claim"):
+        return NextStep(
+            do=f"create PersistentVolumeClaim {claim} in namespace {job.namespace}, or name another one"
+        )
     return NextStep(do="show the job to who operates the cluster", command=job.kubectl("describe"))
 
 

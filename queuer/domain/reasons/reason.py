@@ -82,9 +82,9 @@ class Reason:
 
     @property
     def verdict(self) -> Verdict:
-        """The token's verdict; CHANGE if the job is unstartable, or is behind one that is."""
-        behind = self.params.get("headUnstartable") is True
-        return Verdict.CHANGE if self.unstartable or behind else self.token.verdict
+        """The token's verdict; CHANGE if the job is unstartable, is behind one that is, or lacks a volume claim."""
+        owners = self.params.get("headUnstartable") is True or "claim" in self.params
+        return Verdict.CHANGE if self.unstartable or owners else self.token.verdict
 
     def starves(self, queue: str) -> bool:
         """Whether a job of this queue waits for room alone, so that a queue below its guarantee is starved by it.

@@ -55,7 +55,7 @@ class Token(StrEnum):
 
 class OtherParams(TypedDict, total=False):
     """Figures beside a sentence that was said. `state`: of the controller. `retryAt`: when the job is tried again,
-    after so many `failures`. `refusal`: of the API server.
+    after so many `failures`. `refusal`: of the API server. `claim`: a PersistentVolumeClaim that is not there.
     """
 
     queue: str
@@ -64,6 +64,7 @@ class OtherParams(TypedDict, total=False):
     failures: int
     retryAt: float
     refusal: str
+    claim: str
 
 
 def _no_sentence(p: Mapping[str, Any]) -> str:
