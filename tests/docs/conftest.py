@@ -51,7 +51,7 @@ MADE = (
 """What pages create beside jobs: on a cluster that is kept it is there when they come again."""
 OWNERS = "deployments,jobsets,jaxjobs,pytorchjobs"
 """Jobs of other kinds than Kubernetes' own that pages create."""
-OPTIONAL_OWNERS = {TRAINER: "trainjobs", MPI_OPERATOR: "mpijobs", RAY_OPERATOR: "rayjobs,rayclusters"}
+OPTIONAL_OWNERS = {TRAINER: "trainjobs", MPI_OPERATOR: "mpijobs", RAY_OPERATOR: "rayjobs"}
 """The same of those that an optional part runs."""
 
 
@@ -90,9 +90,9 @@ class Place:
         there = [kinds for part, kinds in OPTIONAL_OWNERS.items() if part in self.cluster.state.parts]
         for namespace in ("team-a", "team-b"):
             options = ("--all", "-n", namespace, "--force", "--grace-period=0")
-            for kinds in there:  # with what they have made, which nobody else may delete
+            for kinds in (OWNERS, *there):  # with what they have made, which nobody else may delete
                 kubectl(self.cluster, "admin", "delete", kinds, *options, "--cascade=foreground")
-            kubectl(self.cluster, "admin", "delete", f"{OWNERS},jobs,pods,serviceaccounts", *options)
+            kubectl(self.cluster, "admin", "delete", "jobs,pods,serviceaccounts", *options)
         headers = {"Authorization": f"Bearer {self.cluster.token('admin')}", "If-Match": "*"}
         with httpx2.Client(
             base_url=f"{self.cluster.queuer_url}/api/v1", headers=headers, trust_env=False
