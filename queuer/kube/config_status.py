@@ -1,11 +1,12 @@
 """The status of Queue, Flavor and Topology objects: whether each is in force, and what a queue holds.
 
-Written only where it differs from what the object says, and to one object at most once in `PERIOD` seconds.
+Written only where it differs from what the object says. Figures and words of one object are written at most once in
+`PERIOD` seconds; that it is in force, or no more, at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,11 +14,11 @@ from typing import Any
 
 from queuer.domain.errors import FieldProblem
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.config_set import GROUP, VERSION, ConfigSet, Listed
+from queuer.kube.config_set import GROUP, VERSION, ConfigObject, ConfigSet, Listed
 from queuer.kube.template import merge_diff
 
 PERIOD = 10.0
-"""Seconds between two writes to one object."""
+"""Seconds between two writes of figures to one object."""
 ACCEPTED = "Accepted"
 _LONGEST_MESSAGE = 4096
 
@@ -55,15 +56,19 @@ def verdicts(
     conflicts: Iterable[FieldProblem] = (),
 ) -> dict[str, Verdict]:
     """The verdict on each object, by uid. `problems`, `conflicts`: of the set as a whole."""
+    new = {
+        item.metadata.uid
+        for _, item in listed.items()
+        if not _in_force(accepted(item.status), item.metadata.generation)
+    }
     wrong: dict[str, list[FieldProblem]] = {uid: list(found) for uid, found in wanted.wrong.items()}
     condition = dict.fromkeys(wrong, CrCondition.INVALID)
     homeless: list[FieldProblem] = []
     for kind, found in ((CrCondition.INVALID, problems), (CrCondition.CONFLICT, conflicts)):
         for problem in found:
-            uid = wanted.owner(problem)
-            if uid is None:
-                homeless.append(problem)
-            else:
+            guilty = _guilty(problem, listed, wanted, new=new)
+            homeless += [] if guilty else [problem]
+            for uid in guilty:
                 wrong.setdefault(uid, []).append(problem)
                 condition.setdefault(uid, kind)
     names = {item.metadata.uid: f"{plural}/{item.metadata.name}" for plural, item in listed.items()}
@@ -77,6 +82,28 @@ def verdicts(
         for uid, found in wrong.items()
     }
     return {uid: own.get(uid, others) for uid in names}
+
+
+def _guilty(problem: FieldProblem, listed: Listed, wanted: ConfigSet, *, new: Container[str]) -> list[str]:
+    """Uids of the objects that a problem is about. A queue that is as it was in the last good set is not at fault for
+    the sum of those below it: the `new` and changed ones are.
+    """
+    own = wanted.owner(problem)
+    if own is not None and own in new:
+        return [own]
+    below = [
+        item.metadata.uid
+        for item in listed.queues
+        if item.metadata.uid in new
+        and any(problem.field.startswith(f"queues.{above}.quota[") for above in _above(item))
+    ]
+    return below or ([] if own is None else [own])
+
+
+def _above(item: ConfigObject) -> Iterator[str]:
+    path = str(item.spec.get("path", ""))
+    while path := path.rpartition(".")[0]:
+        yield path
 
 
 def refusals(listed: Listed, said: Mapping[str, Verdict]) -> tuple[str, ...]:
@@ -167,7 +194,8 @@ class Statuses:
         figures: Mapping[str, Mapping[str, Any]],
         now: float,
     ) -> None:
-        """Write what differs, sparing objects written less than PERIOD ago. `figures` by queue path.
+        """Write what differs. `figures` by queue path. Objects written less than PERIOD ago are spared, unless they
+        come into force or fall out of it.
 
         A listing that is taken over meanwhile ends it: its verdicts are newer.
         """
@@ -176,13 +204,12 @@ class Statuses:
             if self.known is not known:
                 return
             meta = item.metadata
-            if now - self.written.get(meta.uid, float("-inf")) < PERIOD:
-                continue
             present, verdict = self.known.get(meta.uid, {}), said[meta.uid]
             amounts = figures.get(str(item.spec.get("path")), {}) if plural == "queues" else {}
             status = status_of(verdict, generation=meta.generation, present=present, figures=amounts, now=now)
             change = merge_diff(present, status)
-            if not change:
+            rests = now - self.written.get(meta.uid, float("-inf")) < PERIOD
+            if not change or (rests and _judges(accepted(present)) == _judges(accepted(status))):
                 continue
             self.written[meta.uid] = now
             path = f"/apis/{GROUP}/{VERSION}/{plural}/{meta.name}/status"
@@ -195,6 +222,10 @@ class Statuses:
                 continue  # deleted meanwhile
             self.known[meta.uid] = status
             self._newer.add(meta.uid)
+
+
+def _judges(condition: Mapping[str, Any]) -> tuple[Any, ...]:
+    return condition.get("reason"), condition.get("observedGeneration")
 
 
 def _tells(condition: Mapping[str, Any]) -> tuple[Any, ...]:

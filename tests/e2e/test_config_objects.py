@@ -20,6 +20,7 @@ from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.kube.config_crs import ConfigOutcome
 from queuer.kube.config_set import PLURALS, ConfigSet
+from queuer.kube.config_status import PERIOD
 from queuer.local.cluster import Cluster
 from tests import waiting
 from tests.e2e.support import create, get, kubectl
@@ -156,6 +157,34 @@ async def test_a_refused_set_is_told_with_its_numbers(cluster: Cluster, path: st
         assert text in said["message"]
         ((kind, reason, message),) = await until(lambda: _events(cluster, path))
         assert (kind, reason, text in message) == ("Warning", "Invalid", True)
+
+
+async def test_the_guilty_object_is_marked_and_the_others_lose_their_complaint_with_it(
+    cluster: Cluster, path: str
+) -> None:
+    """The sum is stated on a queue of another writer. An Event tells who breaks it."""
+    controller, right = Controller(), f"{path}-right"
+    controller.problems = (
+        FieldProblem(field="queues.root.quota[0].guaranteed", message="24 is more than 16"),
+    )
+    await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
+    async with running(cluster, controller):
+        said = await until(lambda: _condition(cluster, path))
+        assert (said["reason"], "24 is more than 16" in said["message"]) == ("Invalid", True)
+        events = await until(lambda: _events(cluster, path))
+        assert [(kind, reason) for kind, reason, _ in events] == [("Warning", "Invalid")]
+        controller.problems = (FieldProblem(field=f"queues.{path}.weight", message="0 is not above 0"),)
+        try:
+            await asyncio.to_thread(create, cluster, _queue(right), identity="admin")
+            said = await until(lambda: _condition(cluster, right))
+            assert (said["status"], path.rpartition(".")[2] in said["message"]) == ("Unknown", True)
+            controller.problems = ()
+            await asyncio.to_thread(kubectl, cluster, "admin", "delete", "queues.queuer.dev", path[5:])
+            gone = time.monotonic()
+            await until(lambda: _condition(cluster, right)["status"] == "True")
+            assert time.monotonic() - gone < PERIOD / 2
+        finally:
+            await asyncio.to_thread(kubectl, cluster, "admin", "delete", "queues.queuer.dev", right[5:])
 
 
 async def test_what_a_queue_holds_is_shown_at_most_once_in_ten_seconds(cluster: Cluster, path: str) -> None:

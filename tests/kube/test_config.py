@@ -85,6 +85,33 @@ def test_a_problem_of_the_tree_finds_its_object(field: str, uid: str | None) -> 
     assert all(v.condition is not CrCondition.IN_FORCE for v in said.values())
 
 
+def test_who_makes_a_sum_too_large_is_blamed_and_not_those_who_were_there() -> None:
+    """Guards against a set that is refused with nobody to mend it: the parent is of another writer, or unchanged."""
+
+    def in_force(name: str, **spec: Any) -> ConfigObject:
+        found = _object(name, **spec)
+        status = status_of(FINE, generation=1, present={}, figures={}, now=0.0)
+        return ConfigObject(metadata=found.metadata, spec=spec, status=status)
+
+    old, new, far = (
+        in_force("a", path="root.r.a"),
+        _object("b", path="root.r.b"),
+        _object("c", path="root.s.c"),
+    )
+    text = "children of root.r are guaranteed 24 gpu (a 16, b 8), more than its 16"
+    problem = FieldProblem(field="queues.root.r.quota[0].guaranteed", message=text)
+    for parent in ((), (in_force("r", path="root.r"),)):
+        listed = Listed(queues=(old, new, far, *parent))
+        said = verdicts(listed, config_set(listed), problems=(problem,))
+        blamed = {uid: v for uid, v in said.items() if v.condition is CrCondition.INVALID}
+        assert list(blamed) == ["uid-b"]
+        assert text in blamed["uid-b"].message
+        assert "queues/b" in said["uid-c"].message
+    lowered = Listed(queues=(old, in_force("b", path="root.r.b"), _object("r", path="root.r")))
+    said = verdicts(lowered, config_set(lowered), problems=(problem,))
+    assert [uid for uid, v in said.items() if v.condition is CrCondition.INVALID] == ["uid-r"]
+
+
 def test_a_conflict_with_another_writer_is_its_own_reason() -> None:
     """It is mended elsewhere: by letting one writer go."""
     listed = Listed(queues=(_object("a", path="root.a"),))
@@ -143,6 +170,19 @@ async def test_one_object_is_written_at_most_once_a_period() -> None:
     assert client.paths == ["/apis/queuer.dev/v1/queues/a/status"] * 3
     assert PERIOD == 10.0
     assert statuses.untold == {"uid-a": FINE}
+
+
+async def test_an_object_that_comes_into_force_says_so_at_once() -> None:
+    """Guards an object that was right all along: its old complaint is gone with the one that was wrong."""
+    client: Any = _Recorder()
+    statuses, listed = Statuses(), Listed(queues=(_object("a", path="root.a"),))
+    statuses.seen(listed)
+    waits = Verdict(condition=CrCondition.SET_REFUSED, message="mend first: queues/x")
+    others = Verdict(condition=CrCondition.SET_REFUSED, message="mend first: queues/y")
+    for second, verdict in enumerate((waits, others, FINE)):
+        await statuses.write(client, listed, {"uid-a": verdict}, figures={}, now=float(second))
+    assert len(client.paths) == 2, "other words of the same complaint have time"
+    assert accepted(statuses.known["uid-a"])["status"] == "True"
 
 
 async def test_a_verdict_is_news_once() -> None:
