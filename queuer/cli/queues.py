@@ -18,7 +18,7 @@ from queuer.cli.config import show_plan
 from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.output import Column, Key, Printer, View, age, clean, printed, say, value, written
 from queuer.cli.pending import pending
-from queuer.cli.tree import tree
+from queuer.cli.tree import closings, tree
 from queuer.domain.queue import ROOT
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
@@ -83,7 +83,8 @@ def show(path: QueuePath, *, out: Printer) -> None:
         f"{queue[f'{key}Workloads']} {word}"
         for key, word in (("pending", "waiting"), ("held", "held"), ("admitted", "admitted"))
     )
-    facts = [
+    facts: list[tuple[str, str]] = [
+        *closings(queue),
         ("namespaces", ", ".join(queue["namespaces"]) or "none: nobody may use it"),
         ("policy", settings(queue["policy"])),
         ("access", settings(queue["access"])),

@@ -17,8 +17,9 @@ import typer
 
 from queuer.cli.client import fetch
 from queuer.cli.failures import Misused
-from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
+from queuer.cli.output import Column, Printer, View, ago, clean, clock, moment, printed, say
 from queuer.domain.quantity import parse_quantity
+from queuer.domain.reasons import said_by
 
 Answer = Mapping[str, Any]
 Entry = TypeVar("Entry")
@@ -73,7 +74,10 @@ def _no_such_account(queues: Sequence[Answer], resource: str | None, flavor: str
 def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
     """Say the meaning of the bars, and the faults of the tree."""
     if any((account_of(queue, named, flavor) or {}).get("starved") for queue in queues):
-        say("! starved: work waits for room although less is used than guaranteed")
+        say("! starved: others borrow the room that the next job is guaranteed and lacks")
+    for queue in queues:
+        for label, text in closings(queue, inherited=False):
+            say(f"{queue['path']}: {label}, {text}")
     if count := queues[0]["unstartableWorkloads"]:
         say(f"{count} more need a change of the job or of a queue: queuer jobs --state Queued")
     outside = (account_of(queues[0], named, flavor) or {}).get("outside")
@@ -81,6 +85,29 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
         say(f"{outside} {named} more are used by pods that no queue pays for: queuer status")
     others = [r for r in resources_of(queues) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
+
+
+def closings(queue: Answer, *, inherited: bool = True) -> Iterator[tuple[str, str]]:
+    """Since when, by whom and why a queue is not open, or over a limit. `inherited`: also by a queue above it."""
+    if queue["effectiveState"] != "open" and (inherited or queue["state"] != "open"):
+        made = queue["closed"]
+        above = "" if made is None or made["queue"] == queue["path"] else f"with {made['queue']} above it, "
+        yield (
+            queue["effectiveState"],
+            above + ("since an unknown time" if made is None else f"set{_origin(made)}"),
+        )
+    for account in queue["accounts"]:
+        if account["overLimit"] != "0":
+            of = f" on {account['flavor']}" if account["flavor"] else ""
+            cut = "" if account["cut"] is None else f"; the limit was cut{_origin(account['cut'])}"
+            yield (
+                "over limit",
+                f"{account['overLimit']} {account['resource']}{of} above {account['limit']}{cut}",
+            )
+
+
+def _origin(made: Answer | None) -> str:
+    return "" if made is None else f" at {clock(made['at'])}{said_by(made['by'], clean(made['reason']))}"
 
 
 def _amounts(resource: str | None, flavor: str | None) -> View:

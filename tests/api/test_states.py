@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Right
+from queuer.cli.output import clock
 from queuer.domain.queue import ManagedBy
 from queuer.domain.workload import State
 from tests.api.cli import run
@@ -99,6 +100,55 @@ async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
     assert f"{A}: 1 job (4 gpu) may start again" in opened.stdout
     again = await run(monkeypatch, api, "queue", "resume", A, "-y")
     assert f"{A} is open already; it is held by a queue above it" in again.stderr
+
+
+async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
+    monkeypatch: pytest.MonkeyPatch, shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """On the queue and those below it, in the attention list, tree and `queue show`: of who did it last, and the
+    deeds before are forgotten.
+    """
+    await author.tree()
+    runs = workload("r1", queue=A, gpus=8, pods=3)
+    await author.submit(runs, workload("w1", queue=A, gpus=4))
+    await author.cycle(admit=[runs])
+    for verb in ("hold", "resume", "drain"):
+        await shared.post(f"{QUEUES}/root.research:{verb}", json={"reason": f"why we {verb}"}, headers=ROOT)
+    cut = copy.deepcopy(TREE)
+    for limit in (20, 16):
+        cut["queues"][A]["quota"] = [{"resource": GPU, "guaranteed": 16, "limit": limit}]
+        cut["queues"]["root.research"]["state"] = "draining"
+        await author.tree(cut, reason=f"lease of {limit}")
+    queue = (await shared.get(f"{QUEUES}/{A}", headers=EVE)).json()
+    assert queue["effectiveState"] == "draining"
+    assert [queue["closed"][key] for key in ("queue", "by", "reason")] == [
+        "root.research",
+        "root",
+        "why we drain",
+    ]
+    gpus = next(a for a in queue["accounts"] if a["resource"] == GPU)
+    assert (gpus["overLimit"], gpus["cut"]["by"], gpus["cut"]["reason"]) == ("8", "test", "lease of 16")
+    other = (await shared.get(f"{QUEUES}/{B}", headers=EVE)).json()
+    assert [a["overLimit"] for a in other["accounts"]] == ["0"] * len(other["accounts"])
+    attention = (await shared.get("/api/v1/overview", headers=EVE)).json()["attention"]
+    told = {item["kind"]: item for item in attention}
+    assert (told["closed"]["ref"], told["closed"]["severity"]) == ("root.research", "info")
+    assert told["closed"]["text"] == 'root.research drains by root: "why we drain"; 1 job waits there'
+    assert told["overLimit"]["text"] == (
+        f"{A} uses 8 {GPU} more than its limit, and nothing new starts there. "
+        'The limit was cut by test: "lease of 16"'
+    )
+    assert [told[kind]["since"] for kind in ("closed", "overLimit")] == [
+        queue["closed"]["at"], gpus["cut"]["at"],
+    ]  # fmt: skip
+    shared.headers["user"] = "eve"
+    shown = (await run(monkeypatch, shared, "queue", "show", A)).stdout
+    at = clock(queue["closed"]["at"])
+    assert f'draining    with root.research above it, set at {at} by root: "why we drain"' in shown
+    assert f"over limit  8 {GPU} above 16; the limit was cut at " in shown
+    tree = (await run(monkeypatch, shared, "queue", "tree")).stderr
+    assert "root.research: draining" in tree
+    assert f"{A}: over limit" in tree
 
 
 async def test_who_may_not_and_what_is_another_writers_is_refused(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,16 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.controller import Controller, ControllerState, controller
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, one_view
 from queuer.api.http.lists import NewestCycle, newest_cycle
+from queuer.api.live.attention import GRAVEST, Attention, AttentionItem, Severity, item, of_queues
 from queuer.api.live.outside import OutsidePods, in_the_way, shown, told_of
 from queuer.api.models import Amounts, Instant, Model, Quantity, instant
 from queuer.api.queues.history import averages, steps
 from queuer.api.queues.tree_cache import Tree
 from queuer.domain.outside import Outside, total
-from queuer.domain.quantity import add, devices, format_quantity, format_resources
+from queuer.domain.quantity import add, devices, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict, plural
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
+from queuer.store.origins import origins
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView
@@ -39,44 +40,6 @@ MOST = 50
 """Entries of the attention list; `attentionTotal` counts all."""
 LONG_WAIT, LONG_LANDING, LONG_EVICTION = 3600.0, 600.0, 30.0
 """Seconds; no job that waits, lands or is being evicted for less is called stuck."""
-
-
-class Attention(StrEnum):
-    """Matters that need somebody, the gravest first."""
-
-    CONTROLLER_STALE = "controllerStale"
-    STARVED = "starved"
-    OVER_LIMIT = "overLimit"
-    OUTSIDE = "outside"
-    ESCALATED = "escalated"
-    STUCK = "stuck"
-    EVICTIONS = "evictions"
-    NODES_OUT = "nodesOut"
-    UNMANAGED = "unmanaged"
-    UNSTARTABLE = "unstartable"
-
-
-class Severity(StrEnum):
-    """How grave it is."""
-
-    CRITICAL = "critical"
-    WARNING = "warning"
-    INFO = "info"
-
-
-_GRAVEST = tuple(Attention)
-_SEVERITY = {Attention.CONTROLLER_STALE: Severity.CRITICAL, Attention.UNSTARTABLE: Severity.INFO}
-
-
-class AttentionItem(Model):
-    """One thing that needs somebody. `ref`: the queue that it is about."""
-
-    kind: Attention
-    severity: Severity
-    ref: str | None
-    since: Instant | None
-    count: int
-    text: str
 
 
 class Capacity(Model):
@@ -144,7 +107,7 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings, asker: As
         leader = await controller(snapshot, stale_after=settings.stale_after)
     owners = await shown(found.outside, asker)
     attention = [*_controller(leader), *found.attention, *_outside(found, owners)]
-    attention.sort(key=lambda item: _GRAVEST.index(item.kind))
+    attention.sort(key=lambda item: GRAVEST.index(item.kind))
     more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
     return Overview.model_validate({**found.shared, **more, "outside": owners})
 
@@ -177,7 +140,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
         outside=view.outside,
         in_the_way=dict(in_the_way(view, {resource: c["free"] for resource, c in capacity.items()})),
         attention=[
-            *_queues(view),
+            *of_queues(view, await origins(connection, view)),
             *_escalated(view),
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),
@@ -207,46 +170,11 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
 # What needs somebody
 
 
-def _item(
-    kind: Attention,
-    text: str,
-    *,
-    ref: str | None = None,
-    since: float | None = None,
-    count: int = 1,
-    severity: Severity | None = None,
-) -> AttentionItem:
-    severity = severity or _SEVERITY.get(kind, Severity.WARNING)
-    since_then = None if since is None else instant(since)
-    return AttentionItem(kind=kind, severity=severity, ref=ref, since=since_then, count=count, text=text)
-
-
 def _controller(found: Controller) -> Iterator[AttentionItem]:
     if not found.state.decides:
         # Of the other states the last sign of life says nothing.
         since = found.at.timestamp() if found.at and found.state is ControllerState.STALE else None
-        yield _item(Attention.CONTROLLER_STALE, found.text, since=since)
-
-
-def _queues(view: TreeView) -> list[AttentionItem]:
-    """Starved and over limit, one entry a queue, starved ones first."""
-    found = []
-    for path, queue in view.queues.items():
-        starved, over = [], []
-        for amounts in queue.amounts:
-            resource = amounts.resource
-            if amounts.starved:
-                starved.append(f"{format_quantity(amounts.starved, resource=resource)} {resource}")
-            if amounts.limit is not None and amounts.used > amounts.limit:
-                more = format_quantity(amounts.used - amounts.limit, resource=resource)
-                over.append(f"{more} {resource}")
-        if starved:
-            text = f"{path} is starved of {', '.join(starved)}: it is guaranteed that, and others borrow it"
-            found.append(_item(Attention.STARVED, text, ref=path, since=queue.starved_since))
-        if over:
-            text = f"{path} uses {', '.join(over)} more than its limit; it drains as jobs end"
-            found.append(_item(Attention.OVER_LIMIT, text, ref=path))
-    return sorted(found, key=lambda item: (item.kind is not Attention.STARVED, item.ref or ""))
+        yield item(Attention.CONTROLLER_STALE, found.text, since=since)
 
 
 def _escalated(view: TreeView) -> Iterator[AttentionItem]:
@@ -259,7 +187,7 @@ def _escalated(view: TreeView) -> Iterator[AttentionItem]:
         since = min((group.since for group in found if group.since is not None), default=None)
         told = ", ".join(f"{token} {jobs}" for token, jobs in by.most_common())
         text = f"{count} job{' needs' if count == 1 else 's need'} an operator: {told}"
-        yield _item(Attention.ESCALATED, text, since=since, count=count)
+        yield item(Attention.ESCALATED, text, since=since, count=count)
 
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
@@ -288,14 +216,14 @@ async def _ordered(connection: AsyncConnection, *, now: float) -> list[Attention
     if first is None:
         return []
     said = f"{jobs} job{' is' if jobs == 1 else 's are'} to be evicted by order, the first in {_span(first - now)}"
-    return [_item(Attention.EVICTIONS, said, count=jobs)]
+    return [item(Attention.EVICTIONS, said, count=jobs)]
 
 
 def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
     one = stuck.jobs == 1
     verbs = {"s": "s", "es": "es", "is": "is"} if one else {"s": "", "es": "", "is": "are"}
     said = f"{stuck.jobs} job{'' if one else 's'} {text.format(**verbs)}"
-    return _item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
+    return item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
 
 
 def _span(seconds: float) -> str:
@@ -310,7 +238,7 @@ def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
         free = devices(format_resources({r: n for r, n in cycle.unplaceable.items() if n}))
         text = " and ".join(said) + (f"; {free} are free there" if free else "")
         severity = None if cycle.not_ready else Severity.INFO
-        yield _item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
+        yield item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)
 
 
 def _outside(found: _Told, owners: Sequence[OutsidePods]) -> Iterator[AttentionItem]:
@@ -318,14 +246,14 @@ def _outside(found: _Told, owners: Sequence[OutsidePods]) -> Iterator[AttentionI
     if resources := list(found.in_the_way):
         text = told_of(found.outside, resources, owners)
         severity = Severity.WARNING if any(found.in_the_way.values()) else Severity.INFO
-        yield _item(Attention.OUTSIDE, text, severity=severity)
+        yield item(Attention.OUTSIDE, text, severity=severity)
 
 
 def _unmanaged(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
     """Jobs that nobody decides on, as their namespaces opted out, or never opted in."""
     if cycle is not None and (count := cycle.unmanaged):
         text = f"{plural(count, 'suspended job')} with a queue label in unmanaged namespaces: queuer doctor names them"
-        yield _item(Attention.UNMANAGED, text, count=count)
+        yield item(Attention.UNMANAGED, text, count=count)
 
 
 def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
@@ -333,11 +261,11 @@ def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
     if beside:
         what = "job runs, and no queue counts it" if beside == 1 else "jobs run, and no queue counts them"
         text = f"{beside} {what}: apply the tree that {'it was' if beside == 1 else 'they were'} in"
-        yield _item(Attention.UNSTARTABLE, text, count=beside, severity=Severity.WARNING)
+        yield item(Attention.UNSTARTABLE, text, count=beside, severity=Severity.WARNING)
     # Of all that wait, as a job in a queue that is not there is in no subtree.
     if (count := sum(group.jobs for group in view.waiting if group.unstartable) - beside) > 0:
         text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
-        yield _item(Attention.UNSTARTABLE, text, count=count)
+        yield item(Attention.UNSTARTABLE, text, count=count)
 
 
 # Figures

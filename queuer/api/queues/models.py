@@ -25,6 +25,15 @@ class QuotaRow(Model):
     lend: Quantity | None = None
 
 
+class Origin(Model):
+    """The change by which a queue came to be so. `queue`: the one that was changed."""
+
+    queue: str
+    at: Instant
+    by: str
+    reason: str
+
+
 class Account(Model):
     """A queue's amounts of one resource, in one flavor or (`flavor` null) in all together.
 
@@ -42,6 +51,10 @@ class Account(Model):
     lent: Quantity
     pending: Quantity
     starved: bool
+    over_limit: Quantity = Field(description="Used above the limit that is written on the queue.")
+    cut: Origin | None = Field(
+        description="Of an account over its limit: the cut of the limit, where it is known."
+    )
     outside: Quantity | None = None
 
 
@@ -74,6 +87,9 @@ class Queue(Model):
     held_workloads: int
     admitted_workloads: int
     oldest_pending: Instant | None = Field(description="When the first of the pending was submitted.")
+    closed: Origin | None = Field(
+        description="Where it is not open: the change that holds or drains it, or a queue above it, where it is known."
+    )
     starved_since: Instant | None = Field(
         description="Since when it is starved; null for less than a minute, or if it is not."
     )

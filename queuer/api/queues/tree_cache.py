@@ -19,6 +19,7 @@ from queuer.api.deps import one_view
 from queuer.api.http.lists import ViewStamp, standing
 from queuer.api.queues import models, views
 from queuer.api.single_flight import SingleFlight
+from queuer.store.origins import Origins, origins
 from queuer.store.usage import Marks, TreeView, marks, tree_view
 
 T = TypeVar("T")
@@ -34,13 +35,14 @@ class Present:
 
     marks: Marks
     view: TreeView
+    origins: Origins
     standing: ViewStamp
     began: float
 
     @cached_property
     def queues(self) -> dict[str, models.Queue]:
         """All queues as REST says them, by path, each followed by all below it."""
-        return views.queues(self.view)
+        return views.queues(self.view, self.origins)
 
     @property
     def large(self) -> bool:
@@ -77,9 +79,11 @@ class TreeCache:
             if known is not None and same and looked - known.began < _kept(known, moved=known.marks != now):
                 return known
             config = known.view.config if known is not None and same else None
+            view = await tree_view(connection, config)
             return Present(
                 marks=now,
-                view=await tree_view(connection, config),
+                view=view,
+                origins=await origins(connection, view),
                 standing=await standing(connection),
                 began=looked,
             )

@@ -9,15 +9,18 @@ from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
 from queuer.domain.outside import total
 from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import QueueState
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
+from queuer.store.closings import Closing
 from queuer.store.config import ObjectKind
+from queuer.store.origins import Origins, over_limit
 from queuer.store.usage import QueueView, TreeView, amounts_of
 
 
-def queues(view: TreeView) -> dict[str, models.Queue]:
+def queues(view: TreeView, origins: Origins) -> dict[str, models.Queue]:
     """All queues with their amounts by path, each followed by all below it."""
-    return {path: _queue(view, view.queues[path]) for path in sorted(view.queues, key=place)}
+    return {path: _queue(view, view.queues[path], origins) for path in sorted(view.queues, key=place)}
 
 
 def place(path: str) -> tuple[str, ...]:
@@ -25,13 +28,16 @@ def place(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 
 
-def _queue(view: TreeView, found: QueueView) -> models.Queue:
+def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
     queue, tree = found.queue, view.config.tree
+    state = tree.effective_state(queue.path)
+    closed = next((p for p in tree.lineage(queue.path) if p in tree and tree[p].state is state), queue.path)
     beside = total(view.outside) if queue.parent is None else None
     return models.Queue.from_record(
         queue,
         leaf=tree.is_leaf(queue.path),
-        effective_state=tree.effective_state(queue.path),
+        effective_state=state,
+        closed=None if state is QueueState.OPEN else _origin(origins.closed.get(closed)),
         managed_by=view.config.writers.get((ObjectKind.QUEUE, queue.path)),
         namespaces=tree.namespaces(queue.path),
         policy=POLICY.show(tree.policy(queue.path)),
@@ -41,9 +47,11 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
             models.Account.from_record(
                 account,
                 starved=account.starved > 0,
+                over_limit=over_limit(own),
+                cut=_origin(origins.cut.get((queue.path, (account.flavor, account.resource)))),
                 outside=None if beside is None or account.flavor else beside.get(account.resource, 0),
             )
-            for account in amounts_of(view, found)
+            for own, account in zip(found.amounts, amounts_of(view, found), strict=True)
         ],
         pending_workloads=found.waiting,
         unstartable_workloads=found.unstartable,
@@ -52,6 +60,10 @@ def _queue(view: TreeView, found: QueueView) -> models.Queue:
         oldest_pending=found.oldest,
         starved_since=found.starved_since,
     )
+
+
+def _origin(made: Closing | None) -> models.Origin | None:
+    return None if made is None else models.Origin.from_record(made, by=made.actor)
 
 
 def fair_share(found: CycleAnswer[FairShareTable], root: str) -> models.FairShare:

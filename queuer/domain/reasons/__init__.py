@@ -16,7 +16,7 @@ from queuer.domain.reasons.reason import (
     malformed,
     simple,
 )
-from queuer.domain.reasons.state_sentences import halting, jobs_with
+from queuer.domain.reasons.state_sentences import closed_queue, halting, jobs_with, over_limit_of, said_by
 from queuer.domain.reasons.table import ROWS, Row, Token, Verdict
 
 __all__ = [
@@ -36,12 +36,15 @@ __all__ = [
     "Token",
     "Verdict",
     "be",
+    "closed_queue",
     "halting",
     "hide",
     "jobs_with",
     "look_at",
     "malformed",
     "namespaces_in",
+    "over_limit_of",
     "plural",
+    "said_by",
     "simple",
 ]

@@ -1,4 +1,4 @@
-"""Sentences about queues that are held or drain: what that does to their jobs."""
+"""Sentences about queues that are held, drain or are over a limit: by whom, why, and what becomes of their jobs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ def halting(state: QueueState, *, running: tuple[int, str], waiting: tuple[int, 
     run, wait = "runs" if running[0] == 1 else "run", "waits and does" if waiting[0] == 1 else "wait and do"
     new = "new jobs wait as well" if state is QueueState.HELD else "new jobs are not queued"
     return f"{jobs_with(*running)} {run} on, {jobs_with(*waiting)} {wait} not start, {new}"
+
+
+def closed_queue(path: str, state: QueueState, *, by: str, why: str, jobs: int) -> str:
+    """That a queue is not open. `jobs`: those that wait there."""
+    wait = (
+        "no job waits there"
+        if not jobs
+        else f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} there"
+    )
+    return f"{path} {'is held' if state is QueueState.HELD else 'drains'}{said_by(by, why)}; {wait}"
+
+
+def over_limit_of(path: str, over: str, *, by: str, why: str) -> str:
+    """That a queue uses more than its limit. `by`: who cut the limit, where that is known."""
+    cut = f". The limit was cut{said_by(by, why)}" if by else ""
+    return f"{path} uses {over} more than its limit, and nothing new starts there{cut}"
+
+
+def said_by(by: str, why: str) -> str:
+    """` by admin: "maintenance"`, as far as it is known."""
+    return (f" by {by}" if by else "") + (f': "{why}"' if why else "")
 
 
 def jobs_with(count: int, amounts: str) -> str:

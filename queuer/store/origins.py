@@ -1,0 +1,83 @@
+"""Origins: the changesets by which queues came to be closed, or over a limit of theirs.
+
+The tree says that it is so; whoever reads it wants to know since when, by whom and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.quantity import parse_quantity
+from queuer.domain.queue import QueueState
+from queuer.domain.quota import Account
+from queuer.store.closings import Closing, closings
+from queuer.store.usage import Amounts, TreeView
+
+_CUTS = text("""
+    SELECT extract(epoch FROM at)::float8 AS at, actor, reason, ch->>'name' AS queue,
+        ch->'before'->'quota' AS before, ch->'after'->'quota' AS after
+    FROM changeset CROSS JOIN LATERAL jsonb_array_elements(changes) AS ch
+    WHERE ch->>'kind' = 'queue' AND ch->>'name' = ANY(:queues)
+        AND ch->'before'->'quota' IS DISTINCT FROM ch->'after'->'quota'
+    ORDER BY revision DESC LIMIT :most
+""")
+MOST = 200
+"""Changes of quota that are looked through, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """`closed`: by the path of a queue that is held or drains itself; `cut`: by queue and account, the cut of a limit
+    below which more is used now. Changes that are no longer known are missing.
+    """
+
+    closed: Mapping[str, Closing] = field(default_factory=dict)
+    cut: Mapping[tuple[str, Account], Closing] = field(default_factory=dict)
+
+
+def over_limit(amounts: Amounts) -> int:
+    """How much more is used than the limit that is written on the queue."""
+    return 0 if amounts.limit is None else max(0, amounts.used - amounts.limit)
+
+
+async def origins(connection: AsyncConnection, view: TreeView) -> Origins:
+    """Of all queues of a tree; nothing is read where none is closed or over its limit."""
+    closed = [q.queue.path for q in view.queues.values() if q.queue.state is not QueueState.OPEN]
+    over = {
+        (path, (amounts.flavor, amounts.resource))
+        for path, queue in view.queues.items()
+        for amounts in queue.amounts
+        if over_limit(amounts)
+    }
+    return Origins(
+        closed=await closings(connection, closed) if closed else {},
+        cut=await _cuts(connection, over) if over else {},
+    )
+
+
+async def _cuts(
+    connection: AsyncConnection, over: Iterable[tuple[str, Account]]
+) -> dict[tuple[str, Account], Closing]:
+    """The newest cut of each of these limits."""
+    wanted, found = set(over), dict[tuple[str, Account], Closing]()
+    values = {"queues": sorted({path for path, _ in wanted}), "most": MOST}
+    for row in await connection.execute(_CUTS, values):
+        before, after = dict(_limits(row.before)), dict(_limits(row.after))
+        for account, limit in after.items():
+            was = before.get(account)
+            if (row.queue, account) in wanted and (was is None or limit < was):
+                made = Closing(queue=row.queue, at=row.at, actor=row.actor, reason=row.reason)
+                found.setdefault((row.queue, account), made)
+    return found
+
+
+def _limits(quota: list[dict[str, Any]] | None) -> Iterator[tuple[Account, int]]:
+    for row in quota or ():
+        if row.get("limit") is not None:
+            resource = row["resource"]
+            yield (row.get("flavor"), resource), parse_quantity(row["limit"], resource=resource)
