@@ -223,6 +223,11 @@ class Client:
         """Send a JSON Patch (RFC 6902); returns the new resourceVersion. InvalidError where one of its tests fails."""
         return await self._patch(path, body, form="json-patch", resource=resource)
 
+    async def remove_finalizer(self, path: str, name: str, *, uid: str, resource: str = "") -> None:
+        """Take a finalizer off an object, if it is there. ConflictError where another has its name by now."""
+        body = {"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [name]}}
+        await self._patch(path, body, form="strategic-merge-patch", resource=resource)
+
     async def create(self, path: str, body: Mapping[str, Any], *, resource: str = "") -> bytes:
         """POST an object; returns what the server made of it."""
         self.writes["create", resource] += 1

@@ -13,6 +13,7 @@ from queuer.kube.objects import JOBS
 from tests.e2e.controller import tree
 from tests.e2e.scene import Scene, required
 from tests.e2e.support import Refused, create, kubectl, read, wait_until
+from tests.e2e.test_commands import command
 from tests.e2e.test_conformance import PODS, patch_job
 
 
@@ -28,6 +29,22 @@ def test_what_a_queued_job_makes_needs_no_queue_where_one_is_required(scene: Sce
 
 class TestMPIJob:
     """A kind of which one role is a Job, known by its owner alone."""
+
+    def test_its_launcher_is_suspended_where_its_operator_leaves_it_running(self, scene: Scene) -> None:
+        """Else the Job controller, which lives, would make its pod anew each time that Queuer deletes it."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start(QUEUER_LEFT_PODS="4")
+        scene.of_kind("MPIJob", "gang", pods=PODS, gpus=8)
+        scene.wait_state("gang", "Running")
+        scene.part("mpi-operator", running=False)
+        command(scene, "gang", ":evict")
+        wait_until(lambda: not scene.pods("gang"), timeout=60, describe=lambda: scene.story("gang"))
+        assert self._launcher(scene, "gang")["spec"]["suspend"] is True
+        scene.wait_state("gang", "Queued", timeout=60)
+        assert scene.database.used() == 0
+        scene.part("mpi-operator", running=True)
+        scene.wait_state("gang", "Running", timeout=150)
+        assert not self._launcher(scene, "gang")["status"].get("failed")
 
     def _launcher(self, scene: Scene, name: str) -> dict[str, Any]:
         path = f"/apis/{JOBS.group}/{JOBS.version}/namespaces/{scene.namespace}/jobs"

@@ -15,6 +15,7 @@ from queuer.local.fleet import RACK
 from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene, required
 from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, runtime_manifest, wait_until
+from tests.e2e.test_commands import command
 from tests.e2e.test_conformance import PODS, made_jobs, only_rack, patch_job, suspend_patch
 
 WHEN = "2026-01-01T00:00:00Z"
@@ -154,6 +155,21 @@ class TestTrainJob:
         told = scene.wait_reason("steps", "Misconfigured")
         assert "dependsOn" in told["text"]
         assert "spec.runtimeRef" in told["text"]
+
+    def test_an_eviction_that_lacks_its_runtime_is_told_and_goes_on(self, scene: Scene) -> None:
+        """The Trainer's webhook refuses every change of the job then, in words that name the cure."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        scene.of_kind("TrainJob", "gang", pods=PODS, gpus=8)
+        scene.wait_state("gang", "Running")
+        kubectl(scene.cluster, "admin", "delete", "trainingruntime", "gang", "-n", scene.namespace)
+        command(scene, "gang", ":evict", hold=True)
+        told = scene.wait_event("gang", "WriteRefused", timeout=75)
+        assert "must be created before" in told
+        assert scene.database.used() == 8 * PODS
+        create(scene.cluster, runtime_manifest("gang", namespace=scene.namespace, gpus=8), identity="admin")
+        scene.wait_state("gang", "Held", timeout=60)
+        assert scene.database.used() == 0
 
     def test_its_quota_is_returned_when_its_pods_are_gone(self, scene: Scene) -> None:
         """JobSet and Jobs go before the pods, also for a controller that has seen neither."""

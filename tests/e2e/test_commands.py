@@ -21,7 +21,7 @@ def test_a_hold_over_rest_survives_a_restart_and_the_jobs_own_words(scene: Scene
     process = scene.start()
     scene.job("mine", pods=2, gpus=8, annotations={HOLD: "true"})
     scene.wait_state("mine", "Held")
-    assert _command(scene, "mine", ":hold")["message"] == "held"
+    assert command(scene, "mine", ":hold")["message"] == "held"
     _annotate(scene, "mine", f"{HOLD}-")
     _wait_told(scene, "mine", "held by unauthenticated: node maintenance")
     assert scene.state("mine") == "Held"
@@ -32,7 +32,7 @@ def test_a_hold_over_rest_survives_a_restart_and_the_jobs_own_words(scene: Scene
     scene.wait_state("other", "Running")
     assert scene.state("mine") == "Held", "it would fit"
 
-    assert _command(scene, "mine", ":release")["message"] == "released"
+    assert command(scene, "mine", ":release")["message"] == "released"
     scene.wait_state("mine", "Running")
     assert scene.database.workload("mine", scene.namespace)["override"] is None
 
@@ -43,7 +43,7 @@ def test_an_evicted_gang_is_back_in_its_queue_whole_and_held_where_that_was_aske
     scene.start()
     scene.job("mine", pods=2, gpus=8, annotations={"queuer.dev/preemptible": "false"})
     scene.wait_state("mine", "Running")
-    assert _command(scene, "mine", ":evict", hold=True)["message"].endswith("; held until it is released")
+    assert command(scene, "mine", ":evict", hold=True)["message"].endswith("; held until it is released")
     scene.wait_state("mine", "Held")
     assert scene.pods("mine") == []
     assert scene.database.used() == 0
@@ -51,7 +51,7 @@ def test_an_evicted_gang_is_back_in_its_queue_whole_and_held_where_that_was_aske
     assert [row["end_cause"] for row in ended] == ["command"]
     assert scene.wait_event("mine", "Evicted").startswith("evicted by unauthenticated: node maintenance")
     _annotate(scene, "mine", f"{HOLD}=false")
-    _command(scene, "mine", ":release")
+    command(scene, "mine", ":release")
     scene.wait_state("mine", "Running")
     assert scene.database.workload("mine", scene.namespace)["attempt"] == 2
 
@@ -67,7 +67,7 @@ def _wait_told(scene: Scene, name: str, text: str) -> None:
     )  # fmt: skip
 
 
-def _command(scene: Scene, name: str, verb: str, **body: Any) -> dict[str, Any]:
+def command(scene: Scene, name: str, verb: str, **body: Any) -> dict[str, Any]:
     """The controller's answer."""
     uid = scene.database.workload(name, scene.namespace)["uid"]
     return asyncio.run(_post(scene.database.url, f"/api/v1/workloads/{uid}{verb}", body))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
-from tests.e2e.support import Refused, create, kubectl, wait_until
+from tests.e2e.support import Refused, create, kubectl, pod_manifest, read, wait_until
 
 OWN_SELECTOR = {"kubernetes.io/os": "linux"}
 
@@ -100,17 +100,26 @@ def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None
     scene.wait_state("low", "Running")
 
 
-def test_pods_that_a_dead_controller_leaves_are_deleted(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("kind", "part"), [("PyTorchJob", "training-operator"), ("Job", "kube-controller-manager")]
+)
+def test_pods_that_a_dead_controller_leaves_are_deleted(scene: Scene, kind: str, part: str) -> None:
     """The waiting gang gets the room, and the evicted job runs again once its controller is back.
 
-    Queuer's own controller restarts meanwhile: the next one knows since when the job leaves.
+    No Job counts a pod as failed for that: with a back-off limit of 0 it would be lost. Queuer's own controller
+    restarts meanwhile: the next one knows since when the job leaves.
     """
     scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
     first = scene.start(QUEUER_LEFT_PODS="4")
-    scene.pytorchjob("low", workers=1, gpus=8)
+    scene.of_kind(kind, "low", pods=2, gpus=8)
     scene.wait_state("low", "Running")
-    scene.part("training-operator", running=False)
-    scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    scene.part(part, running=False)
+    labels = {"queuer.dev/priority-class": "queuer-high"}
+    for name in ("high-0", "high-1"):
+        pod = pod_manifest(
+            name, namespace=scene.namespace, queue=TEAM_A, gpus=8, group="high", size=2, labels=labels
+        )
+        create(scene.cluster, pod)
     scene.wait_state("low", "Evicting")
     first.kill()
     scene.start(QUEUER_LEFT_PODS="4")
@@ -120,12 +129,15 @@ def test_pods_that_a_dead_controller_leaves_are_deleted(scene: Scene) -> None:
     assert scene.database.used() == 16
     told = scene.database.rows("SELECT text FROM reason_transition WHERE text LIKE '%%after the eviction%%'")
     assert [re.sub(r"\d+ s", "", row["text"]) for row in told] == [
-        "2 pods were left  after the eviction: the controller of PyTorchJob objects did not delete them, "
+        f"2 pods were left  after the eviction: the controller of {kind} objects did not delete them, "
         "and Queuer does"
     ]
-    scene.part("training-operator", running=True)
-    scene.delete("high")
+    scene.part(part, running=True)
+    for name in ("high-0", "high-1"):
+        scene.delete(name, "Pod", "--wait=false")
     scene.wait_state("low", "Running", timeout=60)
+    path = f"/apis/batch/v1/namespaces/{scene.namespace}/jobs"
+    assert not [j for j in read(scene.cluster, path)["items"] if j["status"].get("failed")]
 
 
 def test_an_eviction_that_anothers_policy_refuses_is_told_and_goes_on(scene: Scene) -> None:

@@ -216,6 +216,7 @@ class ClusterJobs:
         job = self._state.jobs.get(uid)
         if LEFT in body:
             if job is not None:
+                await self._made.suspend(kind, job.object)
                 await self._left.delete(job.namespace, body)
             return "" if job is None else job.resource_version
         if kind.gates is not None:

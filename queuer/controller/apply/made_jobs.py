@@ -1,12 +1,14 @@
-"""The Jobs that the controller of a queued job makes: read with it, and pinned before it is started."""
+"""The Jobs that the controller of a queued job makes: read with it, pinned before it is started, and suspended where
+that controller has left them running."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from queuer.kube.client import Client, InvalidError, NotFoundError
+from queuer.kube.client import Client, ConflictError, InvalidError, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JOB, JobKind, Made, object_path
 from queuer.kube.kinds.row import Carrier
@@ -66,6 +68,35 @@ class MadeJobs:
             if self._client.last_form is Form.REDUCED and JOB.fixed(job):
                 await self._loosen(path, job, body)
             await self._client.merge_patch(path, body, resource=JOBS.plural)
+
+    async def suspend(self, kind: JobKind, found: Any) -> None:
+        """Suspend what a suspended job has made and its controller has left running. Raises ApiError, Unavailable.
+
+        Jobs are known by who controls them, whatever their labels.
+        """
+        if kind.made is None and JOB.name not in kind.children:
+            return
+        owners = {found.metadata.uid}
+        carrier = None if kind.made is None else kind.made.carrier
+        if carrier is not None and found.carrier is not None:
+            owners.add(found.carrier.metadata.uid)
+            await self._suspend(carrier.kind, found.carrier)
+        path = JOBS.collection.replace("/jobs", f"/namespaces/{found.metadata.namespace}/jobs")
+        async for page in self._client.pages(path):
+            for job in map(_job_of, page.items or ()):
+                if any(map(job.metadata.is_controlled_by, owners)):
+                    await self._suspend(JOB, job)
+
+    async def _suspend(self, kind: JobKind, found: Any) -> None:
+        if kind.suspended(found) or kind.outcome(found) is not None:
+            return
+        body: Any = True
+        for key in reversed(kind.suspend_path):
+            body = {key: body}
+        with suppress(NotFoundError, ConflictError):  # it is gone, and another may have its name
+            path = object_path(kind, found.metadata)
+            body = {"metadata": {"uid": found.metadata.uid}, **body}
+            await self._client.merge_patch(path, body, resource=kind.resource.plural)
 
     async def _loosen(self, path: str, job: Job, body: dict[str, Any]) -> None:
         first = {"metadata": body["metadata"], "status": {"startTime": None}}
