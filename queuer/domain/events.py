@@ -62,6 +62,7 @@ SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "workload.state": _step,
     "workload.command": _command,
     "workload.recharged": lambda data: f"what it is charged was put right: {data['reason']}",
+    "workload.lost": lambda data: str(data["note"]),
     "workload.submitted": lambda _: "submitted",
     "workload.edited": lambda _: "the job, or a rule that it is under, was changed",
     "workload.deleted": lambda _: "the job was deleted",

@@ -140,9 +140,27 @@ class Job(Struct, frozen=True):
     status: JobStatus = JobStatus()
 
 
+class Terminated(Struct, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Struct, frozen=True):
     phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
     conditions: list[Condition] = []
+    init_container_statuses: list[ContainerStatus] = []
+    container_statuses: list[ContainerStatus] = []
 
 
 class Pod(Struct, frozen=True):

@@ -160,6 +160,21 @@ async def admit(
     )  # fmt: skip
 
 
+async def tell_lost(
+    connection: AsyncConnection, epoch: int, lost: Sequence[tuple[str, str, str]], *, at: float
+) -> None:
+    """Gangs that run on with pods missing: uid, queue, and a sentence. Raises LeadershipLost."""
+    if lost:
+        await check_epoch(connection, epoch)
+        append(
+            connection,
+            [
+                Event(at=at, type="workload.lost", uid=uid, queue=queue, data={"note": note})
+                for uid, queue, note in lost
+            ],
+        )
+
+
 def _row(step: Transition) -> dict[str, Any]:
     after = step.before.to(step.after)
     return {

@@ -20,9 +20,9 @@ import pytest
 from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
-from queuer.api.workloads.explanation import answered
+from queuer.api.workloads.explanation import answered, in_force
 from queuer.api.workloads.paragraphs import paragraphs
-from queuer.api.workloads.views import Recorded
+from queuer.api.workloads.views import Recorded, failure
 from queuer.cli.why import explain as lines_of
 from queuer.controller.cycle.forecast import basis_of, with_estimate, without_unsure_ends
 from queuer.domain.reasons import Explanation, Reader, Verdict
@@ -37,6 +37,7 @@ from queuer.solver.job_detail import explain
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.records import WITHOUT_SOLVER
 from queuer.solver.stored import StoredCycle
+from queuer.store.reads import Moment
 from tests.solver.worlds import NOW, world
 
 FILES = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.yaml"))
@@ -386,3 +387,33 @@ def test_a_planted_contradiction_is_found(rule: Callable[[Answer], bool]) -> Non
             assert not rule(rendered(job.model_copy(update={"explanation": explanation})))
             return
     pytest.fail("no state has a place for it")
+
+
+# What is told only for a while
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [(State.QUEUED, True), (State.PLACING, True), (State.RUNNING, False)]
+)
+def test_an_eviction_is_news_until_the_job_runs_again(state: State, told: bool) -> None:
+    detail = Detail.model_validate({"evicted": {"at": 1.0, "cause": "reclaim", "note": "for another"}})
+    assert bool(in_force(detail, state, None, now=instant(2.0)).evicted) is told
+
+
+def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() -> None:
+    """Of this run: what an earlier attempt lost is history."""
+
+    def moment(at: float, what: str, **data: object) -> Moment:
+        return Moment(at=at, what=what, data=data)
+
+    before = [moment(1.0, "workload.state", to="Running"), moment(2.0, "workload.lost", note="n1 is gone")]
+    again = [
+        *before,
+        moment(3.0, "workload.state", to="Evicting", note="x"),
+        moment(4.0, "workload.state", to="Running"),
+    ]
+    failed = [*again, moment(5.0, "workload.state", to="Failed", note="failed: exit code 3")]
+    assert failure(State.RUNNING, before) == {"failure": {"at": 2.0, "text": "n1 is gone"}}
+    assert failure(State.RUNNING, again) == {}
+    assert failure(State.FAILED, failed) == {"failure": {"at": 5.0, "text": "failed: exit code 3"}}
+    assert failure(State.QUEUED, failed) == {}

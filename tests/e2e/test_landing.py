@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.e2e.controller import GPU, tree
@@ -100,3 +101,30 @@ def _with_volume(claim: str) -> dict[str, Any]:
     container = {"name": "main", "image": "x", "resources": {"limits": {GPU: "8", "cpu": "1"}}}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
     return {"spec": {"restartPolicy": "Never", "containers": [container], "volumes": volumes}}
+
+
+def test_a_job_that_fails_says_which_pod_and_why(scene: Scene) -> None:
+    """With the last words of the container; before that, that the running gang lost a pod."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("fails", pods=2, gpus=8, spec={"backoffLimit": 0})
+    scene.wait_state("fails", "Running")
+    name = scene.pods("fails")[0]["metadata"]["name"]
+    ended = {
+        "exitCode": 3,
+        "reason": "Error",
+        "message": "no such file",
+        "startedAt": None,
+        "finishedAt": None,
+    }
+    status = {"phase": "Failed", "containerStatuses": [
+        {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
+    ]}  # fmt: skip
+    kubectl(
+        scene.cluster, "admin", "patch", "pod", name, "-n", scene.namespace, "--subresource=status",
+        "--type=merge", "-p", json.dumps({"status": status}),
+    )  # fmt: skip
+    scene.wait_state("fails", "Failed")
+    told = scene.story("fails")
+    assert f"pod {name} on " in told
+    assert "ended with exit code 3: no such file; BackoffLimitExceeded" in told

@@ -137,6 +137,13 @@ class Evicted(Model):
     beneficiary: Beneficiary | None = Field(default=None, alias="for")
 
 
+class Failure(Model):
+    """Why it failed, or of a job that runs which pods it lost last."""
+
+    at: Instant
+    text: str
+
+
 class Detail(Model):
     """Figures behind the reasons. A figure that is not known is empty or null."""
 
@@ -149,6 +156,7 @@ class Detail(Model):
     estimate: Estimate | None = None
     no_estimate: str = Field(default="", description="Why a job that waits for others has none.")
     evicted: Evicted | None = None
+    failure: Failure | None = None
 
 
 class WouldAdmit(Model):

@@ -27,6 +27,8 @@ def paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> list[Paragraph]:
 
 def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str, str]]:
     told, detail, now = job.explanation, job.explanation.detail, job.as_of
+    if detail.failure:
+        yield "failure", f"{_clock(detail.failure.at)}  {detail.failure.text}"
     for other in told.others:
         yield "also", f"{other.token}: {other.text}"
     yield "asks", "; ".join(map(_pod_set, job.pod_sets)) + _topology(job)

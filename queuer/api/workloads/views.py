@@ -83,6 +83,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
         **await _estimate(connection, stored),
         **await _ahead(connection, stored),
         **await _evicted(connection, workload, moments),
+        **failure(stored.state, moments),
     }
     found = models.WorkloadDetail.from_record(
         workload,
@@ -136,6 +137,14 @@ async def _evicted(
         if told.get("cause") == EvictionRule.RECLAIM:
             told["reclaimAt"] = common_ancestor(workload.queue, whose.queue)
     return {"evicted": told}
+
+
+def failure(state: State, moments: Sequence[reads.Moment]) -> dict[str, Any]:
+    """The end of a job that has failed, or the loss of pods since a job runs."""
+    since = next((i for i, m in enumerate(moments[::-1]) if m.data.get("to") == State.RUNNING), len(moments))
+    wanted = {State.FAILED: "workload.state", State.RUNNING: "workload.lost"}.get(state)
+    found = [m for m in moments[len(moments) - since :] if m.what == wanted and m.data.get("note")]
+    return {"failure": {"at": found[-1].at, "text": found[-1].data["note"]}} if found else {}
 
 
 async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:

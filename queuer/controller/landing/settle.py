@@ -41,6 +41,11 @@ class SettleResult:
         return next((step.note for step in reversed(self.steps) if step.note), "")
 
     @property
+    def lost(self) -> str:
+        """A sentence about the pods that it misses, where it is the first since all ran."""
+        return next((step.note for step in self.steps if step.move is Move.SHRUNK), "")
+
+    @property
     def cause(self) -> str:
         """Why it is evicted or ends, where not by itself."""
         other = Cause.DELETED if Move.VANISHED in self.moves else ""

@@ -19,6 +19,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
+from queuer.domain.reasons.failure_sentences import job_failed, pods_lost
 from queuer.domain.reasons.job_sentences import left_pods
 from queuer.domain.workload import Cause, State
 
@@ -80,10 +81,11 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
-    together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of one
-    of them. `staying`: pods that nobody has told to go. `placed`: uids of all that are on nodes, or were until they
-    ended. `leaving`: until when the last of those that are told to go has to be gone, None = none is. `refused`: the
-    API server's words on pods that it will never make.
+    together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of
+    one of them. `staying`: pods that nobody has told to go. `placed`: uids of all that are on nodes, or were until
+    they ended. `failed`: about the first pod that failed or went with its node. `leaving`: until when the last of
+    those that are told to go has to be gone, None = none is. `refused`: the API server's words on pods that it will
+    never make.
     """
 
     bound: Mapping[str, int]
@@ -100,6 +102,7 @@ class Tally:
     placed: frozenset[str] = frozenset()
     leaving: float | None = None
     refused: str = ""
+    failed: str = ""
 
 
 def tally(pods: Iterable[PodView]) -> Tally:
@@ -196,7 +199,8 @@ def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limit
     if job is None:
         return Step(move=Move.VANISHED, note="the job was deleted")
     if job.outcome is not None:
-        return Step(move=Move.FINISHED, outcome=job.outcome)
+        why = job_failed(seen.failed, job.failure) if job.outcome is State.FAILED else ""
+        return Step(move=Move.FINISHED, outcome=job.outcome, note=why)
     if job.deleting and seen.live == 0:
         # Whatever finalizers keep the object: it never says that it is quiet, and it gets no pod any more.
         return Step(move=Move.VANISHED, note="the job is being deleted, and its pods are gone")
@@ -280,7 +284,13 @@ def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, lim
         note = f"{_of_all(live, short)} refused: {seen.refused}"
         return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=note)
     if after != live.short:
-        return Step(move=Move.SHRUNK, short=after)
+        lost = live.state is State.RUNNING and live.short is None
+        note = (
+            pods_lost(short, sum(live.placement.counts.values()), seen.failed)
+            if lost and live.placement
+            else ""
+        )
+        return Step(move=Move.SHRUNK, short=after, note=note)
     if now < after.since + _patience(live, after, seen.problem, limits):
         return None
     if live.landed is None and not job.comes_back:
@@ -339,7 +349,8 @@ def _told(live: Live, seen: Tally, *, short: int, seconds: float) -> str:
         which = f"{_of_all(live, short)} not" if seen.live else "no pod was"
         describe = f"kubectl describe {job.kind.lower()} {job.name} -n {job.namespace}"
         said = f"{which} created {within}; `{describe}` says why"
-    return f"{said}: {seen.problem}" if seen.problem else said
+    why = seen.problem or (seen.failed if live.landed is not None else "")
+    return f"{said}: {why}" if why else said
 
 
 def _pods(count: int) -> str:

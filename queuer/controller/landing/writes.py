@@ -141,7 +141,7 @@ def settle_touched(
             if live.state.waiting and _opted_out(changes, live, state.elsewhere.get(uid)):
                 continue
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
-            seen = replace(tally(pods), refused=state.refusal_of(live))
+            seen = replace(tally(pods), refused=state.refusal_of(live), failed=state.failures.get(uid, ""))
             found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if found is None:
@@ -190,7 +190,7 @@ def _write_down(
         effects = [effect(EntryKind.ADMIT, live, jobs.admit_again(live))]
     changes.put(
         live.uid, after=after, effects=effects, cause=found.cause, note=found.note, hosts=found.hosts,
-        ran=found.ran, gone=Move.VANISHED in found.moves,
+        ran=found.ran, gone=Move.VANISHED in found.moves, lost=found.lost,
     )  # fmt: skip
     if found.note:
         log.info("step", workload=live.uid, queue=live.workload.queue, moves=[s.move for s in found.steps],

@@ -51,7 +51,7 @@ class Change:
     `effects`: PATCHes to send. `cause`, `beneficiary`, `note`: why and for whom it goes, the note for its owner.
     `hosts`: its pods by pod set and node, once all run. `charges`, `domains`, `hit`: see `NewAdmission`. `answers`: how
     commands ended. `told`: a reason to write that memory has already; `later`: a later round writes the new reason.
-    `ran`: seconds of a run that ended by itself.
+    `ran`: seconds of a run that ended by itself. `lost`: a sentence about pods that a running gang misses from now on.
     """
 
     uid: str
@@ -72,6 +72,7 @@ class Change:
     told: Explanation | None = None
     later: bool = False
     ran: float | None = None
+    lost: str = ""
 
     @property
     def admits(self) -> bool:
@@ -100,6 +101,11 @@ class Change:
         return self._steps and self.after is not None and self.after.state.waiting
 
     @property
+    def _fails(self) -> bool:
+        """Whether the job says that it has failed."""
+        return self.after is not None and self.after.state is State.FAILED and not self.gone
+
+    @property
     def _steps(self) -> bool:
         """Whether its state changes, other than by a hold: that is written with its job."""
         before, after = self.before, self.after
@@ -115,7 +121,7 @@ class Change:
         assert self.after is not None
         return Transition(
             uid=self.uid, before=self.before.state, attempt=self.before.attempt, after=self.after.state, at=at,
-            cause=self.cause, beneficiary=self.beneficiary, note=self.note if self.evicts else "",
+            cause=self.cause, beneficiary=self.beneficiary, note=self.note if self.evicts or self._fails else "",
             hosts=self.hosts,
         )  # fmt: skip
 
@@ -175,7 +181,7 @@ class Change:
             return False
         parts = (
             self.reread, self.gone, self.results, self.effects, self.answers, self.reason, self._steps, self.ends,
-            self.overrides, self.setback,
+            self.overrides, self.setback, self.lost,
         )  # fmt: skip
         return any(parts) or bool(self.recharges(at=0.0))
 

@@ -162,14 +162,13 @@ def silent_at(live: Live, *, after: float) -> float:
 class JobView:
     """The job object, as far as landing and patching need it.
 
-    `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: pods that it still owes, None where it does not count them. `restarts`,
-    `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once, as it says now; {} = not known.
-    `declared`: pods by pod set as its owner wrote, whatever is left to run; {} = its owner wrote no number.
-    `late`: pod sets whose pods are made once all others are ready.
-    `groups`: of the user who queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`.
-    `deleting`: its deletion was asked for, and finalizers keep it. `unfinished`: its controller is about to make what
-    it is read from.
+    `suspended`: as its spec says. `failure`: what it says itself of its failure. `quiet`: its controller confirms
+    that it is suspended with no active pod. `admission`: id in our annotation. `left`: pods that it still owes, None
+    where it does not count them. `restarts`, `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once,
+    as it says now; {} = not known. `declared`: pods by pod set as its owner wrote, whatever is left to run; {} = its
+    owner wrote no number. `late`: pod sets whose pods are made once all others are ready. `groups`: of the user who
+    queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`. `deleting`: its deletion was
+    asked for, and finalizers keep it. `unfinished`: its controller is about to make what it is read from.
     """
 
     uid: str
@@ -180,6 +179,7 @@ class JobView:
     suspended: bool
     quiet: bool = False
     outcome: State | None = None
+    failure: str = ""
     admission: str | None = None
     status: str | None = None
     left: int | None = None

@@ -12,6 +12,7 @@ from functools import reduce
 
 from queuer.domain.outside import Outside
 from queuer.domain.quantity import NOTHING, Resources, add
+from queuer.domain.reasons.failure_sentences import node_gone
 from queuer.domain.workload import GRACE, Workload
 
 MOST_ON_NODE = 2**48
@@ -20,8 +21,9 @@ MOST_ON_NODE = 2**48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
-    bound. `controller`: kind and name of the object that drives it, whatever that is; None = nothing does.
+    """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not bound;
+    `failure`: why it failed, for people. `controller`: kind and name of the object that drives it, whatever that is;
+    None = nothing does.
 
     `limits`: by key of a ResourceQuota, for which they count. `deleted`: since when it is to go (its grace included),
     seconds since the epoch; `grace`: what it is given unless whoever deletes it says otherwise.
@@ -46,6 +48,7 @@ class PodView:
     deleted: float | None = None
     grace: float = GRACE
     problem: str = ""
+    failure: str = ""
 
     @property
     def terminating(self) -> bool:
@@ -183,6 +186,14 @@ class PodIndex:
         if not pod.ended:
             _add(self._asked, pod.namespace, pod.requests, sign=sign)
             _add(self._asked, pod.namespace, pod.limits, sign=sign)
+
+
+def failure_of(old: PodView | None, new: PodView | None, nodes: Container[str]) -> str:
+    """Why a pod failed, or went with its node; empty where it did neither. `new`: None = it is gone."""
+    if new is not None or old is None:
+        return "" if new is None else new.failure
+    gone = not old.ended and old.node is not None and old.node not in nodes
+    return node_gone(old.name, old.node or "") if gone else ""
 
 
 def within_reason(amounts: Resources) -> dict[str, int]:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from queuer.controller.memory.lines import Lines, Turns
 from queuer.controller.memory.live import JobView, Live
-from queuer.controller.memory.pods import Maker, PodIndex, PodView
+from queuer.controller.memory.pods import Maker, PodIndex, PodView, failure_of
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.capacity import Use, allocatable, exceeds, live_capacity, lost_in_use
@@ -35,7 +35,8 @@ class ClusterState:
     read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`: uids of workloads that are
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
     `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
-    still to be written, by uid. `commanded`: whether commands wait in the database.
+    still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about the first pod of
+    a charged workload that failed or went with its node.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -62,6 +63,7 @@ class ClusterState:
         self.lines = Lines(lambda queue: self.rules.max_pending(queue))
         self.quarantine = Quarantine()
         self.commanded = False
+        self.failures: dict[str, str] = {}
         self._refusals: dict[str, tuple[str, str]] = {}
         self.stale = True
         self._on_change = on_change
@@ -119,6 +121,8 @@ class ClusterState:
         owners = {owner for pod in (old, new) if pod is not None and (owner := self._owner_of(pod))}
         for owner in owners:
             self.touch(owner)
+            if said := failure_of(old, new, self.nodes):
+                self.failures.setdefault(owner, said)
         was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
         for name in {was, now}:
             self._weigh(name)
@@ -194,6 +198,8 @@ class ClusterState:
     def put(self, live: Live) -> None:
         """Take over a workload as it now is in the database."""
         self.live[live.uid] = live
+        if not live.charged:
+            self.failures.pop(live.uid, None)
         self._file(live)
         self._line_up(live)
         if live.uid in self.elsewhere:
@@ -228,6 +234,7 @@ class ClusterState:
         self.quarantine.forget(uid)
         self.untold.pop(uid, None)
         self._refusals.pop(uid, None)
+        self.failures.pop(uid, None)
         for members in (self.moving, self.timed, self.holds, self.unstartable, self.touched):
             members.discard(uid)
 

@@ -12,10 +12,12 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.keys import MANAGED, STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import NOTHING, Resources, parse_quantity
-from queuer.domain.workload import GRACE
+from queuer.domain.reasons.failure_sentences import MESSAGE, pod_failed
+from queuer.domain.workload import GRACE, State
 from queuer.kube.kinds import JobKind
 from queuer.kube.objects import (
     Amounts,
+    Condition,
     LimitRange,
     Namespace,
     NodeObject,
@@ -94,7 +96,23 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         deleted=seconds_of(found.metadata.deletion_timestamp),
         grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+        failure=_failure(found) if phase == "Failed" else "",
     )
+
+
+def _failure(found: Pod) -> str:
+    """Why a pod failed: a container's exit, else a disruption, as by a node that is gone, else what its status says."""
+    status, name, node = found.status, found.metadata.name, found.spec.node_name or None
+    ends = (each.state.terminated for each in (*status.init_container_statuses, *status.container_statuses))
+    ended = next((end for end in ends if end is not None and end.exit_code), None)
+    disrupted = next(
+        (c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None
+    )
+    if disrupted is not None:
+        return pod_failed(name, node, exit_code=None, reason=disrupted.reason, message=disrupted.message)
+    if ended is not None:
+        return pod_failed(name, node, exit_code=ended.exit_code, reason=ended.reason, message=ended.message)
+    return pod_failed(name, node, exit_code=None, reason=status.reason, message=status.message)
 
 
 def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
@@ -109,7 +127,8 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         resource_version=meta.resource_version,
         suspended=kind.suspended(found),
         quiet=kind.quiet(found),
-        outcome=kind.outcome(found),
+        outcome=(outcome := kind.outcome(found)),
+        failure=_condition(found) if outcome is State.FAILED else "",
         admission=admission_of(found),
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
@@ -125,6 +144,13 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         unfinished=unfinished,
         object=found,
     )
+
+
+def _condition(found: Any) -> str:
+    """What the object's condition says of its failure, where its kind has conditions."""
+    conditions: list[Condition] = getattr(getattr(found, "status", None), "conditions", [])
+    failed = next((c for c in conditions if c.type == "Failed" and c.status == "True"), None)
+    return "" if failed is None else ": ".join(filter(None, (failed.reason, failed.message[:MESSAGE])))
 
 
 def seconds_of(timestamp: str | None) -> float | None:

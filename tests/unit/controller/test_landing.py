@@ -243,6 +243,35 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
     assert move(short, JOB, left, pod("b", "n2", running=True)) is Move.WHOLE
 
 
+def test_a_job_that_failed_says_why() -> None:
+    """The first pod that failed, then the condition of the job."""
+    told = "pod b on n2 ended with exit code 137, OOMKilled"
+    failed = replace(JOB, outcome=State.FAILED, failure="BackoffLimitExceeded: too often")
+    for seen, said in (
+        (replace(tally(()), failed=told), f"failed: {told}; BackoffLimitExceeded: too often"),
+        (tally(()), "failed: BackoffLimitExceeded: too often"),
+    ):
+        step = next_step(RUNNING, failed, seen, now=110.0, limits=LIMITS)
+        assert step is not None
+        assert (step.move, step.note) == (Move.FINISHED, said)
+    step = next_step(RUNNING, replace(JOB, outcome=State.SUCCEEDED), tally(()), now=110.0, limits=LIMITS)
+    assert step is not None
+    assert step.note == ""
+
+
+def test_a_running_gang_tells_once_which_pods_it_lost() -> None:
+    """It is looked at again and again while they are missing."""
+    seen = replace(tally([pod("a", "n1", running=True)]), failed="node n2 is gone, and pod b with it")
+    step = next_step(RUNNING, JOB, seen, now=110.0, limits=LIMITS)
+    assert step is not None
+    assert step.note == "1 of 2 pods is gone: node n2 is gone, and pod b with it"
+    assert step.short is not None
+    missed = replace(RUNNING, short=replace(step.short, made=True))
+    again = next_step(missed, JOB, seen, now=120.0, limits=LIMITS)
+    assert again is not None
+    assert (again.move, again.note) == (Move.SHRUNK, "")
+
+
 def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
     seen = tally([pod("a", "n1", succeeded=True), pod("b", "n2", running=True)])
     assert missing(PLACEMENT, seen, JOB) == {"main": 0}

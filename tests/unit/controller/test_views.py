@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from msgspec import convert
 
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
@@ -29,7 +33,7 @@ from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Budget
-from tests.unit.make import gang
+from tests.unit.make import gang, placed
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -112,3 +116,59 @@ def test_a_pod_that_is_resized_is_counted_as_it_is_now() -> None:
     assert (state.pods.used("n1")["cpu"], state.take_stale()) == (1000, False)
     heard("2", 2)
     assert (state.pods.used("n1")["cpu"], state.take_stale()) == (2000, True)
+
+
+def failed(**status: Any) -> Pod:
+    """A pod on n1 that has failed."""
+    made = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Failed", **status}}
+    return convert(made, Pod)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            {"containerStatuses": [
+                {"state": {"terminated": {"exitCode": 0}}},
+                {"state": {"terminated": {"exitCode": 3, "reason": "Error", "message": "no\n such file"}}},
+            ]},
+            "pod p on n1 ended with exit code 3: no such file",
+        ),
+        (
+            {"initContainerStatuses": [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+            "pod p on n1 ended with exit code 137, OOMKilled",
+        ),
+        (
+            {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                             "message": "PodGC: node no longer exists"}]},
+            "pod p on n1 failed, DeletionByPodGC: PodGC: node no longer exists",
+        ),
+        ({"reason": "Evicted", "message": "low on memory"}, "pod p on n1 failed, Evicted: low on memory"),
+        ({}, "pod p on n1 failed"),
+    ],
+    ids=["exit code", "init container", "node lost", "kubelet", "nothing"],
+)  # fmt: skip
+def test_a_pod_that_failed_says_why(status: dict[str, Any], said: str) -> None:
+    assert pod_of(failed(**status), known=None, owner=None, pod_set=None).failure == said
+
+
+def test_the_first_failure_of_a_job_is_kept_until_it_holds_nothing() -> None:
+    """The pod, and its node, may be gone by the time that the job says that it has failed."""
+    state = heard(node("n1"), node("n2"))
+    workload = gang(pods=2, requests={"cpu": 1000, "pods": 1})
+    live = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1, "n2": 1}))
+    state.put(live)
+    pods = [
+        PodView(
+            uid=name, namespace=workload.namespace, name=name, owner=workload.uid, pod_set="main", node=on
+        )
+        for name, on in (("a", "n1"), ("b", "n2"))
+    ]
+    for pod in pods:
+        state.pod_changed(pod)
+    state.node_gone("n2")
+    state.pod_gone("b")
+    state.pod_changed(replace(pods[0], failed=True, failure="pod a failed"))
+    assert state.failures == {workload.uid: "node n2 is gone, and pod b with it"}
+    state.put(replace(live, state=State.QUEUED, placement=None))
+    assert state.failures == {}

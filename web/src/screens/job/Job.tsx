@@ -116,7 +116,7 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
           {new Date(detail.evicted.at).toLocaleTimeString()}: {detail.evicted.note}.
         </p>
       )}
-      {told(job, "estimate").map((each) => (
+      {told(job, "failure", "estimate").map((each) => (
         <p key={each.text}>{each.text}</p>
       ))}
       {job.explanation.do && <p>What to do: {job.explanation.do}.</p>}
