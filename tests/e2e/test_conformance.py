@@ -298,6 +298,27 @@ class TestJobSet:
         scene.wait_state("gang", "Running")
         assert scene.database.used() == 2 * (PODS - 1)
 
+    def test_a_burst_of_them_starts_at_the_first_try(self, scene: Scene) -> None:
+        """Their controller makes Jobs one by one: a start that waited for them would hold up all others."""
+        scene.database.apply(tree(scene.namespace))
+        scene.start()
+        names = [f"burst-{i}" for i in range(25)]
+        wanted: Any = {
+            "namespace": scene.namespace,
+            "queue": TEAM_A,
+            "workers": 2,
+            "annotations": required("rack"),
+        }
+        items = [jobset_manifest(name, **wanted) for name in names]
+        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        kubectl(scene.cluster, "alice", "create", "-f", "-", input=body)
+        wait_until(
+            lambda: all(scene.state(name) == "Running" for name in names), timeout=120,
+            describe=lambda: str([(name, scene.state(name)) for name in names]),
+        )  # fmt: skip
+        again = [scene.story(n) for n in names if scene.database.workload(n, scene.namespace)["attempt"] > 1]
+        assert not again
+
     def test_its_jobs_never_queue_by_themselves(self, scene: Scene) -> None:
         """Not even where the namespace gives a queue to every job."""
         scene.database.apply(tree(scene.namespace))

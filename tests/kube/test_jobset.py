@@ -79,11 +79,20 @@ class TestReading:
         assert sizes(decoded(found, jobs)) == {"driver": 0, "workers": 4}
         assert JOBSET.left(decoded(found, jobs)) == 4
 
+    def test_jobs_that_are_not_heard_of_yet_owe_all_their_pods(self) -> None:
+        """They run before that, in a burst: what they hold would be given to others."""
+        found = jobset()
+        for known in range(4):
+            assert JOBSET.left(decoded(found, made(found)[:known])) == 7
+            assert sizes(decoded(found, made(found)[:known])) == {"driver": 1, "workers": 6}
+
     def test_jobs_of_an_earlier_attempt_do_not_count(self) -> None:
+        """All are made anew, and run all their pods again."""
         found = {**jobset(), "status": {"restarts": 1}}
         jobs = made(found)
         jobs[1]["status"]["succeeded"] = 2
         assert sizes(decoded(found, jobs)) == {"driver": 1, "workers": 6}
+        assert JOBSET.left(decoded(found, jobs)) == 7
 
     def test_it_is_quiet_once_its_jobs_are(self) -> None:
         """The set calls itself suspended before the pods of its Jobs are gone."""

@@ -13,11 +13,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from opentelemetry import context
 from opentelemetry.context import Context
 
+from queuer.controller.apply.made_jobs import NotMadeError
 from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
@@ -41,6 +43,8 @@ log = logger("applier")
 T = TypeVar("T")
 
 _MOST_CONFLICTS = 20
+_MOST_LOOKS = 8
+"""How often it is looked again whether a job's controller has made its Jobs: 23 s in all."""
 REFUSED = 30.0
 """Seconds for which a write is refused before that is told: a webhook may be starting anew."""
 _POINTS = {
@@ -177,7 +181,7 @@ class Applier:
         right that is missing.
         """
         body: PatchBody = entry.patch
-        pauses, conflicts = iter(BACK_OFF), 0
+        pauses, looks, conflicts = iter(BACK_OFF), islice(BACK_OFF, _MOST_LOOKS), 0
         while True:
             try:
                 version = await self._ask(entry.uid, partial(self._patch_wanted, entry, body))
@@ -202,6 +206,10 @@ class Applier:
                 await self._wait_alone(entry, error, next(pauses))
             except (ThrottledError, Unavailable):
                 self._metrics.api_errors.labels("retried").inc()
+            except NotMadeError as error:
+                if (seconds := next(looks, None)) is None:
+                    return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
+                await asyncio.sleep(seconds)  # without a slot
             except ApiError as error:
                 if error.status < 500 and entry.kind is EntryKind.ADMIT:
                     return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)

@@ -3,7 +3,6 @@ that controller has left them running."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,15 +16,11 @@ from queuer.kube.objects import JOBS, Job
 from queuer.kube.template import Spec
 from queuer.kube.versions import Form
 
-_LOOKS, _PAUSE = 4, 0.25
-"""How often, and how many seconds apart, it is looked whether all Jobs are made: for one that was just created. The
-slot of a request is held meanwhile."""
 _job_of = decoder_of(Job)
 
 
-def _not_ready(text: str) -> InvalidError:
-    """The start fails, and is tried again after a rest."""
-    return InvalidError(status=422, reason="Invalid", message=text)
+class NotMadeError(InvalidError):
+    """Not all Jobs are made yet: its controller may be behind, as after a burst of new jobs."""
 
 
 class MadeJobs:
@@ -53,7 +48,7 @@ class MadeJobs:
     async def pin(self, kind: JobKind, found: Any, patch: Mapping[str, Any]) -> None:
         """Give them the pins of a patch that is about to start `found`. Raises ApiError, Unavailable.
 
-        ConflictError: one has changed meanwhile. InvalidError: not all of them are made, or one has pods.
+        ConflictError: one has changed meanwhile. NotMadeError; InvalidError: one has pods.
         """
         pins: Mapping[str, Spec] | None = patch.get(PINS)
         if kind.made is None or pins is None:
@@ -63,7 +58,8 @@ class MadeJobs:
             if body is None:
                 continue
             if not JOB.quiet(job):
-                raise _not_ready(f"its Job {job.metadata.name} is not suspended, or has pods yet")
+                said = f"its Job {job.metadata.name} is not suspended, or has pods yet"
+                raise InvalidError(status=422, reason="Invalid", message=said)
             path = object_path(JOB, job.metadata)
             if self._client.last_form is Form.REDUCED and JOB.fixed(job):
                 await self._loosen(path, job, body)
@@ -104,15 +100,11 @@ class MadeJobs:
         body["metadata"] = {**body["metadata"], "resourceVersion": version}
 
     async def _all(self, made: Made, found: Any) -> list[Job]:
-        jobs: list[Job] = []
-        for _ in range(_LOOKS):
-            jobs = await self._of(made, found)
-            if len(jobs) >= made.expected(found):
-                return jobs
-            await asyncio.sleep(_PAUSE)
-        raise _not_ready(
-            f"its controller has made {len(jobs)} of {made.expected(found)} Jobs: its Events say why"
-        )
+        jobs, expected = await self._of(made, found), made.expected(found)
+        if len(jobs) < expected:
+            said = f"its controller has made {len(jobs)} of {expected} Jobs: its Events say why"
+            raise NotMadeError(status=422, reason="Invalid", message=said)
+        return jobs
 
     async def _of(self, made: Made, found: Any) -> list[Job]:
         """Those that say that it controls them: a label anybody may write."""

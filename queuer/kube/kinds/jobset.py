@@ -66,20 +66,24 @@ def _present(jobset: JobSet) -> list[Job]:
     return [job for job in jobset.made if job.metadata.labels.get(_ATTEMPT, attempt) == attempt]
 
 
-def _roles(jobset: JobSet) -> tuple[Role, ...]:
+def _by_role(jobset: JobSet) -> Iterator[tuple[int, ReplicatedJob, list[Job], int]]:
+    """Each role by its place in the list, with its Jobs, and how many of them are still to be made, or made anew."""
     made: dict[str, list[Job]] = {}
     for job in _present(jobset):
         made.setdefault(job.metadata.labels.get(_ROLE, ""), []).append(job)
-    return tuple(
-        _role(place, each, made.get(each.name, [])) for place, each in enumerate(jobset.spec.replicated_jobs)
-    )
+    for place, each in enumerate(jobset.spec.replicated_jobs):
+        there = made.get(each.name, [])
+        yield place, each, there, max(0, each.replicas - len(there))
 
 
-def _role(place: int, each: ReplicatedJob, made: list[Job]) -> Role:
+def _roles(jobset: JobSet) -> tuple[Role, ...]:
+    return tuple(_role(*role) for role in _by_role(jobset))
+
+
+def _role(place: int, each: ReplicatedJob, made: list[Job], unmade: int) -> Role:
     spec = each.template.spec
     at = ("spec", "replicatedJobs", str(place))
     whole = max(0, _at_once(spec, spec.completions))
-    unmade = max(0, each.replicas - len(made))
     return Role(
         name=each.name,
         declared=each.replicas * whole,
@@ -102,9 +106,13 @@ def _runs(job: Job) -> int:
 
 
 def _left(jobset: JobSet) -> int:
-    owed = sum(_owes(job) for job in _present(jobset))
-    made = len(_present(jobset))
-    return owed if made else sum(role.size for role in _roles(jobset))
+    """Jobs that are not known yet owe all of their pods: they may be made, and run, before they are heard of."""
+    return sum(sum(map(_owes, made)) + unmade * _all(each) for _, each, made, unmade in _by_role(jobset))
+
+
+def _all(each: ReplicatedJob) -> int:
+    spec = each.template.spec
+    return _at_once(spec, None) if spec.completions is None else spec.completions
 
 
 def _owes(job: Job) -> int:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from queuer.controller.apply import applier as applying
 from queuer.controller.apply.applier import BACK_OFF, Applier, ConflictVerdict, Pause, judge
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.apply.made_jobs import NotMadeError
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live
@@ -36,6 +37,7 @@ from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.unit.make import gang, job_view, placed
+from tests.waiting import until
 
 JOB = job_view(name="job", resource_version="7")
 ENTRY = Entry(
@@ -277,6 +279,28 @@ async def test_a_missing_right_delays_only_the_job_that_needs_it(monkeypatch: py
         result = await working.apply(replace(ENTRY, uid="v"))
     assert (result.outcome, waiting.done()) == (EntryOutcome.APPLIED, False)
     waiting.cancel()
+
+
+async def test_jobs_whose_own_jobs_are_not_made_yet_hold_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their controller makes those of a burst one by one."""
+    monkeypatch.setattr(applying, "BACK_OFF", BackOff(first=60.0, longest=60.0))
+    cluster = Busy(_refusal(NotMadeError, 422), _refusal(NotMadeError, 422))
+    working = applier(cluster)
+    waiting = [asyncio.create_task(working.apply(replace(ENTRY, uid=uid))) for uid in ("u", "v")]
+    await until(lambda: len(cluster.sent) == len(waiting))
+    async with asyncio.timeout(10):
+        result = await working.apply(replace(ENTRY, uid="w"))
+    assert (result.outcome, any(each.done() for each in waiting)) == (EntryOutcome.APPLIED, False)
+    for each in waiting:
+        each.cancel()
+
+
+async def test_a_job_whose_own_jobs_are_never_made_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "BACK_OFF", BackOff(first=0.001, longest=0.001))
+    behind = [_refusal(NotMadeError, 422) for _ in range(9)]
+    assert (await applier(Cluster(*behind[:8])).apply(ENTRY)).outcome is EntryOutcome.APPLIED
+    result = await applier(Cluster(*behind)).apply(ENTRY)
+    assert (result.outcome, result.message) == (EntryOutcome.INVALID, "HTTP 422")
 
 
 async def test_each_step_of_the_back_off_is_logged_with_its_job_and_what_the_server_said() -> None:
