@@ -5,10 +5,13 @@ A page that logs an error, or asks another server, fails its test.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -21,13 +24,31 @@ _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "-
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """The Chromium of this machine. Raises NotFound without one."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=_program(), args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def large_text(url: str, *, size: int, **options: Any) -> Iterator[Page]:
+    """A page in a browser whose reader has set its text to `size` pixels; 16 is usual. Not beside `chromium`."""
+    with sync_playwright() as driver, tempfile.TemporaryDirectory() as profile:
+        preferences = Path(profile, "Default/Preferences")
+        preferences.parent.mkdir()
+        preferences.write_text(json.dumps({"webkit": {"webprefs": {"default_font_size": size}}}))
+        context = driver.chromium.launch_persistent_context(
+            profile, executable_path=_program(), args=_FLAGS, base_url=url, **options
+        )
+        yield context.pages[0]
+        context.close()
+
+
+def _program() -> str:
     program = os.environ.get("QUEUER_CHROMIUM") or shutil.which("chromium")
     if program is None:
         raise NotFound("no Chromium is installed", hint="make browser")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=_FLAGS)
-        yield browser
-        browser.close()
+    return program
 
 
 @contextmanager

@@ -43,6 +43,39 @@ def test_a_part_that_fails_breaks_alone_and_is_tried_again(page: Page) -> None:
     expect(shares.get_by_role("link", name="root", exact=False).first).to_be_visible()
 
 
+def test_one_answer_that_fails_is_told_once_and_the_rest_keeps_its_resource(page: Page) -> None:
+    problem = {
+        "title": "Internal error",
+        "status": 500,
+        "code": "internal",
+        "detail": "something went wrong here",
+    }
+    page.route(OVERVIEW, lambda route: route.fulfill(status=500, json=problem))
+    page.goto("/")
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(page.get_by_role("heading", name="Where gpu goes")).to_be_visible()
+    page.goto("/queues")
+    expect(page.get_by_role("columnheader", name="gpu", exact=True)).to_be_visible()
+
+
+def test_a_cluster_without_a_decision_has_no_map_and_says_so_once(page: Page) -> None:
+    problem = {"title": "Not found", "status": 404, "code": "not_found", "detail": "no cycle is stored yet"}
+    page.route("**/api/v1/topology**", lambda route: route.fulfill(status=404, json=problem))
+    page.goto("/topology")
+    expect(page.get_by_text("There is no map yet")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_an_address_with_a_wrong_moment_or_resource_says_so_and_shows_what_is(page: Page) -> None:
+    settled(page, "/queues?at=garbage&resource=nope")
+    expect(page.get_by_text("garbage is no moment.")).to_be_visible()
+    expect(page.get_by_text("No resource here is called nope.")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="gpu", exact=True)).to_be_visible()
+    expect(page.get_by_text("Invalid")).to_have_count(0)
+    page.get_by_role("button", name="Forget it").click()
+    assert "at=" not in page.url
+
+
 def test_nothing_is_called_none_while_it_loads(page: Page) -> None:
     held: list[Route] = []
     page.route(OVERVIEW, lambda route: held.append(route))
@@ -274,6 +307,28 @@ def test_what_one_may_not_do_names_the_right_that_is_missing(page: Page, waiting
     expect(dialog.get_by_role("status")).to_have_text(f"refused: {detail}")
 
 
+def test_no_menu_leads_to_a_closed_door(page: Page) -> None:
+    """A tenant sees neither decisions nor audit nor the editor, by mouse, by keys or as a tab of a queue."""
+
+    def tenant(route: Route) -> None:
+        none = {"administers": [], "mayChange": False, "readsCycles": False, "readsAudit": False}
+        route.fulfill(json={**route.fetch().json(), **none})
+
+    page.route("**/api/v1/me", tenant)
+    settled(page, "/queues/root")
+    menu = page.get_by_role("navigation", name="Screens").get_by_role("link")
+    expect(menu).to_have_text(["Overview", "Queues", "Jobs", "Topology", "Fair share", "Events"])
+    expect(page.get_by_role("tab", name="Changes")).to_have_count(0)
+    for key in ("g", "a"):
+        page.keyboard.press(key)
+    assert page.url.endswith("/queues/root")
+    settled(page, "/events")
+    expect(page.locator("main").get_by_role("link", name="Audit")).to_have_count(0)
+    settled(page, "/edit")
+    expect(page.get_by_text("You may change no queue")).to_be_visible()
+    expect(page.get_by_role("button", name="Preview")).to_have_count(0)
+
+
 def test_who_administers_a_part_of_the_tree_edits_that_part(page: Page) -> None:
     def lead(route: Route) -> None:
         route.fulfill(json={**route.fetch().json(), "administers": ["root.g00"]})
@@ -281,3 +336,11 @@ def test_who_administers_a_part_of_the_tree_edits_that_part(page: Page) -> None:
     page.route("**/api/v1/me", lead)
     page.goto("/edit")
     expect(page.get_by_text("Quota of root.g00 and below")).to_be_visible()
+    expect(page.get_by_role("textbox").first).to_be_visible()
+    settled(page, "/edit?root=root")
+    fixed = page.get_by_role("row").filter(has_text="root.g01.q0001")
+    expect(fixed).to_be_visible()
+    expect(fixed.get_by_role("textbox")).to_have_count(0)
+    expect(
+        page.get_by_role("row").filter(has_text="root.g00.q0000").get_by_role("textbox")
+    ).not_to_have_count(0)

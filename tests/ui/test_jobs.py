@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.ui.browser import opened
 from tests.ui.jobs import HOSTILE, Waiting, vanished
+from tests.ui.looks import settled
 from tests.ui.site import Site
 
 
@@ -25,6 +27,47 @@ def test_the_banner_says_what_queuer_why_says(page: Page, demo: Site, waiting: W
     ).stdout  # fmt: skip
     assert f"CHANGE  {shown}" in told.splitlines()
     assert shown.startswith("ExceedsMaxQuota: ")
+
+
+_COPIED = (
+    "[...document.querySelectorAll('button[title]')].map(b => b.title).filter(t => t.startsWith('queuer '))"
+)
+
+
+def test_each_command_that_is_copied_from_a_job_runs_as_it_stands(
+    page: Page, demo: Site, waiting: Waiting
+) -> None:
+    """A shell takes them, and they ask what the page asks: What if with its priority, events by the job's name."""
+    home = {
+        **os.environ,
+        "QUEUER_API": demo.url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    for uid in (waiting.large, waiting.hostile, waiting.lost):
+        settled(page, f"/jobs/{uid}")
+        page.get_by_label("priority", exact=True).fill("7")
+        copied: list[str] = page.evaluate(_COPIED)
+        assert any("events job/" in line for line in copied)
+        assert any(" --priority=7" in line for line in copied)
+        for line in copied:
+            done = subprocess.run(line, shell=True, env=home, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def test_a_job_that_runs_says_since_when_until_when_and_whether_it_may_be_evicted(page: Page) -> None:
+    def runs(route: Route) -> None:
+        answer = route.fetch().json()
+        if answer["state"] == "Running":
+            answer |= {"maxRuntimeSeconds": 36_000_000, "preemptible": False}
+        route.fulfill(json=answer)
+
+    settled(page, "/jobs?state=Running")
+    page.route("**/api/v1/workloads/j*", runs)
+    page.get_by_role("grid", name="Jobs").locator("[data-index='0']").get_by_role("link").first.click()
+    terms = page.get_by_role("region", name="Asked for and available")
+    expect(terms.get_by_role("row", name="runs since")).to_contain_text("for ")
+    expect(terms.get_by_role("row", name="promised end")).to_contain_text(" in 41")
+    expect(terms.get_by_role("row", name="may be evicted")).to_contain_text("no: it is not preemptible")
 
 
 def test_a_queue_that_does_not_exist_is_told_with_the_nearest(page: Page, waiting: Waiting) -> None:
@@ -50,7 +93,6 @@ def test_what_if_answers_and_reserves_nothing(page: Page, demo: Site, waiting: W
     page.get_by_label("pods", exact=True).fill("401")
     page.get_by_role("button", name="Would it start?").click()
     expect(page.get_by_text("It could never start.")).to_be_visible()
-    expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
     assert demo.run(demo.cluster.scene.value("SELECT count(*) FROM event")) == before
 
 

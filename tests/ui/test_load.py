@@ -20,6 +20,7 @@ from tests.ui.site import Site, site
 from tests.ui.test_screens import MOST_NODES
 
 LOAD = Size(nodes=216, queues=100, jobs=500)
+GPU = "nvidia.com/gpu"
 MOST_DATA, MOST_SCRIPT = 300_000, 250_000
 
 
@@ -72,6 +73,39 @@ def test_a_host_is_found_by_its_name_and_told_to_who_walks_there(large: Page) ->
     PICTURES.mkdir(parents=True, exist_ok=True)
     large.screenshot(path=PICTURES / "load-topology-light.png", full_page=True)
     assert faults(large) == []
+
+
+def test_reserved_hosts_are_told_apart_from_used_ones_with_their_owner(large: Page) -> None:
+    """On the map, in its words and in the table; both sums stand above."""
+    start = "2099-01-02T03:04:05Z"
+    kept = {
+        "uid": "j1",
+        "kind": "Job",
+        "namespace": "team-b",
+        "name": "train-01",
+        "queue": "root.b",
+        "start": start,
+    }
+
+    def reserve(route: Route) -> None:
+        answer = route.fetch().json()
+        for domain in answer["domains"]:
+            domain |= {"used": {GPU: "1"}, "reserved": {GPU: "4"}, "free": {GPU: "3"}}
+            domain["heldFor"] = [{**kept, "amounts": {GPU: "4"}}]
+        route.fulfill(json={**answer, "used": "216", "reserved": "864", "free": "648"})
+
+    large.route("**/api/v1/topology?*", reserve)
+    settled(large, "/topology")
+    panel = large.get_by_role("region", name="Domains")
+    expect(panel.get_by_text("216 gpu used, 864 reserved, 648 free")).to_be_visible()
+    large.get_by_role("img", name="Map of").focus()
+    told = large.locator(".map-told")
+    expect(told).to_contain_text("3 of 8 gpu free, 4 reserved; kept for team-b/train-01 from ")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    large.screenshot(path=PICTURES / "load-topology-reserved.png", full_page=True)
+    large.get_by_role("button", name="table", exact=True).click()
+    row = panel.get_by_role("grid").locator("[data-index='0']")
+    expect(row).to_contain_text("team-b/train-01 from")
 
 
 def test_of_more_domains_than_eyes_search_those_that_are_looked_for_are_drawn(large: Page) -> None:

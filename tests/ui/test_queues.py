@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from queuer.domain.quantity import parse_quantity
 from tests.ui.browser import opened
+from tests.ui.jobs import Waiting
 from tests.ui.site import Site
 
 GPU = "nvidia.com/gpu"
@@ -44,6 +45,41 @@ def test_what_children_use_is_what_their_parent_uses(page: Page) -> None:
         assert sums.pop(level + 1, amount) == amount
         sums[level] = sums.get(level, 0) + amount
     assert len(rows) > 12
+
+
+# How long the drawn parts of each row's bar are, and its used amount: by the right edge of what is own or borrowed.
+_BARS = """rows => rows.map(row => {
+  const bar = row.querySelector('svg.bar');
+  const parts = [...bar.querySelectorAll(".bar-own, .bar-plain, rect[fill$='h)']")];
+  const end = Math.max(0, ...parts.map(part => Number(part.getAttribute('x')) + Number(part.getAttribute('width'))));
+  return [end, row.querySelectorAll('[role=gridcell]')[1].innerText];
+})"""
+
+
+def test_bars_of_one_screen_are_compared_by_their_length(page: Page) -> None:
+    """The amount is the length, whatever level of the tree; each on its own scale only where that is chosen."""
+    page.goto("/queues")
+    rows = page.get_by_role("treegrid").locator("[data-index]")
+    expect(rows.nth(2)).to_be_visible()
+    scales = {round(end / used(cell), 2) for end, cell in rows.evaluate_all(_BARS) if used(cell)}
+    assert len(scales) == 1
+    page.get_by_label("each bar on its own scale").check()
+    page.wait_for_url("**scale=own**")
+    assert len({round(end / used(cell), 2) for end, cell in rows.evaluate_all(_BARS) if used(cell)}) > 1
+
+
+def test_a_number_leads_to_as_many_rows(page: Page, waiting: Waiting) -> None:
+    """The chip of the tree, and what the overview says of jobs that can never start."""
+    page.goto("/queues")
+    root = page.get_by_role("treegrid").locator("[data-index='0']")
+    chip = root.get_by_role("link", name="can never start")
+    count = int(chip.inner_text().split()[1])
+    assert count >= 2
+    chip.click()
+    expect(page.get_by_role("grid", name="Jobs").locator("[data-index]")).to_have_count(count)
+    page.goto("/")
+    page.get_by_role("region", name="Attention").get_by_role("link", name="can never start").click()
+    expect(page.get_by_role("grid", name="Jobs").locator("[data-index]")).not_to_have_count(0)
 
 
 def test_the_tree_is_walked_with_arrows_and_says_where_one_is(page: Page) -> None:

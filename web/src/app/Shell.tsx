@@ -11,17 +11,23 @@ import { useFollowing, useLost } from "./freshness";
 import { Help, useKeys } from "./keys";
 import { setPreferences, usePreferences } from "./preferences";
 
-export const SCREENS = [
+const SCREENS = [
   { path: "/", title: "Overview", key: "o" },
   { path: "/queues", title: "Queues", key: "q" },
   { path: "/jobs", title: "Jobs", key: "j" },
   { path: "/topology", title: "Topology", key: "t" },
-  { path: "/cycles", title: "Cycles", key: "c" },
+  { path: "/cycles", title: "Cycles", key: "c", needs: "readsCycles" },
   { path: "/fair-share", title: "Fair share", key: "s" },
-  { path: "/edit", title: "Edit quotas", key: "e" },
+  { path: "/edit", title: "Edit quotas", key: "e", needs: "mayChange" },
   { path: "/events", title: "Events", key: "v" },
-  { path: "/audit", title: "Audit", key: "a" },
+  { path: "/audit", title: "Audit", key: "a", needs: "readsAudit" },
 ] as const;
+
+/** Those that the reader may open: no menu leads to a closed door. */
+export function useScreens() {
+  const { data: me } = useQuery(queries.me());
+  return SCREENS.filter((screen) => !("needs" in screen) || me?.[screen.needs]);
+}
 
 export function Shell() {
   useFollowing();
@@ -42,7 +48,7 @@ export function Shell() {
           Queuer
         </Link>
         <nav aria-label="Screens">
-          {SCREENS.map(({ path: to, title }) => (
+          {useScreens().map(({ path: to, title }) => (
             <Link key={to} to={to} activeOptions={{ exact: to === "/" }} activeProps={{ "aria-current": "page" }}>
               {title}
             </Link>

@@ -5,7 +5,7 @@ import { Fragment, useEffect, useRef, useState } from "react";
 import { Dialog } from "../kit/Dialog";
 import { focusRows } from "../kit/Table";
 import { setPreferences, usePreferences } from "./preferences";
-import { SCREENS } from "./Shell";
+import { useScreens } from "./Shell";
 
 const CHORD_MS = 1500;
 
@@ -13,11 +13,12 @@ export function useKeys() {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   const { keys } = usePreferences();
+  const screens = useScreens();
   const begun = useRef(0);
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (!keys || elsewhere(event) || event.ctrlKey || event.metaKey || event.altKey) return;
-      const screen = SCREENS.find((each) => each.key === event.key);
+      const screen = screens.find((each) => each.key === event.key);
       if (Date.now() - begun.current < CHORD_MS && screen) void navigate({ to: screen.path });
       else if (event.key === "?") setOpen(true);
       else if (event.key === "j" || event.key === "k") {
@@ -32,7 +33,7 @@ export function useKeys() {
     };
     window.addEventListener("keydown", press);
     return () => window.removeEventListener("keydown", press);
-  }, [keys, navigate]);
+  }, [keys, navigate, screens]);
   return { open, show: () => setOpen(true), close: () => setOpen(false) };
 }
 
@@ -45,12 +46,13 @@ function elsewhere(event: KeyboardEvent): boolean {
 
 export function Help({ close }: { close: () => void }) {
   const { keys, density } = usePreferences();
+  const screens = useScreens();
   return (
     <Dialog title="Keys" close={close}>
       {(end) => (
         <>
           <dl className="keys">
-            {SCREENS.map((screen) => (
+            {screens.map((screen) => (
               <Key key={screen.path} keys={["g", screen.key]} means={screen.title} />
             ))}
             <Key keys={["/"]} means="search on this screen" />

@@ -1,5 +1,7 @@
 /** A state, verdict or severity: always the word, with a shape and a colour beside it. */
 
+import type { ReactNode } from "react";
+
 const SHAPES: Record<string, string> = {
   CHANGE: "✎",
   ESCALATE: "▲",
@@ -21,7 +23,7 @@ const SHAPES: Record<string, string> = {
   starved: "!",
 };
 
-export function Chip({ word, label = word }: { word: string; label?: string }) {
+export function Chip({ word, label = word }: { word: string; label?: ReactNode }) {
   return (
     <span className={`chip chip-${word.toLowerCase()}`}>
       {SHAPES[word] && <span aria-hidden="true">{SHAPES[word]} </span>}

@@ -2,15 +2,18 @@
 
 import { Link } from "@tanstack/react-router";
 import { hierarchy, partition } from "d3-hierarchy";
+import { useRef } from "react";
 import type { Account, Queue } from "../api/schema";
 import { amount, grouped, short, told } from "../text/quantity";
+import { rem } from "./rem";
+import { useWidth } from "./width";
 
-const ROW = 34;
-/** Narrower ones could not be hit (24 px, WCAG 2.5.8): they are drawn, but are no links; the table has them. */
-const LEAST = 0.02;
-/** Parts of the width that a letter of the name needs, and a name with its figure. */
-const LETTER = 0.01;
-const FIGURE = 0.06;
+/** Sizes of text follow the browser's: rows are as high as so many of its root size, letters as wide. */
+const ROW = 2.125;
+const LETTER = 0.55;
+const INDENT = 0.75;
+/** Pixels: narrower ones could not be hit (WCAG 2.5.8): they are drawn, but are no links; the table has them. */
+const LEAST = 26;
 
 interface Node {
   queue: Queue;
@@ -21,6 +24,8 @@ interface Node {
 export type Measure = "used" | "guaranteed";
 
 export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; resource: string; by: Measure }) {
+  const frame = useRef<HTMLDivElement>(null);
+  const whole = useWidth(frame);
   const top = tree(queues, resource);
   if (!top) return null;
   // A parent is at least as wide as its children together, whatever rounding or a race makes of the figures.
@@ -32,32 +37,33 @@ export function Icicle({ queues, resource, by }: { queues: readonly Queue[]; res
     }),
   );
   const shown = root.descendants().filter((node) => node.x1 > node.x0);
-  const height = (root.height + 1) * ROW;
   return (
-    <div className="icicle" style={{ height }}>
+    <div ref={frame} className="icicle" style={{ height: `${(root.height + 1) * ROW}rem` }}>
       {shown.map(({ data, x0, x1, depth, value = 0 }) => {
         const borrowed = amount(data.account?.borrowed);
         const used = amount(data.account?.used);
         const name = data.queue.path.slice(data.queue.path.lastIndexOf(".") + 1);
         const words = `${data.queue.path}: ${data.account?.used ?? 0} ${short(resource)} used of ${data.account?.guaranteed ?? 0} guaranteed`;
         const width = x1 - x0;
+        const letters = ((width * whole) / rem() - INDENT) / LETTER;
+        const amountShown = figure(depth ? value : value - free, resource);
         const cell = {
           title: words,
           className: `icicle-cell ${borrowed > 0 ? "borrows" : ""} ${used === 0 ? "idle" : ""}`,
           style: {
             left: `${x0 * 100}%`,
             width: `${width * 100}%`,
-            top: depth * ROW,
-            height: ROW,
+            top: `${depth * ROW}rem`,
+            height: `${ROW}rem`,
             // The borrowed part is hatched, at the end.
             backgroundSize: `${used > 0 ? (borrowed / used) * 100 : 0}% 100%`,
           },
         };
-        if (width < LEAST) return <i key={data.queue.path} aria-hidden="true" {...cell} />;
+        if (width * whole < LEAST) return <i key={data.queue.path} aria-hidden="true" {...cell} />;
         return (
           <Link key={data.queue.path} to="/queues/$path" params={{ path: data.queue.path }} {...cell}>
-            {width > name.length * LETTER && name}{" "}
-            {width > FIGURE && <small>{figure(depth ? value : value - free, resource)}</small>}
+            {letters > Math.min(name.length, 4) && name}{" "}
+            {letters > name.length + amountShown.length && <small>{amountShown}</small>}
           </Link>
         );
       })}

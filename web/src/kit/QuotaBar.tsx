@@ -1,6 +1,6 @@
 /**
  * A queue's amounts on one scale. Own use is solid, what is borrowed hatched, what is lent dotted, pending demand
- * outlined beyond; a thick tick marks the guarantee, a thin one the limit. What is used of a resource that nobody is
+ * outlined beyond; a tick marks the guarantee, a bracket the limit. What is used of a resource that nobody is
  * guaranteed is neither own nor borrowed: pale, with an edge. Told apart without colour, too.
  */
 
@@ -100,7 +100,7 @@ export function QuotaBar({ account, scale }: { account: Account; scale?: number 
       ))}
       {of.guaranteed > 0 && <rect className="bar-tick" x={x(of.guaranteed) - 2} y="0" width="2" height={HEIGHT} />}
       {of.limit !== null && of.limit > 0 && (
-        <rect className="bar-tick" x={x(of.limit) - 1} y="0" width="1" height={HEIGHT} />
+        <path className="bar-bracket" d={`M${x(of.limit) - 5} 0.5H${x(of.limit)}V${HEIGHT - 0.5}H${x(of.limit) - 5}`} />
       )}
     </svg>
   );

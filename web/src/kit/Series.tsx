@@ -4,8 +4,12 @@ import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { grouped } from "../text/quantity";
+import { clock } from "../text/time";
+import { At } from "./Ago";
 import { coloursAt, useTheme } from "./colours";
 import { withGaps } from "./gaps";
+import { scaled } from "./rem";
+import { Scroll } from "./Scroll";
 
 export interface Line {
   label: string;
@@ -14,6 +18,8 @@ export interface Line {
   colour: string;
   fill?: boolean;
   dash?: number[];
+  /** It may run off the top, so that the other lines stay readable; the legend has its figures. */
+  backlog?: boolean;
 }
 
 /** Counts that are marked at the edge of the picture, where there are any. */
@@ -31,21 +37,25 @@ interface Props {
   ticks?: readonly Ticks[];
   /** Seconds that each moment stands for; where one is missing nothing was recorded. */
   step: number;
-  /** Seconds that are shown, up to the last moment. */
+  /** Seconds that are shown, up to the end. */
   seconds?: number;
+  /** Nothing is drawn beyond; the last moment goes on until then at most. */
+  until?: string;
   height?: number;
 }
 
+/** A backlog is drawn up to so many times what is highest beside it. */
+const BACKLOG = 1.25;
 const NO_TICKS: readonly Ticks[] = [];
 
-export function Series({ label, at, lines, ticks = NO_TICKS, step, seconds = 0, height = 160 }: Props) {
+export function Series({ label, at, lines, ticks = NO_TICKS, step, seconds = 0, until = "", height = 160 }: Props) {
   const [asTable, setAsTable] = useState(false);
   return (
     <figure className="series">
       {asTable ? (
         <Figures at={at} lines={lines} ticks={ticks} />
       ) : (
-        <Chart label={label} at={at} lines={lines} ticks={ticks} step={step} seconds={seconds} height={height} />
+        <Chart label={label} at={at} lines={lines} ticks={ticks} {...{ step, seconds, until, height }} />
       )}
       <figcaption>
         <button type="button" className="quiet" aria-pressed={asTable} onClick={() => setAsTable(!asTable)}>
@@ -56,7 +66,7 @@ export function Series({ label, at, lines, ticks = NO_TICKS, step, seconds = 0, 
   );
 }
 
-function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Props>) {
+function Chart({ label, at, lines, ticks, step, seconds, until, height }: Required<Props>) {
   const frame = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   useEffect(() => {
@@ -64,10 +74,13 @@ function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Prop
     if (!element) return;
     const colour = coloursAt(element);
     const grid = { stroke: colour("var(--line)"), width: 1 };
-    const axis = { stroke: colour("var(--soft)"), grid, ticks: { show: false } };
+    const axis = { stroke: colour("var(--soft)"), grid, ticks: { show: false }, font: `${scaled(12)}px system-ui` };
     const moments = at.map((moment) => Date.parse(moment) / 1000);
     const values = (of: readonly { values: readonly number[] }[]) => of.map((each) => each.values);
-    const { times, rows } = withGaps(moments, values(lines), values(ticks), step);
+    const end = until ? Date.parse(until) / 1000 : Infinity;
+    const { times, rows } = withGaps(moments, values(lines), values(ticks), step, end);
+    const newest = times.lastIndexOf(moments.at(-1) ?? 0);
+    const front = Math.max(1, ...lines.filter((line) => !line.backlog).flatMap((line) => line.values));
     const [first = 0, last = 0] = [times[0], times.at(-1)];
     const stepped = uPlot.paths.stepped!({ align: 1 });
     const plot = new uPlot(
@@ -77,14 +90,14 @@ function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Prop
         cursor: { drag: { x: false, y: false } },
         scales: {
           x: { range: () => [seconds ? last - seconds : first, last] },
-          y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.05)] },
+          y: { range: (_plot, _least, most) => [0, Math.max(1, Math.min(most, front * BACKLOG) * 1.05)] },
         },
         axes: [
           { ...axis, values: (_plot, values) => values.map(hour) },
-          { ...axis, size: 56, values: (_plot, values) => values.map((value) => grouped(value)) },
+          { ...axis, size: scaled(56), values: (_plot, values) => values.map((value) => grouped(value)) },
         ],
         series: [
-          {},
+          { value: (_plot, time) => (time == null ? "–" : clock(new Date(time * 1000), new Date())) },
           ...lines.map((line) => ({
             label: line.label,
             stroke: colour(`var(${line.colour})`),
@@ -102,7 +115,12 @@ function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Prop
             points: { show: false },
           })),
         ],
-        hooks: { draw: [(plot) => drawTicks(plot, ticks, lines.length + 1, colour)] },
+        hooks: {
+          // Without a pointer the legend tells the newest figures.
+          ready: [(plot) => plot.setLegend({ idx: newest })],
+          setCursor: [(plot) => plot.cursor.idx == null && plot.setLegend({ idx: newest }, false)],
+          draw: [(plot) => drawTicks(plot, ticks, lines.length + 1, colour)],
+        },
       },
       [times, ...rows],
       element,
@@ -113,7 +131,7 @@ function Chart({ label, at, lines, ticks, step, seconds, height }: Required<Prop
       watch.disconnect();
       plot.destroy();
     };
-  }, [at, lines, ticks, step, seconds, height, theme]);
+  }, [at, lines, ticks, step, seconds, until, height, theme]);
   return <div ref={frame} role="img" aria-label={label} />;
 }
 
@@ -149,7 +167,7 @@ function hour(seconds: number): string {
 function Figures({ at, lines, ticks }: Required<Pick<Props, "at" | "lines" | "ticks">>) {
   const columns = [...lines, ...ticks];
   return (
-    <div className="scroll">
+    <Scroll label="Figures" className="scroll">
       <table className="plain">
         <thead>
           <tr>
@@ -164,7 +182,9 @@ function Figures({ at, lines, ticks }: Required<Pick<Props, "at" | "lines" | "ti
         <tbody>
           {at.map((moment, index) => (
             <tr key={moment}>
-              <td>{new Date(moment).toLocaleString()}</td>
+              <td>
+                <At at={moment} />
+              </td>
               {columns.map((line) => (
                 <td key={line.label} className="number">
                   {grouped(line.values[index] ?? 0)}
@@ -174,6 +194,6 @@ function Figures({ at, lines, ticks }: Required<Pick<Props, "at" | "lines" | "ti
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }

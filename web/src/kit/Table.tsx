@@ -5,6 +5,8 @@
 
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, type ReactNode, memo, useEffect, useRef, useState } from "react";
+import { usePreferences } from "../app/preferences";
+import { rowHeight } from "./rem";
 
 export interface Column<Row> {
   id: string;
@@ -34,8 +36,8 @@ interface Props<Row> {
   marks?: Marks;
 }
 
-const ROW = 30;
-const GAP_PX = 12;
+const GAP_REM = 0.75;
+const TICK = "1.5rem";
 
 /** Of each address whose row was opened: where one was, for when one comes back. */
 const left = new Map<string, string>();
@@ -54,13 +56,16 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
   const [held, setHeld] = useState(false);
   const { shown, changed, apply } = useStill(rows, id, held);
   const [active, setActive] = useState(0);
+  usePreferences(); // how high a row is depends on them
+  const row = rowHeight();
   const virtual = useVirtualizer({
     count: shown.length,
     getScrollElement: () => frame.current,
-    estimateSize: () => ROW,
+    estimateSize: () => row,
     overscan: 12,
     getItemKey: (index) => id(shown[index] as Row),
   });
+  useEffect(() => virtual.measure(), [virtual, row]);
   const items = virtual.getVirtualItems();
   const last = items.at(-1)?.index ?? 0;
   useEffect(() => {
@@ -102,7 +107,7 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
     event.preventDefault();
     event.stopPropagation();
   };
-  const widths = [...(marks ? ["24px"] : []), ...columns.map((column) => column.width)];
+  const widths = [...(marks ? [TICK] : []), ...columns.map((column) => column.width)];
   const layout = { gridTemplateColumns: widths.join(" "), minWidth: narrowest(widths) };
   const allMarked = shown.length > 0 && shown.every((row) => marks?.ids.has(id(row)));
   return (
@@ -186,8 +191,8 @@ const place = (label: string) => `${window.location.pathname}${window.location.s
 
 /** The least width at which no column leaves the row; narrower frames scroll. */
 function narrowest(widths: readonly string[]): string {
-  const least = widths.map((width) => /^(?:minmax\()?(\d+(?:ch|px))/.exec(width)?.[1] ?? "0px");
-  return `calc(${least.join(" + ")} + ${(widths.length - 1) * GAP_PX + GAP_PX}px)`;
+  const least = widths.map((width) => /^(?:minmax\()?([\d.]+(?:ch|rem))/.exec(width)?.[1] ?? "0rem");
+  return `calc(${least.join(" + ")} + ${widths.length * GAP_REM}rem)`;
 }
 
 interface CellsProps<Row> {

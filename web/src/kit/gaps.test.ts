@@ -9,3 +9,7 @@ it("draws nothing where nothing was recorded, and each moment for as long as it 
     [7, 8, null, null, 9, null],
   ]);
 });
+
+it("does not run into the future", () => {
+  expect(withGaps([0, 300], [[1, 2]], [], 300, 420).times).toEqual([0, 300, 420]);
+});

@@ -5,7 +5,14 @@ import type { PastTree, Queue } from "../api/schema";
 /** What a row of the tree shows of a queue, now or in the past. */
 export type Shown = Pick<
   Queue,
-  "path" | "parent" | "accounts" | "pendingWorkloads" | "unstartableWorkloads" | "effectiveState" | "oldestPending"
+  | "path"
+  | "parent"
+  | "accounts"
+  | "pendingWorkloads"
+  | "unstartableWorkloads"
+  | "effectiveState"
+  | "oldestPending"
+  | "starvedSince"
 >;
 
 export interface Range {
@@ -50,5 +57,6 @@ export function asShown(tree: PastTree): Shown[] {
     unstartableWorkloads: 0,
     effectiveState: "open",
     oldestPending: null,
+    starvedSince: null,
   }));
 }

@@ -6,7 +6,7 @@ import { useEffect, useMemo } from "react";
 import * as queries from "../api/queries";
 import type { components } from "../api/schema";
 import { usePreferences } from "../app/preferences";
-import { Ago } from "../kit/Ago";
+import { Ago, At } from "../kit/Ago";
 import { CopyAs } from "../kit/CopyAs";
 import { Answer, Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
@@ -262,7 +262,7 @@ function Shown({ cycle }: { cycle: CycleDetail }) {
       </div>
       <p>
         {grouped(cycle.admitted)} admitted, {grouped(cycle.evicted)} evicted, {grouped(cycle.waiting)} left waiting;
-        begun {new Date(cycle.started).toLocaleString()}. {STATUSES[cycle.status]}
+        begun <At at={cycle.started} />. {STATUSES[cycle.status]}
       </p>
       <Decisions of={cycle} />
       <div className="phases" aria-hidden="true">

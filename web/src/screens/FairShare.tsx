@@ -86,7 +86,11 @@ export function FairShare() {
               Share = above its guarantee / capacity / weight, of the resource where that is most; score = share + past
               use. The lower score goes first; whoever is within a guarantee goes before all scores.
             </p>
-            <Table label="How queues are compared" columns={SHARES} rows={data.items} id={(share) => share.path} />
+            {data.items.length === 0 ? (
+              <Empty>No queue is below {root}: there is nothing to compare.</Empty>
+            ) : (
+              <Table label="How queues are compared" columns={SHARES} rows={data.items} id={(share) => share.path} />
+            )}
           </>
         )}
       </Panel>

@@ -5,6 +5,7 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../api/queries";
 import type { AuditEntry, EventItem } from "../api/schema";
+import { At } from "../kit/Ago";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
@@ -12,14 +13,8 @@ import { Path } from "../kit/Path";
 import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
 
-const time = (at: string) => (
-  <time dateTime={at} className="whole">
-    {new Date(at).toLocaleString()}
-  </time>
-);
-
 const EVENTS: readonly Column<EventItem>[] = [
-  { id: "at", title: "time", width: "24ch", cell: (event) => time(event.at) },
+  { id: "at", title: "time", width: "17ch", cell: (event) => <At at={event.at} /> },
   { id: "type", title: "type", width: "22ch", cell: (event) => event.type },
   {
     id: "queue",
@@ -60,8 +55,10 @@ const EVENTS: readonly Column<EventItem>[] = [
 
 /** Who or what it comes from. */
 function Cause({ of: { by, cycle } }: { of: EventItem["data"] }) {
+  const { data: me } = useQuery(queries.me());
   if (by) return String(by);
   if (cycle === undefined || cycle === null) return null;
+  if (!me?.readsCycles) return `cycle ${String(cycle)}`;
   return (
     <Link to="/cycles/$id" params={{ id: String(cycle) }} tabIndex={-1}>
       cycle {String(cycle)}
@@ -75,6 +72,7 @@ export function Events() {
   const set = (change: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...change }), replace: true });
   const query = useInfiniteQuery(queries.events(search));
+  const { data: me } = useQuery(queries.me());
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
   return (
     <>
@@ -86,7 +84,7 @@ export function Events() {
           <>
             <Filter label="type" search value={search.type ?? ""} set={(type) => set({ type })} />
             <Filter label="queue" value={search.queue ?? ""} set={(queue) => set({ queue })} />
-            <Link to="/audit">Audit</Link>
+            {me?.readsAudit && <Link to="/audit">Audit</Link>}
             <Export path="events" of={search} />
             <CopyAs
               queuer="events -w"
@@ -195,7 +193,9 @@ export function Entries({ items }: { items: readonly AuditEntry[] }) {
       <tbody>
         {items.map((entry) => (
           <tr key={entry.id}>
-            <td>{time(entry.at)}</td>
+            <td>
+              <At at={entry.at} />
+            </td>
             <th scope="row">
               {entry.actor} <small>{entry.source}</small>
             </th>

@@ -11,11 +11,13 @@ import { Chip } from "../kit/Chip";
 import { Command, CopyAs } from "../kit/CopyAs";
 import { Icicle, type Measure } from "../kit/Icicle";
 import { Empty, Panel } from "../kit/Panel";
-import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { ResourcePicker } from "../kit/ResourcePicker";
+import { useResource } from "../kit/resource";
 import { type Line, Series, type Ticks } from "../kit/Series";
 import { Title } from "../kit/Title";
 import { decided } from "../text/decided";
 import { amount, grouped, short, told } from "../text/quantity";
+import { span } from "../text/time";
 
 const DAY_SECONDS = 86_400;
 const LEAST_SECONDS = 900;
@@ -26,10 +28,12 @@ const MOST_NEEDY = 8;
 
 export function Overview() {
   const query = useQuery(queries.overview());
-  const { resource: chosen } = useSearch({ from: "/" });
+  const shares = useQuery(queries.queues());
+  const search = useSearch({ from: "/" });
   const navigate = useNavigate({ from: "/" });
-  const names = query.data?.capacity.map((each) => each.resource) ?? [];
-  const resource = chosen ?? mainResource(names);
+  // One answer fills four panels: that it failed is said once.
+  const rest = { ...query, error: null };
+  const { names, resource = "", unknown } = useResource(search.resource, shares.data?.items);
   return (
     <>
       <Title hidden>Overview</Title>
@@ -40,7 +44,8 @@ export function Overview() {
           <>
             <ResourcePicker
               names={names}
-              chosen={resource}
+              chosen={resource || undefined}
+              unknown={unknown}
               choose={(name) => void navigate({ search: (old) => ({ ...old, resource: name }) })}
             />
             <CopyAs queuer="status" curl="/api/v1/overview" />
@@ -49,20 +54,30 @@ export function Overview() {
       >
         {(data) => <Strip data={data} resource={resource} />}
       </Panel>
-      <div className="columns">
-        <Panel title="Attention" query={query}>
-          {(data) => <AttentionList data={data} resource={resource} />}
-        </Panel>
-        <Panel title="Pending by reason" query={query} tools={<CopyAs queuer="why --all" />}>
-          {(data) => <Reasons groups={data.reasons} resource={resource} />}
-        </Panel>
-      </div>
+      {(query.data || !query.error) && (
+        <div className={query.error ? "columns aged" : "columns"}>
+          <Panel title="Attention" query={rest}>
+            {(data) => <AttentionList data={data} resource={resource} />}
+          </Panel>
+          <Panel title="Pending by reason" query={rest} tools={<CopyAs queuer="why --all" />}>
+            {(data) => <Reasons groups={data.reasons} resource={resource} />}
+          </Panel>
+        </div>
+      )}
       <Shares resource={resource} />
-      <Panel title="Last day" query={query}>
-        {(data) => <Day data={data} resource={resource} />}
-      </Panel>
+      {query.data && (
+        <Panel title={`Last ${span(shown(query.data))}`} query={rest} className={query.error ? "aged" : ""}>
+          {(data) => <Day data={data} resource={resource} />}
+        </Panel>
+      )}
     </>
   );
+}
+
+/** Seconds that the charts go back: a day, or as long as there are figures. */
+function shown({ at, asOf }: Answer): number {
+  const age = at[0] === undefined ? 0 : (Date.parse(asOf) - Date.parse(at[0])) / 1000;
+  return Math.min(DAY_SECONDS, Math.max(LEAST_SECONDS, age));
 }
 
 function Strip({ data, resource }: { data: Answer; resource: string }) {
@@ -153,7 +168,7 @@ function worse(one: AttentionItem, other: AttentionItem): number {
 function Needy({ item }: { item: AttentionItem }) {
   return (
     <li>
-      <Chip word={item.severity} /> <About item={item} />{" "}
+      <Chip {...look(item)} /> <About item={item} />{" "}
       {item.since && (
         <small className="soft">
           <Ago at={item.since} />
@@ -161,6 +176,11 @@ function Needy({ item }: { item: AttentionItem }) {
       )}
     </li>
   );
+}
+
+/** Who has to change its job has to act: as everywhere, in red. */
+function look({ kind, severity }: AttentionItem) {
+  return kind === "unstartable" ? { word: "CHANGE", label: "change" } : { word: severity };
 }
 
 /** What it says, as a link to the queue, the jobs or the nodes that it is about. */
@@ -248,7 +268,7 @@ function Shares({ resource }: { resource: string }) {
   const [by, setBy] = useState<Measure>("used");
   return (
     <Panel
-      title={`Where ${short(resource)} goes`}
+      title={resource ? `Where ${short(resource)} goes` : "Where capacity goes"}
       query={query}
       tools={
         <>
@@ -288,7 +308,7 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
         ? [
             { label: "used", values: series.used.map(amount), colour: "--own", fill: true },
             { label: "guaranteed", values: series.guaranteed.map(amount), colour: "--ink", dash: [2, 3] },
-            { label: "pending", values: series.pending.map(amount), colour: "--pending", dash: [6, 3] },
+            { label: "pending", values: series.pending.map(amount), colour: "--pending", dash: [6, 3], backlog: true },
           ]
         : [],
     [series],
@@ -302,15 +322,15 @@ function Day({ data, resource }: { data: Answer; resource: string }) {
   );
   if (!series || data.at.length === 0)
     return <Empty>No cycle of the last day has recorded {short(resource)} yet.</Empty>;
-  const age = (Date.parse(data.at.at(-1)!) - Date.parse(data.at[0]!)) / 1000 + STEP_SECONDS;
   return (
     <Series
-      label={`${short(resource)} used, guaranteed and pending over the last day`}
+      label={`${short(resource)} used, guaranteed and pending`}
       at={data.at}
       lines={lines}
       ticks={ticks}
       step={STEP_SECONDS}
-      seconds={Math.min(DAY_SECONDS, Math.max(LEAST_SECONDS, age))}
+      seconds={shown(data)}
+      until={data.asOf}
     />
   );
 }

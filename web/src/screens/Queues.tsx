@@ -11,7 +11,8 @@ import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
 import { type Shown, asShown } from "../kit/past";
 import { BarLegend } from "../kit/QuotaBar";
-import { ResourcePicker, mainResource } from "../kit/ResourcePicker";
+import { ResourcePicker } from "../kit/ResourcePicker";
+import { useResource } from "../kit/resource";
 import { Title } from "../kit/Title";
 import { Scrubber } from "../kit/Scrubber";
 import { amount } from "../text/quantity";
@@ -30,16 +31,18 @@ export function Queues() {
   const navigate = useNavigate({ from: "/queues" });
   const set = (change: Partial<Record<keyof typeof search, string | undefined>>) =>
     void navigate({ search: (old) => ({ ...old, ...change }) as typeof search, replace: true });
-  const live = useQuery({ ...queries.queues(), enabled: search.at === undefined });
-  const past = useQuery({ ...queries.pastQueues(search.at ?? ""), enabled: search.at !== undefined });
-  const query = search.at === undefined ? live : past;
+  // What is no moment is told, and not asked for.
+  const wrong = search.at !== undefined && Number.isNaN(Date.parse(search.at)) ? search.at : undefined;
+  const at = wrong === undefined ? search.at : undefined;
+  const live = useQuery({ ...queries.queues(), enabled: at === undefined });
+  const past = useQuery({ ...queries.pastQueues(at ?? ""), enabled: at !== undefined });
+  const query = at === undefined ? live : past;
   const data = useMemo<Moment | undefined>(() => {
-    if (search.at === undefined) return live.data && { items: live.data.items, at: undefined };
+    if (at === undefined) return live.data && { items: live.data.items, at: undefined };
     return past.data && { items: asShown(past.data), at: past.data.at };
-  }, [search.at, live.data, past.data]);
-  const names = useMemo(() => resources(data?.items ?? []), [data]);
-  const resource = search.resource ?? mainResource(names);
-  const asked = search.at === undefined ? "/api/v1/queues" : path`/api/v1/queue-history?at=${search.at}`;
+  }, [at, live.data, past.data]);
+  const { names, resource = "", unknown } = useResource(search.resource, data?.items);
+  const asked = at === undefined ? "/api/v1/queues" : path`/api/v1/queue-history?at=${at}`;
   return (
     <>
       <Title hidden>Queues</Title>
@@ -49,7 +52,12 @@ export function Queues() {
         tools={
           <>
             <Filter label="Find a queue" search value={search.find ?? ""} set={(find) => set({ find })} />
-            <ResourcePicker names={names} chosen={resource} choose={(name) => set({ resource: name })} />
+            <ResourcePicker
+              names={names}
+              chosen={resource || undefined}
+              unknown={unknown}
+              choose={(name) => set({ resource: name })}
+            />
             <label>
               <input
                 type="checkbox"
@@ -66,7 +74,7 @@ export function Queues() {
               />{" "}
               each bar on its own scale
             </label>
-            <Scrubber at={search.at} set={(at) => set({ at })} />
+            <Scrubber at={at} set={(at) => set({ at })} />
             <CopyAs queuer={sh`queue tree --resource ${resource}`} curl={asked} />
           </>
         }
@@ -84,6 +92,14 @@ export function Queues() {
           };
           return (
             <>
+              {wrong !== undefined && (
+                <p className="not-live" role="status">
+                  <b>{wrong} is no moment.</b> This is how it is now.{" "}
+                  <button type="button" onClick={() => set({ at: undefined })}>
+                    Forget it
+                  </button>
+                </p>
+              )}
               {moment.at !== undefined && <NotLive at={moment.at} />}
               {shown.length > 0 ? (
                 <>
@@ -129,8 +145,4 @@ function needsSomebody(queue: Shown): boolean {
     queue.unstartableWorkloads > 0 ||
     queue.accounts.some((each) => each.starved || (each.limit !== null && amount(each.used) > amount(each.limit)))
   );
-}
-
-function resources(queues: readonly Shown[]): string[] {
-  return [...new Set(queues.flatMap((queue) => queue.accounts.map((account) => account.resource)))];
 }

@@ -6,12 +6,13 @@ import { type KeyboardEvent, memo, useMemo, useRef, useState } from "react";
 import type { Account } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
+import { Starved } from "../kit/Starved";
 import type { Shown } from "../kit/past";
 import { QuotaBar, amounts, reach } from "../kit/QuotaBar";
+import { rowHeight } from "../kit/rem";
 import { amount, grouped, short, told } from "../text/quantity";
 import type { TreeRow } from "./tree";
 
-const ROW = 31;
 const TITLES = ["queue", "", "used / guaranteed", "limit", "borrowed", "lent", "pending", "oldest"];
 
 interface TreeProps {
@@ -25,11 +26,11 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
   const body = useRef<HTMLDivElement>(null);
   const [active, setActive] = useState(0);
   const navigate = useNavigate();
-  const scales = useMemo(() => (own ? undefined : scalesOf(rows, resource)), [own, rows, resource]);
+  const scale = useMemo(() => (own ? undefined : scaleOf(rows, resource)), [own, rows, resource]);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => body.current,
-    estimateSize: () => ROW,
+    estimateSize: rowHeight,
     overscan: 10,
     getItemKey: (index) => rows[index]!.queue.path,
   });
@@ -93,7 +94,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
               tabIndex={index === active ? 0 : -1}
               onFocus={() => setActive(index)}
             >
-              <Cells row={row} account={account(row.queue, resource)} scale={scales?.get(row.level)} toggle={toggle} />
+              <Cells row={row} account={account(row.queue, resource)} scale={scale} toggle={toggle} />
             </div>
           );
         })}
@@ -131,12 +132,7 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
         <Link to="/queues/$path" params={{ path: queue.path }} title={queue.path} tabIndex={-1}>
           {queue.path.slice(queue.path.lastIndexOf(".") + 1)}
         </Link>{" "}
-        {queue.effectiveState !== "open" && <Chip word={queue.effectiveState} />}
-        {account?.starved && <Chip word="starved" />}
-        {over > 0 && <Chip word="warning" label={`${grouped(over)} over limit`} />}
-        {queue.unstartableWorkloads > 0 && (
-          <Chip word="CHANGE" label={`${queue.unstartableWorkloads} can never start`} />
-        )}
+        <Marks of={queue} starved={account?.starved ?? false} over={over} />
       </span>
       <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
       <span role="gridcell" className="number">
@@ -163,18 +159,50 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
   );
 });
 
+interface MarksProps {
+  of: Shown;
+  starved: boolean;
+  /** How much more than its limit it uses. */
+  over: number;
+}
+
+/** What sets a queue apart; each leads to what it speaks of. */
+function Marks({ of, starved, over }: MarksProps) {
+  const { path, effectiveState, unstartableWorkloads: never, starvedSince: since } = of;
+  return (
+    <>
+      {effectiveState !== "open" && (
+        <Link to="/queues/$path" params={{ path }} search={{ tab: "Changes" }} tabIndex={-1} className="mark">
+          <Chip word={effectiveState} />
+        </Link>
+      )}
+      {starved && (
+        <Link to="/fair-share" search={{ root: path }} tabIndex={-1} className="mark">
+          <Starved since={since} />
+        </Link>
+      )}
+      {over > 0 && (
+        <Link to="/queues/$path" params={{ path }} search={{ tab: "Changes" }} tabIndex={-1} className="mark">
+          <Chip word="warning" label={`${grouped(over)} over limit`} />
+        </Link>
+      )}
+      {never > 0 && (
+        <Link to="/jobs" search={{ queue: path, unstartable: "true" }} tabIndex={-1} className="mark">
+          <Chip word="CHANGE" label={`${grouped(never)} can never start`} />
+        </Link>
+      )}
+    </>
+  );
+}
+
 function account(queue: Shown, resource: string): Account | undefined {
   return queue.accounts.find((each) => each.resource === resource && each.flavor === null);
 }
 
-/** Queues of one level share a scale: one queue is nothing beside the root of hundreds. */
-function scalesOf(rows: readonly TreeRow[], resource: string): ReadonlyMap<number, number> {
-  const scales = new Map<number, number>();
-  for (const { queue, level } of rows) {
-    const of = account(queue, resource);
-    if (of) scales.set(level, Math.max(scales.get(level) ?? 0, reach(amounts(of))));
-  }
-  return scales;
+/** One scale for all: a queue's bar is never longer than that of the queue it is in, unless it holds more. */
+function scaleOf(rows: readonly TreeRow[], resource: string): number {
+  const accounts = rows.map(({ queue }) => account(queue, resource)).filter((of) => of !== undefined);
+  return Math.max(0, ...accounts.map((of) => reach(amounts(of))));
 }
 
 function figure(value: string, { resource }: Account): string {

@@ -58,7 +58,7 @@ export function Editor() {
           </>
         }
       >
-        {(base) => <Draft key={root} base={base as Document} asText={as === "text"} />}
+        {(base) => <Draft key={root} base={base as Document} asText={as === "text"} mine={me?.administers ?? []} />}
       </Panel>
     </>
   );
@@ -79,7 +79,14 @@ function kept(base: Document): Kept {
   }
 }
 
-function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
+interface DraftProps {
+  base: Document;
+  asText: boolean;
+  /** Queues that the reader may change, each with all below it. */
+  mine: readonly string[];
+}
+
+function Draft({ base: newest, asText, mine: own }: DraftProps) {
   const [draft, setDraft] = useState(() => kept(newest));
   const [clashes, setClashes] = useState<readonly Clash[]>([]);
   const [wrong, setWrong] = useState("");
@@ -117,9 +124,9 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
   return (
     <>
       {asText ? (
-        <Text key={generation} document={mine} edit={edit} wrong={wrong} setWrong={setWrong} />
+        <Text key={generation} document={mine} edit={edit} wrong={wrong} setWrong={setWrong} fixed={own.length === 0} />
       ) : (
-        <Grid base={base} document={mine} edit={edit} />
+        <Grid base={base} document={mine} edit={edit} own={own} />
       )}
       {clashes.length > 0 && (
         <Clashes
@@ -140,24 +147,27 @@ function Draft({ base: newest, asText }: { base: Document; asText: boolean }) {
           <code>prune: true</code> deletes queues: <code>queuer apply -f</code>.
         </p>
       )}
-      <p className="row edit-actions">
-        <button
-          type="button"
-          className="main"
-          disabled={none || plan.isPending || (asText && wrong !== "")}
-          onClick={() => plan.mutate()}
-        >
-          {plan.isPending ? "planning" : "Preview"}
-        </button>
-        <button type="button" disabled={none} onClick={forget}>
-          Start over
-        </button>
-        <span className="soft">
-          {none
-            ? "Nothing is changed yet."
-            : `Changed: ${Object.keys(changed(base, mine).queues).join(", ") || "flavors or topology"}.`}
-        </span>
-      </p>
+      {own.length === 0 && <p>You may change no queue: ask who administers one.</p>}
+      {own.length > 0 && (
+        <p className="row edit-actions">
+          <button
+            type="button"
+            className="main"
+            disabled={none || plan.isPending || (asText && wrong !== "")}
+            onClick={() => plan.mutate()}
+          >
+            {plan.isPending ? "planning" : "Preview"}
+          </button>
+          <button type="button" disabled={none} onClick={forget}>
+            Start over
+          </button>
+          <span className="soft">
+            {none
+              ? "Nothing is changed yet."
+              : `Changed: ${Object.keys(changed(base, mine).queues).join(", ") || "flavors or topology"}.`}
+          </span>
+        </p>
+      )}
     </>
   );
 }
@@ -225,7 +235,7 @@ interface FormProps {
   edit: (document: Document) => void;
 }
 
-function Grid({ base, document, edit }: FormProps & { base: Document }) {
+function Grid({ base, document, edit, own }: FormProps & { base: Document; own: readonly string[] }) {
   const rows = Object.entries(document.queues).flatMap(([path, stated]) =>
     (stated.quota ?? []).map((row, index) => ({ path, row, index })),
   );
@@ -273,6 +283,8 @@ function Grid({ base, document, edit }: FormProps & { base: Document }) {
               {AMOUNTS.map((field) => {
                 const was = base.queues[path]?.quota?.[index]?.[field];
                 const is = row[field];
+                if (!own.some((above) => `${path}.`.startsWith(`${above}.`)))
+                  return <td key={field}>{is === undefined ? (field === "lend" ? "all" : "none") : String(is)}</td>;
                 return (
                   <td key={field}>
                     <input
@@ -300,9 +312,11 @@ function Grid({ base, document, edit }: FormProps & { base: Document }) {
 interface TextProps extends FormProps {
   wrong: string;
   setWrong: (wrong: string) => void;
+  /** It is to be read alone. */
+  fixed: boolean;
 }
 
-function Text({ document, edit, wrong, setWrong }: TextProps) {
+function Text({ document, edit, wrong, setWrong, fixed }: TextProps) {
   const [text, setText] = useState<string>();
   useEffect(() => {
     void import("yaml").then((yaml) => setText(yaml.stringify(document, { aliasDuplicateObjects: false })));
@@ -330,6 +344,7 @@ function Text({ document, edit, wrong, setWrong }: TextProps) {
         aria-label="QueueTree document"
         aria-invalid={wrong !== ""}
         spellCheck={false}
+        readOnly={fixed}
         rows={Math.min(34, text.split("\n").length + 2)}
         value={text}
         onChange={(event) => write(event.target.value)}

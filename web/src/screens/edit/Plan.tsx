@@ -248,6 +248,7 @@ function hurt({ overLimit = [], reclaimable = [], effect, victims }: Changeset):
 }
 
 function Revert({ of }: { of: Changeset }) {
+  const { data: me } = useQuery(queries.me());
   const navigate = useNavigate();
   const plan = useMutation({
     mutationFn: () => body(api.POST("/api/v1/changesets", { body: { revert: of.revision } })),
@@ -263,7 +264,7 @@ function Revert({ of }: { of: Changeset }) {
           Take this back
         </button>
         <span className="soft">Plans the opposite, to be looked at before it is applied.</span>
-        <Link to="/audit">Audit</Link>
+        {me?.readsAudit && <Link to="/audit">Audit</Link>}
       </p>
     </section>
   );

@@ -29,7 +29,9 @@ export const WORDS: Record<Verb, { title: string; means: string }> = {
   },
   evict: {
     title: "Evict",
-    means: "All its pods are stopped, and it goes back to its queue with its first submit time.",
+    means:
+      "All its pods are stopped, and what they have not saved is lost. It goes back to its queue with its first submit " +
+      "time, and may start again as soon as there is room.",
   },
 };
 
@@ -67,7 +69,7 @@ export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb;
             {jobs.length > 1 && "Of each: "}
             {WORDS[verb].means}
           </p>
-          {verb === "prioritise" && (
+          {verb === "prioritise" && !act.data && (
             <p>
               <label>
                 Priority, a number or a PriorityClass
@@ -76,13 +78,15 @@ export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb;
               </label>
             </p>
           )}
-          <p>
-            <label>
-              Reason, for the audit
-              <br />
-              <input value={reason} onChange={(event) => setReason(event.target.value)} size={48} />
-            </label>
-          </p>
+          {!act.data && (
+            <p>
+              <label>
+                Reason, for the audit
+                <br />
+                <input value={reason} onChange={(event) => setReason(event.target.value)} size={48} />
+              </label>
+            </p>
+          )}
           {act.error && <Trouble error={act.error} />}
           <div role="status">{act.data && <Outcomes of={act.data} jobs={jobs} />}</div>
           <p className="row">
@@ -91,9 +95,15 @@ export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb;
                 {act.isPending ? "waiting for the controller" : WORDS[verb].title}
               </button>
             )}
-            <button type="button" onClick={end}>
-              {act.data ? "Close" : "Cancel"}
-            </button>
+            {act.data ? (
+              <button key="close" type="button" className="main" autoFocus onClick={end}>
+                Close
+              </button>
+            ) : (
+              <button type="button" onClick={end}>
+                Cancel
+              </button>
+            )}
           </p>
         </form>
       )}
@@ -111,7 +121,7 @@ function Outcomes({ of, jobs }: { of: Items; jobs: readonly Meant[] }) {
           {done} of {of.items.length} done.
         </p>
       )}
-      <ul className="list scroll">
+      <ul className="list scroll" tabIndex={of.items.length > 1 ? 0 : -1}>
         {of.items.map((item) => (
           <li key={item.uid}>
             {of.items.length > 1 && `${names.get(item.uid) ?? item.uid}: `}

@@ -6,13 +6,15 @@ import { Link, useParams } from "@tanstack/react-router";
 import { Failure } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { Detail, WorkloadDetail, WouldAdmit } from "../../api/schema";
-import { Ago } from "../../kit/Ago";
+import { Ago, At } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
 import { Answer, Empty, Panel } from "../../kit/Panel";
+import { Scroll } from "../../kit/Scroll";
 import { Title } from "../../kit/Title";
 import { demand } from "../../text/quantity";
 import { Commands } from "./Commands";
+import { Terms } from "./Terms";
 import { Placement } from "./Placement";
 import { Lanes } from "./Lanes";
 import { WhatIf } from "./WhatIf";
@@ -53,13 +55,16 @@ function Shown({ job }: { job: WorkloadDetail }) {
       </div>
       <Lanes uid={job.uid} />
       {!job.deleted && job.finished === null && <WhatIf job={job} />}
-      <History uid={job.uid} />
+      <History job={job} />
     </>
   );
 }
 
+/** The job as commands name it. */
+const referenceOf = (job: WorkloadDetail) => sh`${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
+
 function Head({ job }: { job: WorkloadDetail }) {
-  const reference = sh`${job.kind.toLowerCase()}/${job.name} -n ${job.namespace}`;
+  const reference = referenceOf(job);
   return (
     <header className="job-head">
       <Title>
@@ -92,13 +97,12 @@ function Head({ job }: { job: WorkloadDetail }) {
 
 function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   const { primary, verdict, next, cycle, ageSeconds } = job.explanation;
-  const placing = job.state === "Placing" || job.state === "Admitted";
+  const decided = cycle !== null && ageSeconds !== null && new Date(Date.parse(job.asOf) - ageSeconds * 1000);
   return (
     <section className={`job-banner banner-${(verdict ?? job.state).toLowerCase()}`} aria-label="Why">
       {job.eviction && (
         <p>
-          <Chip word="warning" label="to be evicted" /> at {new Date(job.eviction.at).toLocaleString()}:{" "}
-          {job.eviction.reason}
+          <Chip word="warning" label="to be evicted" /> at <At at={job.eviction.at} />: {job.eviction.reason}
         </p>
       )}
       {job.deleted && <p>This job was deleted; what follows is its history.</p>}
@@ -108,12 +112,12 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
         </p>
       ) : (
         <p className="job-why">
-          <Chip word={job.state} /> {placing ? "Placing: admitted, its pods do not all run yet." : STATES[job.state]}
+          <Chip word={job.state} /> {STATES[job.state]}
         </p>
       )}
-      {detail.evicted?.note && (
+      {WAITS.has(job.state) && detail.evicted?.note && (
         <p>
-          {new Date(detail.evicted.at).toLocaleTimeString()}: {detail.evicted.note}.
+          <At at={detail.evicted.at} />: {detail.evicted.note}.
         </p>
       )}
       {told(job, "failure", "estimate").map((each) => (
@@ -122,10 +126,9 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       {job.explanation.do && <p>What to do: {job.explanation.do}.</p>}
       <p className="row soft">
         {next && <Command text={next} />}
-        {cycle !== null && (
+        {decided && (
           <small>
-            as of cycle {cycle}
-            {ageSeconds !== null && `, ${Math.round(ageSeconds)} s old`}
+            as of cycle {cycle}, <Ago at={decided.toISOString()} suffix=" old" />
           </small>
         )}
       </p>
@@ -133,11 +136,14 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   );
 }
 
+/** In these an eviction is news. */
+const WAITS: ReadonlySet<WorkloadDetail["state"]> = new Set(["Queued", "Held", "Evicting"]);
+
 const STATES: Record<WorkloadDetail["state"], string> = {
   Queued: "No cycle has looked at it yet.",
   Held: "It is on hold.",
-  Admitted: "",
-  Placing: "",
+  Admitted: "Its pods do not all run yet.",
+  Placing: "Its pods do not all run yet.",
   Running: "All its pods run.",
   Evicting: "Its pods are leaving; then it is queued again.",
   Succeeded: "It has succeeded.",
@@ -179,6 +185,7 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       </header>
       <table className="plain">
         <tbody>
+          <Terms job={job} />
           {detail.available?.map((row) => (
             <tr key={row.flavor}>
               <th scope="row">free on {row.flavor}</th>
@@ -235,7 +242,7 @@ function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly Would
       <ul className="list">
         {changes.map((each) => (
           <li key={each.change}>
-            <code>{each.change}</code>{" "}
+            {each.change}{" "}
             <small>
               {each.evictions} {each.evictions === 1 ? "eviction" : "evictions"}
             </small>
@@ -250,31 +257,34 @@ function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly Would
   );
 }
 
-function History({ uid }: { uid: string }) {
+function History({ job }: { job: WorkloadDetail }) {
+  const { uid } = job;
   const query = useQuery(queries.jobEvents(uid));
   return (
     <Panel
       title="Events"
       query={query}
-      tools={<CopyAs queuer={sh`events ${uid}`} curl={path`/api/v1/events?uid=${uid}`} />}
+      tools={<CopyAs queuer={`events ${referenceOf(job)}`} curl={path`/api/v1/events?uid=${uid}`} />}
     >
       {(data) =>
         data.items.length === 0 ? (
           <Empty>No event of this job is kept any more.</Empty>
         ) : (
-          <div className="scroll">
+          <Scroll label="Events of this job" className="scroll">
             <table className="plain facts">
               <tbody>
                 {data.items.map((event) => (
                   <tr key={event.id}>
-                    <td>{new Date(event.at).toLocaleString()}</td>
+                    <td>
+                      <At at={event.at} />
+                    </td>
                     <th scope="row">{event.type}</th>
                     <td>{event.text}</td>
                   </tr>
                 ))}
               </tbody>
             </table>
-          </div>
+          </Scroll>
         )
       }
     </Panel>

@@ -5,6 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import * as queries from "../../api/queries";
 import type { Timeline } from "../../api/schema";
 import { useNow } from "../../app/now";
+import { At } from "../../kit/Ago";
 import { CopyAs } from "../../kit/CopyAs";
 import { Panel } from "../../kit/Panel";
 import { exact, span } from "../../text/time";
@@ -26,6 +27,14 @@ export function Lanes({ uid }: { uid: string }) {
   );
 }
 
+/** Per cent of the lane that a span is wide at least. */
+const LEAST = 0.3;
+/** Part of the lane that a letter takes, in a wide window. */
+const LETTER = 0.006;
+
+/** Whether a word is worth beginning in a part of the lane: first letters alone say nothing. */
+const fits = (word: string, part: number) => part > LETTER * Math.min(word.length, 8);
+
 function Drawn({ of }: { of: Timeline }) {
   const now = useNow().getTime();
   const begins = Date.parse(of.submitted);
@@ -35,9 +44,9 @@ function Drawn({ of }: { of: Timeline }) {
   const last = ended ? Date.parse(over.from) : now;
   const whole = Math.max(1000, last - begins);
   const place = (from: string, to: string | null) => {
-    const left = Math.min(100, ((Date.parse(from) - begins) / whole) * 100);
+    const left = Math.min(100 - LEAST, ((Date.parse(from) - begins) / whole) * 100);
     const right = Math.min(100, (((to === null ? last : Date.parse(to)) - begins) / whole) * 100);
-    return { left: `${left}%`, width: `${Math.max(0.3, right - left)}%` };
+    return { left: `${left}%`, width: `${Math.max(LEAST, right - left)}%` };
   };
   return (
     <div className="lanes" aria-hidden="true">
@@ -50,7 +59,7 @@ function Drawn({ of }: { of: Timeline }) {
             style={place(each.from, each.to)}
             title={`${each.state} ${span(each.seconds)} from ${exact(each.from)}`}
           >
-            {each.state}
+            {fits(each.state, each.seconds / (whole / 1000)) && each.state}
           </i>
         ))}
       </div>
@@ -63,7 +72,7 @@ function Drawn({ of }: { of: Timeline }) {
             style={place(each.from, each.to)}
             title={`${each.token} ${span(each.seconds)}: ${each.text}`}
           >
-            {each.token}
+            {fits(each.token, each.seconds / (whole / 1000)) && each.token}
           </i>
         ))}
       </div>
@@ -79,9 +88,11 @@ function Drawn({ of }: { of: Timeline }) {
       </div>
       <span />
       <div className="lane-scale">
-        <small>{new Date(begins).toLocaleTimeString()}</small>
+        <small>
+          <At at={of.submitted} />
+        </small>
         <small>{span(whole / 1000)}</small>
-        <small>{ended ? new Date(last).toLocaleTimeString() : "now"}</small>
+        <small>{ended ? <At at={new Date(last).toISOString()} /> : "now"}</small>
       </div>
     </div>
   );
@@ -107,7 +118,9 @@ function Listed({ of }: { of: Timeline }) {
           .sort((one, other) => one.from.localeCompare(other.from))
           .map((each) => (
             <tr key={each.from + each.what}>
-              <td>{new Date(each.from).toLocaleString()}</td>
+              <td>
+                <At at={each.from} />
+              </td>
               <td>{each.what}</td>
               <td className="number">{span(each.seconds)}</td>
             </tr>

@@ -56,7 +56,12 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
       <header className="panel-head">
         <h2>What if</h2>
         <div className="panel-tools">
-          <CopyAs queuer={sh`sim shape ${shape} -q ${gang.queue} -n ${job.namespace}`} />
+          <CopyAs
+            queuer={
+              sh`sim shape ${shape} -q ${gang.queue} -n ${job.namespace} --priority=${gang.priority}` +
+              (gang.level && sh` --level ${gang.level}`)
+            }
+          />
         </div>
       </header>
       <form
@@ -101,7 +106,7 @@ function Said({ of }: { of: Simulation }) {
           {leaving.gangs} {leaving.gangs === 1 ? "job" : "jobs"} of {leaving.queue} would be evicted.
         </p>
       ))}
-      <p className="soft">{of.label}. Nothing is reserved.</p>
+      <p className="soft">{of.label}</p>
     </div>
   );
 }

@@ -1,56 +1,89 @@
-/** What is used, guaranteed, lent and asked for, by resource. */
+/** What is used, guaranteed, lent and asked for, by resource. Bars are parts of the cluster, all on one scale. */
 
-import type { Account } from "../../api/schema";
+import { useQuery } from "@tanstack/react-query";
+import * as queries from "../../api/queries";
+import type { Account, QueueDetail } from "../../api/schema";
 import { Chip } from "../../kit/Chip";
 import { Empty } from "../../kit/Panel";
-import { QuotaBar } from "../../kit/QuotaBar";
-import { short } from "../../text/quantity";
+import { BarLegend, QuotaBar, amounts, reach } from "../../kit/QuotaBar";
+import { Scroll } from "../../kit/Scroll";
+import { Starved } from "../../kit/Starved";
+import { amount, grouped, short } from "../../text/quantity";
 
-export function Accounts({ accounts: all }: { accounts: readonly Account[] }) {
+export function Accounts({ queue: { accounts: all, starvedSince } }: { queue: QueueDetail }) {
+  const { data: root } = useQuery(queries.queue("root"));
   // Of one flavor alone the figures by flavor would only say the same again.
   const flavors = new Set(all.map((account) => account.flavor).filter((flavor) => flavor !== null));
   const accounts = flavors.size > 1 ? all : all.filter((account) => account.flavor === null);
   if (accounts.length === 0) return <Empty>No quota row names this queue, and nothing runs in it.</Empty>;
+  const whole = new Map(root?.accounts.map((of) => [key(of), amount(of.limit) || reach(amounts(of))]));
+  const part = Math.max(0, ...accounts.map((of) => reach(amounts(of)) / (whole.get(key(of)) || Infinity)));
   return (
-    <table className="plain accounts">
-      <thead>
-        <tr>
-          <th scope="col">resource</th>
-          <th scope="col" className="accounts-bar">
-            amounts
-          </th>
-          {["used", "guaranteed", "limit", "borrowed", "lent", "pending"].map((title) => (
-            <th key={title} scope="col" className="number">
-              {title}
+    <Scroll label="Amounts">
+      <table className="plain accounts">
+        <thead>
+          <tr>
+            <th scope="col">resource</th>
+            <th scope="col" className="accounts-bar">
+              amounts
             </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {accounts.map((account) => (
-          <tr key={account.resource + account.flavor}>
-            <th scope="row">
-              {short(account.resource)} {flavors.size > 1 && <small>{account.flavor ?? "all flavors"}</small>}{" "}
-              {account.starved && <Chip word="starved" />}
-            </th>
-            <td>
-              <QuotaBar account={account} />
-            </td>
-            {[
-              account.used,
-              account.guaranteed,
-              account.limit ?? "–",
-              account.borrowed,
-              account.lent,
-              account.pending,
-            ].map((value, index) => (
-              <td key={index} className="number">
-                {value}
-              </td>
+            {["used", "guaranteed", "limit", "borrowed", "lent", "pending"].map((title) => (
+              <th key={title} scope="col" className="number">
+                {title}
+              </th>
             ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {accounts.map((account) => (
+            <Row
+              key={key(account)}
+              of={account}
+              since={starvedSince}
+              scale={(whole.get(key(account)) ?? 0) * part}
+              byFlavor={flavors.size > 1}
+            />
+          ))}
+        </tbody>
+      </table>
+      <BarLegend />
+      {part > 0 && <p className="legend">A whole bar is {percent(part)} of the cluster, for every resource.</p>}
+    </Scroll>
+  );
+}
+
+const key = ({ resource, flavor }: Account) => `${resource} ${flavor}`;
+
+function percent(part: number): string {
+  return `${part < 0.1 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`;
+}
+
+interface RowProps {
+  of: Account;
+  /** Since when it is starved. */
+  since: string | null;
+  /** Of the bar; 0: what the cluster has is not known. */
+  scale: number;
+  byFlavor: boolean;
+}
+
+function Row({ of, since, scale, byFlavor }: RowProps) {
+  const over = of.limit === null ? 0 : amount(of.used) - amount(of.limit);
+  return (
+    <tr>
+      <th scope="row">
+        {short(of.resource)} {byFlavor && <small>{of.flavor ?? "all flavors"}</small>}{" "}
+        {of.starved && <Starved since={since} />}{" "}
+        {over > 0 && <Chip word="warning" label={`${grouped(over)} over limit`} />}
+      </th>
+      <td>
+        <QuotaBar account={of} {...(scale > 0 && { scale })} />
+      </td>
+      {[of.used, of.guaranteed, of.limit ?? "–", of.borrowed, of.lent, of.pending].map((value, index) => (
+        <td key={index} className="number">
+          {value}
+        </td>
+      ))}
+    </tr>
   );
 }

@@ -17,10 +17,10 @@ export function Past({ path }: { path: string }) {
   const range = search.range && search.range in RANGES ? (search.range as keyof typeof RANGES) : "1 d";
   const [seconds, step] = RANGES[range];
   // To the minute, so that the question stays the same while one looks.
-  const since = useMemo(
-    () => new Date(Math.floor(Date.now() / 60_000) * 60_000 - seconds * 1000).toISOString(),
-    [seconds],
-  );
+  const [since, until] = useMemo(() => {
+    const minute = Math.floor(Date.now() / 60_000) * 60_000;
+    return [new Date(minute - seconds * 1000).toISOString(), new Date(minute).toISOString()];
+  }, [seconds]);
   const query = useQuery(queries.history(path, since, step));
   const chosen = search.resource;
   return (
@@ -44,7 +44,7 @@ export function Past({ path }: { path: string }) {
           if (!resource) return <Empty>No cycle of this time has recorded anything here.</Empty>;
           return (
             <>
-              <Graph points={data.points} resource={resource} seconds={seconds} step={data.stepSeconds} />
+              <Graph points={data.points} resource={resource} seconds={seconds} step={data.stepSeconds} until={until} />
               <p className="soft">
                 {grouped(data.waits.started)} jobs started
                 {data.waits.p50Seconds !== null && `; half of them within ${span(data.waits.p50Seconds)}`}
@@ -65,12 +65,16 @@ function Graph({
   resource,
   seconds,
   step,
+  until,
 }: {
   points: Points;
   resource: string;
   seconds: number;
   step: number;
+  until: string;
 }) {
+  // A young queue has no day of figures: what there is fills the picture.
+  const age = points[0] ? (Date.parse(until) - Date.parse(points[0].at)) / 1000 : 0;
   const { at, lines } = useMemo(() => {
     const rows = points.map((point) =>
       point.accounts.find((each) => each.resource === resource && each.flavor === null),
@@ -80,7 +84,13 @@ function Graph({
       lines: [
         { label: "used", values: rows.map((row) => amount(row?.used)), colour: "--own", fill: true },
         { label: "guaranteed", values: rows.map((row) => amount(row?.guaranteed)), colour: "--ink", dash: [2, 3] },
-        { label: "pending", values: rows.map((row) => amount(row?.pending)), colour: "--pending", dash: [6, 3] },
+        {
+          label: "pending",
+          values: rows.map((row) => amount(row?.pending)),
+          colour: "--pending",
+          dash: [6, 3],
+          backlog: true,
+        },
       ],
     };
   }, [points, resource]);
@@ -89,8 +99,9 @@ function Graph({
       label={`${short(resource)} used, guaranteed and pending`}
       at={at}
       lines={lines}
-      seconds={seconds}
+      seconds={Math.min(seconds, Math.max(3 * step, age))}
       step={step}
+      until={until}
     />
   );
 }

@@ -6,7 +6,6 @@ import { Failure } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { QueueDetail } from "../../api/schema";
 import { Answer } from "../../kit/Panel";
-import { BarLegend } from "../../kit/QuotaBar";
 import { Tabs } from "../../kit/Tabs";
 import { Title } from "../../kit/Title";
 import { Accounts } from "./Accounts";
@@ -26,7 +25,9 @@ export function Queue() {
   const search = useSearch({ from: "/queues/$path" });
   const navigate = useNavigate({ from: "/queues/$path" });
   const query = useQuery(queries.queue(path));
-  const tab = TABS.find((each) => each === search.tab) ?? "Pending";
+  const { data: me } = useQuery(queries.me());
+  const tabs = TABS.filter((each) => each !== "Changes" || me?.readsAudit);
+  const tab = tabs.find((each) => each === search.tab) ?? "Pending";
   if (query.error && !query.data) return <Missing path={path} query={query} />;
   return (
     <Answer query={query}>
@@ -35,12 +36,11 @@ export function Queue() {
           <Head queue={queue} />
           {queue.leaf && queue.effectiveState === "open" && <Room path={path} />}
           <section className="panel" aria-label="Quota">
-            <Accounts accounts={queue.accounts} />
-            <BarLegend />
+            <Accounts queue={queue} />
           </section>
           <Tabs
             label="Parts"
-            names={TABS}
+            names={tabs}
             chosen={tab}
             choose={(name) => void navigate({ search: (old) => ({ ...old, tab: name }), replace: true })}
           >

@@ -91,9 +91,15 @@ function Ask({ path, verb, close }: { path: string; verb: Verb; close: () => voi
                 {WORDS[verb].title}
               </button>
             )}
-            <button type="button" onClick={end}>
-              {act.data ? "Close" : "Cancel"}
-            </button>
+            {act.data ? (
+              <button key="close" type="button" className="main" autoFocus onClick={end}>
+                Close
+              </button>
+            ) : (
+              <button type="button" onClick={end}>
+                Cancel
+              </button>
+            )}
           </p>
         </form>
       )}

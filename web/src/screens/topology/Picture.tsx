@@ -2,9 +2,20 @@
 
 import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
 import { useTheme } from "../../kit/colours";
+import { scaled } from "../../kit/rem";
+import { useWidth } from "../../kit/width";
+import type { HeldFor } from "../../api/schema";
+import { useNow } from "../../app/now";
 import { short, told } from "../../text/quantity";
+import { clock } from "../../text/time";
 import { type Marks, draw, matches } from "./draw";
 import { type Cell, type Host, cellAt, layout, next } from "./layout";
+
+/** A job that room is kept for, and from when on. */
+export function holder({ namespace, name, queue, start }: HeldFor, now: Date): string {
+  const who = name ? `${namespace}/${name}` : `a job of ${queue}`;
+  return start && Date.parse(start) > now.getTime() ? `${who} from ${clock(start, now)}` : who;
+}
 
 interface Props extends Omit<Marks, "at"> {
   hosts: readonly Host[];
@@ -19,22 +30,26 @@ interface Props extends Omit<Marks, "at"> {
 export function Picture({ hosts, among, depth, level, resource, job, fits, find }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const width = useWidth(frame);
+  // The map is laid out at the usual size of text, and drawn at the reader's.
+  const zoom = scaled(1);
+  const width = useWidth(frame) / zoom;
   const theme = useTheme();
+  const now = useNow();
   const map = useMemo(() => layout(hosts, depth, width), [hosts, depth, width]);
   const cells = useMemo(() => map.boxes.flatMap((box) => box.cells), [map]);
   const [name, setName] = useState<string>();
   const at = cells.find((cell) => cell.host.name === name);
 
   useEffect(() => {
-    if (canvas.current && width > 0) draw(canvas.current, map, width, { job, fits, find, at });
-  }, [map, width, job, fits, find, at, theme]);
+    if (canvas.current && width > 0) draw(canvas.current, map, width, zoom, { job, fits, find, at });
+  }, [map, width, zoom, job, fits, find, at, theme]);
 
   const show = (cell: Cell | undefined) => {
     const view = frame.current;
     if (!cell || !view) return;
-    if (cell.y < view.scrollTop || cell.y > view.scrollTop + view.clientHeight - 30)
-      view.scrollTo({ top: Math.max(0, cell.y - view.clientHeight / 2) });
+    const y = cell.y * zoom;
+    if (y < view.scrollTop || y > view.scrollTop + view.clientHeight - scaled(30))
+      view.scrollTo({ top: Math.max(0, y - view.clientHeight / 2) });
   };
   const sought = find ? cells.filter((cell) => matches(cell.host, find)) : [];
   const wanted = sought[0] ?? cells.find((cell) => job.has(cell.host.name));
@@ -42,7 +57,7 @@ export function Picture({ hosts, among, depth, level, resource, job, fits, find 
   useEffect(() => show(wanted), [wantedName]); // eslint-disable-line react-hooks/exhaustive-deps
 
   const point = (event: PointerEvent<HTMLCanvasElement>) =>
-    setName(cellAt(map, event.nativeEvent.offsetX, event.nativeEvent.offsetY)?.host.name);
+    setName(cellAt(map, event.nativeEvent.offsetX / zoom, event.nativeEvent.offsetY / zoom)?.host.name);
   const walk = (event: KeyboardEvent) => {
     const to = event.key.startsWith("Arrow") ? (at ? next(cells, at, event.key) : cells[0]) : undefined;
     if (!to) return;
@@ -54,7 +69,7 @@ export function Picture({ hosts, among, depth, level, resource, job, fits, find 
     <>
       <p className="map-told" aria-live="polite">
         {at
-          ? words(at.host, resource, job)
+          ? words(at.host, resource, job, now)
           : find
             ? `${sought.length} of ${among} hosts match ${find}.`
             : "Point at a host, or walk with the arrow keys, for its name."}
@@ -76,20 +91,10 @@ export function Picture({ hosts, among, depth, level, resource, job, fits, find 
   );
 }
 
-function words(host: Host, resource: string, job: ReadonlySet<string>): string {
+function words(host: Host, resource: string, job: ReadonlySet<string>, now: Date): string {
   const place = host.inside ? ` in ${host.inside}` : "";
   const free = `${told(host.free, resource)} of ${told(host.whole, resource)} ${short(resource)} free`;
-  return `${host.name}${place}: ${free}${host.out && `, ${host.out}`}${job.has(host.name) ? ", has pods of this job" : ""}`;
-}
-
-function useWidth(frame: React.RefObject<HTMLElement | null>): number {
-  const [width, setWidth] = useState(0);
-  useEffect(() => {
-    const element = frame.current;
-    if (!element) return;
-    const watch = new ResizeObserver(() => setWidth(element.clientWidth));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, [frame]);
-  return width;
+  const kept = host.heldFor.map((each) => holder(each, now)).join("; ");
+  const held = host.reserved > 0 ? `, ${told(host.reserved, resource)} reserved` : "";
+  return `${host.name}${place}: ${free}${held}${kept && `; kept for ${kept}`}${host.out && `, ${host.out}`}${job.has(host.name) ? ", has pods of this job" : ""}`;
 }

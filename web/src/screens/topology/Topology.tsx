@@ -5,6 +5,7 @@ import { path as at } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
+import { Failure } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { Domain, Topology as Seen, WorkloadDetail } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
@@ -14,7 +15,8 @@ import { type Column, Table } from "../../kit/Table";
 import { amount, grouped, short, told } from "../../text/quantity";
 import { hosts } from "./layout";
 import { part } from "./part";
-import { Picture } from "./Picture";
+import { useNow } from "../../app/now";
+import { Picture, holder } from "./Picture";
 import { Slots } from "./Slots";
 
 const HOST = "host";
@@ -35,6 +37,18 @@ export function Topology() {
     () => ({ job: search.job ? hostsOf(job.data) : NONE, fits: places ? new Set(places) : NONE }),
     [search.job, job.data, places],
   );
+  // Both parts are answered from the newest cycle: that there is none yet is said once.
+  const young = query.error instanceof Failure && query.error.status === 404 && !search.resource;
+  if (young)
+    return (
+      <>
+        <Title>Topology</Title>
+        <Empty>
+          There is no map yet: it is drawn from the decisions, and none has been made. A decision is made once a job
+          waits.
+        </Empty>
+      </>
+    );
   return (
     <>
       <Title hidden>Topology</Title>
@@ -199,8 +213,9 @@ function Drawn({ data, level, all, set, find, job, fits }: DrawnProps) {
         {...{ find, job, fits }}
       />
       <p className="legend" aria-hidden="true">
-        a cell is a host; filled is used <i className="key key-cordoned" /> cordoned <i className="key key-unready" />{" "}
-        not ready <i className="key key-job" /> of the chosen job <i className="key key-fits" /> the shape fits
+        a box is a {level}, a cell a host; filled is used <i className="key key-reserved" /> reserved{" "}
+        <i className="key key-cordoned" /> cordoned <i className="key key-unready" /> not ready{" "}
+        <i className="key key-job" /> of the chosen job <i className="key key-fits" /> the shape fits
       </p>
     </>
   );
@@ -212,7 +227,9 @@ function Sum({ level, resource }: { level: string; resource: string | undefined 
   if (!data) return null;
   return (
     <p className="soft">
-      {told(amount(data.free), data.resource)} {short(data.resource)} free; the largest free part in one {data.level} is{" "}
+      {told(amount(data.used), data.resource)} {short(data.resource)} used
+      {amount(data.reserved) > 0 && `, ${told(amount(data.reserved), data.resource)} reserved`},{" "}
+      {told(amount(data.free), data.resource)} free; the largest free part in one {data.level} is{" "}
       {told(amount(data.largestFree), data.resource)}. Fragmentation {data.fragmentation.toFixed(2)}.
     </p>
   );
@@ -264,6 +281,13 @@ function path(domain: Domain): string {
   return domain.parent ? `${domain.parent}/${domain.domain}` : domain.domain;
 }
 
+/** The jobs that room is kept for. */
+function Kept({ of }: { of: Domain }) {
+  const now = useNow();
+  const words = of.heldFor.map((each) => holder(each, now)).join("; ");
+  return <span title={words}>{words}</span>;
+}
+
 function columnsOf(resource: string, fits: ReadonlySet<string>): Column<Domain>[] {
   const name = short(resource);
   return [
@@ -277,6 +301,20 @@ function columnsOf(resource: string, fits: ReadonlySet<string>): Column<Domain>[
       cell: (row) => told(amount(row.free[resource]), resource),
     },
     {
+      id: "reserved",
+      title: "reserved",
+      width: "10ch",
+      number: true,
+      cell: (row) => told(amount(row.reserved[resource]), resource),
+    },
+    {
+      id: "used",
+      title: "used",
+      width: "10ch",
+      number: true,
+      cell: (row) => told(amount(row.used[resource]), resource),
+    },
+    {
       id: "all",
       title: `of ${name}`,
       width: "14ch",
@@ -284,6 +322,7 @@ function columnsOf(resource: string, fits: ReadonlySet<string>): Column<Domain>[
       cell: (row) => told(amount(row.allocatable[resource]), resource),
     },
     { id: "whole", title: "whole nodes free", width: "18ch", number: true, cell: (row) => grouped(row.wholeNodes) },
+    { id: "for", title: "kept for", width: "minmax(16ch, 3fr)", cell: (row) => <Kept of={row} /> },
     { id: "cordoned", title: "cordoned", width: "10ch", number: true, cell: (row) => grouped(row.cordoned) },
     { id: "unready", title: "not ready", width: "10ch", number: true, cell: (row) => grouped(row.notReady) },
     {

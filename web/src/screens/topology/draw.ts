@@ -17,16 +17,18 @@ export interface Marks {
 
 const MOST_PIPS = 16;
 const FAINT = 0.18;
+const HATCH = 3;
 
 export function matches(host: Host, find: string): boolean {
   return find === "" || host.name.includes(find) || host.inside.includes(find);
 }
 
-export function draw(canvas: HTMLCanvasElement, map: Layout, width: number, marks: Marks): void {
-  const ratio = window.devicePixelRatio;
+/** `zoom`: of the layout, to the size of the reader's text. */
+export function draw(canvas: HTMLCanvasElement, map: Layout, width: number, zoom: number, marks: Marks): void {
+  const ratio = window.devicePixelRatio * zoom;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(map.height * ratio);
-  canvas.style.height = `${map.height}px`;
+  canvas.style.height = `${map.height * zoom}px`;
   const pen = canvas.getContext("2d");
   if (!pen) return;
   const colour = coloursAt(canvas);
@@ -53,22 +55,49 @@ function frame(pen: CanvasRenderingContext2D, box: Box, fits: boolean, colour: C
   pen.strokeStyle = colour(fits ? "var(--good)" : "var(--line)");
   pen.strokeRect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1);
   pen.fillStyle = colour(fits ? "var(--good)" : "var(--soft)");
-  const name = box.path ? short(box.path) : "in no domain";
+  const name = box.path ? named(pen, box.path, box.width - 10 - (fits ? 14 : 0)) : "in no domain";
   pen.fillText(`${fits ? "✓ " : ""}${name}`, box.x + 5, box.y + HEAD / 2 + 1, box.width - 10);
 }
 
-function host(pen: CanvasRenderingContext2D, { host: { free, whole, out }, x, y }: Cell, colour: Colour) {
+/** With the domains that it is in, where there is room for them. */
+function named(pen: CanvasRenderingContext2D, path: string, room: number): string {
+  const names = path.split("/");
+  const from = names.findIndex((_, index) => pen.measureText(names.slice(index).join(" / ")).width <= room);
+  return from < 0 ? short(path) : names.slice(from).join(" / ");
+}
+
+/** What is used is filled, what is reserved is hatched. */
+function host(pen: CanvasRenderingContext2D, { host: { used, reserved, whole, out }, x, y }: Cell, colour: Colour) {
   pen.fillStyle = colour("var(--track)");
   pen.fillRect(x, y, CELL.width, CELL.height);
-  pen.fillStyle = colour("var(--own)");
-  const used = Math.max(0, whole - free);
-  if (Number.isInteger(whole) && whole <= MOST_PIPS && !out) {
-    const step = CELL.width / Math.max(1, whole);
-    for (let pip = 0; pip < used; pip += 1) pen.fillRect(x + pip * step + 0.5, y + 1, step - 1, CELL.height - 2);
-  } else if (!out && whole > 0) {
-    pen.fillRect(x, y + 1, (used / whole) * CELL.width, CELL.height - 2);
+  if (!out && whole > 0) {
+    const end = Math.min(whole, used + reserved);
+    if (reserved > 0)
+      hatch(pen, x + (used / whole) * CELL.width, x + (end / whole) * CELL.width, y, colour("var(--borrowed)"));
+    pen.fillStyle = colour("var(--own)");
+    if (Number.isInteger(whole) && whole <= MOST_PIPS) {
+      const step = CELL.width / whole;
+      for (let pip = 0; pip < used; pip += 1) pen.fillRect(x + pip * step + 0.5, y + 1, step - 1, CELL.height - 2);
+    } else pen.fillRect(x, y + 1, (used / whole) * CELL.width, CELL.height - 2);
   }
   if (out) strike(pen, x, y, out === "not ready", colour("var(--bad)"));
+}
+
+/** Slanted lines from one edge to another. */
+function hatch(pen: CanvasRenderingContext2D, left: number, right: number, y: number, colour: string) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(left + 0.5, y + 1, right - left - 1, CELL.height - 2);
+  pen.clip();
+  pen.beginPath();
+  for (let x = left - CELL.height; x < right; x += HATCH) {
+    pen.moveTo(x, y + CELL.height);
+    pen.lineTo(x + CELL.height, y);
+  }
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1.2;
+  pen.stroke();
+  pen.restore();
 }
 
 /** A stroke through a host that is cordoned, a cross through one that is not ready. */

@@ -5,12 +5,13 @@ const all = hosts(
   Array.from({ length: 40 }, (_, number) => ({
     domain: `n${number}`,
     parent: `b${Math.floor(number / 16)}/r${Math.floor(number / 8)}`,
-    nodes: 1,
     cordoned: number === 3 ? 1 : 0,
     notReady: 0,
     allocatable: { gpu: "8" },
+    used: { gpu: "5" },
+    reserved: { gpu: "1" },
     free: { gpu: "2" },
-    wholeNodes: 0,
+    heldFor: [],
   })),
   "gpu",
 );
@@ -20,7 +21,7 @@ it("makes a box of each domain of the level, with all its hosts in the order of 
   expect(racks.boxes.map((box) => box.path)).toEqual(["b0/r0", "b0/r1", "b1/r2", "b1/r3", "b2/r4"]);
   expect(racks.boxes[1]?.cells.map((cell) => cell.host.name)).toEqual("n8 n9 n10 n11 n12 n13 n14 n15".split(" "));
   expect(layout(all, 1, 1000).boxes.map((box) => box.cells.length)).toEqual([16, 16, 8]);
-  expect(all[3]).toMatchObject({ free: 2, whole: 8, out: "cordoned" });
+  expect(all[3]).toMatchObject({ used: 5, reserved: 1, free: 2, whole: 8, out: "cordoned" });
 });
 
 it("keeps every box inside the width, and none upon another", () => {

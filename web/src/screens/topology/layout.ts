@@ -1,14 +1,20 @@
 /** Where each domain and host lies on the map, in CSS pixels. Boxes are alike, so that sizes can be compared. */
 
-import type { Domain } from "../../api/schema";
+import type { Domain, HeldFor } from "../../api/schema";
 import { amount } from "../../text/quantity";
 
 export interface Host {
   name: string;
   /** Path of the domain that it is in, such as `z00/b003/r0017`; empty: in none. */
   inside: string;
+  /** By pods, whosever they are. */
+  used: number;
+  /** Not used, and held for jobs that wait. */
+  reserved: number;
   free: number;
   whole: number;
+  /** Who it is held for. */
+  heldFor: readonly HeldFor[];
   out: "" | "cordoned" | "not ready";
 }
 
@@ -39,12 +45,20 @@ const GAP = 3;
 const PAD = 5;
 const BETWEEN = 8;
 
-export function hosts(domains: readonly Domain[], resource: string): Host[] {
+type Seen = Pick<
+  Domain,
+  "domain" | "parent" | "used" | "reserved" | "free" | "allocatable" | "heldFor" | "cordoned" | "notReady"
+>;
+
+export function hosts(domains: readonly Seen[], resource: string): Host[] {
   return domains.map((domain) => ({
     name: domain.domain,
     inside: domain.parent ?? "",
+    used: amount(domain.used[resource]),
+    reserved: amount(domain.reserved[resource]),
     free: amount(domain.free[resource]),
     whole: amount(domain.allocatable[resource]),
+    heldFor: domain.heldFor,
     out: domain.notReady > 0 ? "not ready" : domain.cordoned > 0 ? "cordoned" : "",
   }));
 }

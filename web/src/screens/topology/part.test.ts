@@ -6,8 +6,11 @@ const none = { find: "", job: new Set<string>(), fits: new Set<string>() };
 const hosts: Host[] = Array.from({ length: 2 * (MOST_DRAWN + 1) }, (_, number) => ({
   name: `n${number}`,
   inside: `b${number % 4}/r${number >> 1}`,
+  used: 8,
+  reserved: 0,
   free: 0,
   whole: 8,
+  heldFor: [],
   out: "",
 }));
 
