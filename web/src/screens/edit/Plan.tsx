@@ -75,7 +75,7 @@ function Shown({ of }: { of: Changeset }) {
 }
 
 function Consequences({ of }: { of: Changeset }) {
-  const { impact, warnings = [], overLimit = [], reclaimable = [], victims } = of;
+  const { impact, warnings = [], overLimit = [], reclaimable = [], states = [], victims } = of;
   const evicted = impact?.evicted ?? { count: 0 };
   const title = of.state === "applied" ? "What was expected" : "What it means";
   const quiet =
@@ -84,7 +84,9 @@ function Consequences({ of }: { of: Changeset }) {
     !reclaimable.length &&
     !impact?.starts.count &&
     !evicted.count &&
-    !impact?.unstartable.count;
+    !impact?.unstartable.count &&
+    !impact?.unstartableRunning?.count &&
+    !states.length;
   return (
     <section className="panel" aria-label={title}>
       <header className="panel-head">
@@ -113,6 +115,11 @@ function Consequences({ of }: { of: Changeset }) {
             {each.queue} could be taken back in addition.
           </li>
         ))}
+        {states.map((each) => (
+          <li key={`s${each.queue}`}>
+            <Chip word={each.state} /> {each.text}
+          </li>
+        ))}
         {impact && impact.starts.count > 0 && (
           <Several of={impact.starts} words={evicted.count ? "would start, some after evictions" : "would start now"} />
         )}
@@ -120,6 +127,9 @@ function Consequences({ of }: { of: Changeset }) {
         {impact && impact.unstartable.count > 0 && (
           <Several of={impact.unstartable} words="could never start any more" />
         )}
+        {impact?.unstartableRunning?.count ? (
+          <Several of={impact.unstartableRunning} words="that run now could never start again once they have left" />
+        ) : null}
         {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
       </ul>
     </section>
