@@ -31,6 +31,9 @@ def jobs(
     namespace: Namespace = None,
     state: Annotated[str | None, typer.Option(help="Comma-separated states, e.g. Queued,Running.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only jobs waiting for this reason token.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="Only waiting jobs with this verdict: WAIT, CHANGE, HELD or ESCALATE.")
+    ] = None,
     ended: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
     watch: Watch = False,
@@ -48,9 +51,9 @@ def jobs(
         refuse_documents(out)
     asked = {
         "queue": queue, "namespace": namespace, "state": state or (None if ended else live_states()), "reason": reason,
-        "deleted": "true" if ended else None, "limit": str(limit),
+        "verdict": verdict and verdict.upper(), "deleted": "true" if ended else None, "limit": str(limit),
     }  # fmt: skip
-    narrowed = any((queue, namespace, state, reason, ended))
+    narrowed = any((queue, namespace, state, reason, verdict, ended))
     with Client.from_env() as client:
         page = client.get("/workloads", **asked)
         if namespace and not page["items"]:
@@ -59,6 +62,8 @@ def jobs(
         out.listing(page, view_of(page), nothing=nothing)
         if page["next"] and out.for_people:
             say(f"the newest {limit} are shown; narrow with -q, -n, --state, --reason, or raise --limit")
+        if page.get("others") and narrowed and out.for_people:
+            say(f"{len(page['items'])} of yours; {page['others']} of others, which you may not read")
         if watch:
             _follow(client, asked, page, out)
 

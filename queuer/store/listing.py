@@ -16,10 +16,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store.codec import instant, record_of
-from queuer.store.waiting import UNSTARTABLE
+from queuer.store.waiting import UNSTARTABLE, VERDICT
 from queuer.store.workloads import StoredWorkload, stored_of
 
 # A plan for any values suits none of them: what matches little would go back through all of the past.
@@ -60,6 +60,7 @@ _CONDITIONS = {
     "user_like": "user_name LIKE :user_like",
     "tokens": f"{_TOKEN} = ANY(:tokens)",
     "unstartable": f"({UNSTARTABLE}) = :unstartable",
+    "verdicts": f"state IN ('Queued', 'Held') AND {VERDICT} = ANY(:verdicts)",
     "since": "submitted >= :since",
     "until": "submitted < :until",
 }
@@ -114,7 +115,8 @@ class Wanted:
 
     `namespaces`: of these alone; `queue`: with all below it; `name`, `user`: `*` is any text; `deleted`: jobs that are
     gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these;
-    `unstartable`: live jobs that can never start as they are, or those that might.
+    `unstartable`: live jobs that can never start as they are, or those that might; `verdicts`: waiting jobs whose
+    reason has one of these.
     """
 
     namespaces: Collection[str] | None = None
@@ -125,6 +127,7 @@ class Wanted:
     user: str | None = None
     tokens: Sequence[Token] = ()
     unstartable: bool | None = None
+    verdicts: Sequence[Verdict] = ()
     deleted: bool = False
     since: float | None = None
     until: float | None = None
@@ -133,7 +136,11 @@ class Wanted:
     def live(self) -> bool:
         """Whether live jobs alone are wanted: what has ended or is gone waits for nothing."""
         running = bool(self.states) and not any(state.ended for state in self.states)
-        return bool(self.tokens) or self.unstartable is not None or (running and not self.deleted)
+        return (
+            bool(self.tokens or self.verdicts)
+            or self.unstartable is not None
+            or (running and not self.deleted)
+        )
 
     @property
     def values(self) -> dict[str, Any]:
@@ -146,6 +153,7 @@ class Wanted:
             **_matched("user", self.user),
             "tokens": list(self.tokens) or None,
             "unstartable": self.unstartable,
+            "verdicts": list(self.verdicts) or None,
             "since": None if self.since is None else instant(self.since),
             "until": None if self.until is None else instant(self.until),
         }
@@ -244,6 +252,18 @@ def _driver(wanted: Wanted) -> _Driver | None:
         keys = f"SELECT value FROM ({steps('queue')}) AS known WHERE {_below('value')}"
         return _Driver(column="queue", keys=keys, condition="queue")
     return None
+
+
+async def others(connection: AsyncConnection, wanted: Wanted) -> int | None:
+    """How many live jobs of other namespaces are alike; None where that is not told: it would say who they are."""
+    if wanted.namespaces is None:
+        return 0
+    if not wanted.live or any((wanted.namespace, wanted.name, wanted.user, wanted.since, wanted.until)):
+        return None
+    statement = text(f"""
+        SELECT count(*) FROM workload
+        WHERE {wanted.condition(without="namespaces")} AND namespace <> ALL(:namespaces)""")
+    return int((await connection.execute(statement, wanted.values)).scalar_one())
 
 
 async def groups(

@@ -16,11 +16,15 @@ from queuer.store.codec import record_of
 
 UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
 """Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
+_TOKEN = "coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END)"
+_BY_TOKEN = " ".join(f"WHEN '{token}' THEN '{token.verdict}'" for token in Token)
+VERDICT = f"""coalesce(explanation ->> 'verdict',
+    CASE WHEN {UNSTARTABLE} THEN 'CHANGE' ELSE CASE {_TOKEN} {_BY_TOKEN} END END)"""
+"""Of a waiting row of `workload` the verdict of its reason; versions before wrote none."""
 ROWS = f"""
     SELECT uid, queue, pod_sets, submitted, reason_since,
         coalesce(not_asked, 'over_max_pending') = 'over_max_pending' AS in_line,
-        coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
-        {UNSTARTABLE} AS unstartable, explanation ->> 'verdict' AS verdict,
+        {_TOKEN} AS token, {UNSTARTABLE} AS unstartable, {VERDICT} AS verdict,
         (state = 'Queued' AND explanation -> 'lacksRoom' = 'true'
             AND explanation ->> 'limitedBy' IS DISTINCT FROM queue) IS TRUE AS admissible
     FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
@@ -53,12 +57,7 @@ class Group:
     amounts: Mapping[str, int]
     oldest: float
     since: float | None
-    verdict: Verdict | None = None
-
-    @property
-    def told(self) -> Verdict:
-        """The verdict of the reason; versions before wrote none."""
-        return self.verdict or (Verdict.CHANGE if self.unstartable else self.token.verdict)
+    verdict: Verdict
 
     @property
     def demand(self) -> bool:

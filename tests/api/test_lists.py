@@ -6,9 +6,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.app import create_app
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store import listing
+from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.store.support import workload
@@ -101,6 +105,38 @@ async def test_filters_and_orders_of_workloads(
     await _filled(author)
     body = await get(api, "workloads", **params)
     assert [row["uid"] for row in body["items"]] == found
+
+
+async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
+    engine: AsyncEngine, database_url: str, author: Author
+) -> None:
+    """By token and verdict; a tenant is told how many of them are of others."""
+    await author.tree()
+    made = [
+        workload(f"u{n}", queue=(A, B)[n % 2], namespace=("team-a", "team-b")[n % 2], gpus=2)
+        for n in range(7)
+    ]
+    never = Explanation(primary=Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {"unstartable": True}, "too large"))
+    await author.submit(*made)
+    await author.submit(workload("held", queue=A, namespace="team-a"), state=State.HELD)
+    await author.misconfigured(workload("wrong", queue=A, namespace="team-a"), "a field")
+    await author.cycle(explain={w.uid: never if n < 3 else waits() for n, w in enumerate(made[:6])})
+    users = Table({"root": frozenset({EVERYTHING}), "bob": frozenset({reads("team-b")})})
+    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        for user, all_seen in (("root", True), ("bob", False)):
+            client.headers["user"] = user
+            groups = (await get(client, "overview"))["reasons"]
+            assert {(g["token"], g["verdict"]): g["jobs"] for g in groups} == {
+                ("TopologyPlacementFailed", "CHANGE"): 3, ("TopologyPlacementFailed", "WAIT"): 3,
+                ("PendingEvaluation", "WAIT"): 1, ("OnHold", "HELD"): 1, ("Misconfigured", "CHANGE"): 1,
+            }  # fmt: skip
+            for group in groups:
+                found = await get(client, "workloads", verdict=group["verdict"], reason=group["token"])
+                assert len(found["items"]) + found["others"] == group["jobs"]
+                assert not (all_seen and found["others"])
+        assert len((await get(client, "workloads", verdict="CHANGE"))["items"]) == 1
+        assert (await get(client, "workloads", verdict="CHANGE", name="u0"))["others"] is None
 
 
 async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(

@@ -179,7 +179,7 @@ def _controller(found: Controller) -> Iterator[AttentionItem]:
 
 def _escalated(view: TreeView) -> Iterator[AttentionItem]:
     """Jobs that only an operator can help, by reason."""
-    found = [group for group in view.waiting if group.told is Verdict.ESCALATE]
+    found = [group for group in view.waiting if group.verdict is Verdict.ESCALATE]
     if count := sum(group.jobs for group in found):
         by = Counter[str]()
         for group in found:
@@ -292,7 +292,7 @@ def _reasons(waiting: Iterable[Group]) -> list[ReasonGroup]:
     """Most jobs first; those of another verdict apart from others of their token."""
     found: dict[tuple[Token, Verdict], list[Group]] = defaultdict(list)
     for group in waiting:
-        found[group.token, group.told].append(group)
+        found[group.token, group.verdict].append(group)
     told = [_reason(token, verdict, groups) for (token, verdict), groups in found.items()]
     return sorted(told, key=lambda group: (-group.jobs, group.token, group.verdict))
 

@@ -25,7 +25,7 @@ from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant
 from queuer.api.workloads import models, views
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import listing
 from queuer.store.listing import By, Order, Wanted
@@ -60,6 +60,9 @@ async def list_workloads(
     unstartable: Annotated[
         bool | None, Query(description="Live jobs that can never start as they are, or those that might.")
     ] = None,
+    verdict: Annotated[
+        str | None, Query(description="Comma-separated verdicts of the reasons of jobs that wait.")
+    ] = None,
     since: Annotated[Instant | None, Query(description="Submitted then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Submitted before then.")] = None,
     deleted: Annotated[bool, Query(description="Also jobs whose object is gone.")] = False,
@@ -86,6 +89,7 @@ async def list_workloads(
         states=words(state, State, field="state"),
         tokens=words(reason, Token, field="reason"),
         unstartable=unstartable,
+        verdicts=words(verdict, Verdict, field="verdict"),
         since=None if since is None else since.timestamp(),
         until=None if until is None else until.timestamp(),
         deleted=deleted,
@@ -98,6 +102,7 @@ async def list_workloads(
     more: dict[str, Any] = {
         "controller": await controller(snapshot, stale_after=settings.stale_after),
         **await standing(snapshot),
+        "others": await listing.others(snapshot, wanted),
     }
     if group_by is not None:
         found, total = await listing.groups(snapshot, wanted, group_by, count=limit)

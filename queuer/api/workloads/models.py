@@ -86,6 +86,9 @@ class WorkloadList(Page):
 
     items: list[Workload]
     next: str | None
+    others: int | None = Field(
+        description="Live jobs that match in namespaces that the caller may not read; null where it is not told."
+    )
     groups: list[WorkloadGroup] | None = Field(default=None, description="Those of most jobs first.")
     groups_total: int | None = Field(default=None, description="How many groups there are, shown or not.")
     controller: Controller
