@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
+import pytest
 
 from queuer.store.engine import make_engine
 from tests.api.identity import open_to_all
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import Refused, kubectl, wait_until
 
 HOLD = "queuer.dev/hold"
 
@@ -54,6 +56,30 @@ def test_an_evicted_gang_is_back_in_its_queue_whole_and_held_where_that_was_aske
     command(scene, "mine", ":release")
     scene.wait_state("mine", "Running")
     assert scene.database.workload("mine", scene.namespace)["attempt"] == 2
+
+
+def test_a_job_that_runs_is_changed_on_the_way_that_its_refusal_names(scene: Scene) -> None:
+    """Held, suspended, edited, released: it does not start at its old size meanwhile."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("mine", pods=2, gpus=1, spec={"completions": 4})
+    scene.wait_state("mine", "Running")
+    larger = {"spec": {"parallelism": 4}}
+    with pytest.raises(Refused, match=f"`queuer hold job/mine -n {scene.namespace}`, set suspend to true"):
+        _patch(scene, "mine", larger)
+    _command(scene, "mine", ":hold")
+    _patch(scene, "mine", {"spec": {"suspend": True}})
+    scene.wait_state("mine", "Held")
+    scene.wait_empty()
+    _patch(scene, "mine", larger)
+    _command(scene, "mine", ":release")
+    scene.wait_state("mine", "Running")
+    assert scene.database.used() == 4
+
+
+def _patch(scene: Scene, name: str, change: dict[str, Any]) -> None:
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+    kubectl(scene.cluster, "alice", "patch", "job", name, *where)
 
 
 def _annotate(scene: Scene, name: str, note: str) -> None:

@@ -263,6 +263,28 @@ class TestWarnings:
         managed.create(asking(job(kind), "nvidia.com/gpu"), WARNINGS)
         managed.create(asking(job(kind, queue=None), "cpu"), WARNINGS)
 
+    def test_a_key_of_ours_that_stands_in_the_wrong_place(self, managed: Place, kind: str) -> None:
+        for wrong, said in (
+            ({"annotations": {QUEUE: "root.test"}}, f"the annotation {QUEUE} has no effect: it is a label"),
+            ({"annotations": {"queuer.dev/priority-class": "x"}}, "has no effect: it is a label"),
+            ({"labels": {"queuer.dev/topology-required": "rack"}}, "has no effect: it is an annotation"),
+            ({"labels": {"queuer.dev/min-count.main": "1"}}, "has no effect: it is an annotation"),
+        ):
+            with warned(said):
+                managed.create(merged(job(kind), {"metadata": wrong}), WARNINGS)
+
+    def test_what_kueue_would_read(self, managed: Place, kind: str) -> None:
+        """Of a job with a queue of ours the label of Kueue's may be read, by rules of placement."""
+        kueues, topology = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/podset-required-topology"
+        named: Any = {"metadata": {"labels": {kueues: "user-queue"}}}
+        with warned(f"Queuer does not read {kueues}", "write the labels queuer.dev/queue"):
+            managed.create(merged(job(kind, queue=None), named), WARNINGS)
+        managed.create(merged(job(kind), named), WARNINGS)
+        pinned = job(kind)
+        templates(pinned)[-1]["metadata"] = {"annotations": {topology: "rack"}}
+        with warned(f"Queuer does not read {topology}", "queuer.dev/topology-required"):
+            managed.create(pinned, WARNINGS)
+
     def test_a_hold_on_a_job_that_runs(self, managed: Place, kind: str) -> None:
         held = annotation("queuer.dev/hold", "true")
         managed.patch(managed.create(job(kind), WARNINGS), held, WARNINGS)

@@ -137,18 +137,21 @@ class TestStarted:
 
     def test_a_job_shrinks_but_does_not_grow(self, managed: Place) -> None:
         target = start(managed, "job")
-        with refused("queuer-guard-jobs", "raise parallelism"):
+        with refused("queuer-guard-jobs", "cannot grow in parallelism"):
             managed.patch(target, {"spec": {"parallelism": 3}})
-        with refused("queuer-guard-jobs", "raise parallelism"):
+        way = f"job/{target['metadata']['name']} -n {managed.namespace}"
+        with refused("queuer-guard-jobs", f"`queuer hold {way}`, set suspend to true, edit it"):
+            managed.patch(target, {"spec": {"parallelism": 3}})
+        with refused("queuer-guard-jobs", "cannot grow in parallelism"):
             managed.patch(target, merged({"spec": {"parallelism": 3}}, suspend("job", True)))
         assert managed.patch(target, {"spec": {"parallelism": 1}})["spec"]["parallelism"] == 1
-        with refused("queuer-guard-jobs", "raise parallelism"):
+        with refused("queuer-guard-jobs", "cannot grow in parallelism"):
             managed.patch(target, {"spec": {"parallelism": 2}})
 
     def test_an_indexed_job_does_not_grow_by_completions(self, managed: Place) -> None:
         # Two pods: completions bound them. Within its parallelism it may still double them.
         target = start(managed, "job", completionMode="Indexed", parallelism=4, completions=2)
-        with refused("queuer-guard-jobs", "raise completions"):
+        with refused("queuer-guard-jobs", "cannot grow in completions"):
             managed.patch(target, {"spec": {"parallelism": 4, "completions": 4}})
         smaller = managed.patch(target, {"spec": {"parallelism": 1, "completions": 1}})
         assert smaller["spec"]["completions"] == 1
@@ -161,9 +164,9 @@ class TestStarted:
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
-            (workers(2), "raise replicas"),
-            ({"spec": {"elasticPolicy": {"minReplicas": 1}}}, "raise elasticPolicy"),
-            ({"spec": {"elasticPolicy": {"maxReplicas": 8}}}, "raise elasticPolicy"),
+            (workers(2), "cannot grow in replicas"),
+            ({"spec": {"elasticPolicy": {"minReplicas": 1}}}, "cannot grow in elasticPolicy"),
+            ({"spec": {"elasticPolicy": {"maxReplicas": 8}}}, "cannot grow in elasticPolicy"),
             (
                 {
                     "spec": {
@@ -186,7 +189,7 @@ class TestStarted:
 
     def test_a_pytorchjob_gets_no_further_replica_type(self, managed: Place) -> None:
         target = start(managed, "pytorchjob", pytorchReplicaSpecs={"Worker": replica(2)})
-        with refused("queuer-guard-kubeflow", "add a replica type"):
+        with refused("queuer-guard-kubeflow", "gets no further replica type"):
             managed.patch(target, {"spec": {"pytorchReplicaSpecs": {"Master": replica(1)}}})
 
     def test_a_pytorchjob_shrinks_but_does_not_grow_through_scale(self, managed: Place) -> None:

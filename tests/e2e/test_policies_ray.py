@@ -162,6 +162,7 @@ class TestRayService:
         with refused("queuer-guard", "it cannot be queued"):
             plain = place.create(_made_for(service, _ray(place, "RayCluster", "old", suspend=True)))
             place.patch(plain, label("root.test"))
+        place.delete(service)
 
 
 def test_another_manager_of_the_raycluster_of_a_rayjob_is_refused(place: Place) -> None:

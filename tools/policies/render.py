@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from queuer.domain.keys import KEYS, Where
+from queuer.domain.keys import KEYS, Sort, Where
 from queuer.kube.kinds import JOB, JOBSET, KINDS, MPIJOB, JobKind
 from queuer.kube.kinds.kubeflow import KUBEFLOW
 from queuer.kube.kinds.pod import GATE, GROUP_LABELS
@@ -88,6 +88,8 @@ def _words() -> dict[str, Any]:
         "operators": _lists(beside),
         "lws_operators": _list(USUAL["lws"]),
         "lws_labels": _list(GROUP_LABELS),
+        "label_keys": _list(_owners_keys(Sort.LABEL)),
+        "annotation_keys": _list(_owners_keys(Sort.ANNOTATION)),
         "job_operators": _list(JOB.operators),
         "pod_labels": _list(dict.fromkeys(label for kind in _KINDS for label in kind.pod_labels)),
         "marks": _list(kind.made.mark for kind in _KINDS if kind.made is not None and kind.made.certain),
@@ -116,6 +118,12 @@ def _words() -> dict[str, Any]:
         "templates": _pod_templates,
         "rule": _rule,
     }
+
+
+def _owners_keys(sort: Sort) -> list[str]:
+    """The keys that the owner of a job writes on it; not those that go on with the name of a pod set."""
+    found = [key for key in KEYS if key.where is Where.OWNER and key.sort is sort]
+    return [key.name for key in found if not key.name.endswith(".")]
 
 
 def _rule(kind: JobKind, operations: str, *, below: str = "", status: bool = False) -> str:
