@@ -152,10 +152,7 @@ class TestRayService:
 
     def test_what_kuberay_makes_of_one_cannot_be_queued_either(self, place: Place) -> None:
         """KubeRay copies the labels of a RayService that had them before its namespace opted in."""
-        service = {
-            **_service(place),
-            "metadata": {"name": "old", "uid": "6b1d7c0e-0000-4000-8000-000000000001"},
-        }
+        service = place.create(_service(place))
         child = _made_for(service, _ray(place, "RayCluster", queue="root.test"))
         with refused("queuer-guard", "it cannot be queued: queue a RayCluster of your own"):
             place.entered_by(KUBERAY).try_create(child)
