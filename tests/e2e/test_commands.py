@@ -67,12 +67,12 @@ def test_a_job_that_runs_is_changed_on_the_way_that_its_refusal_names(scene: Sce
     larger = {"spec": {"parallelism": 4}}
     with pytest.raises(Refused, match=f"`queuer hold job/mine -n {scene.namespace}`, set suspend to true"):
         _patch(scene, "mine", larger)
-    _command(scene, "mine", ":hold")
+    command(scene, "mine", ":hold")
     _patch(scene, "mine", {"spec": {"suspend": True}})
     scene.wait_state("mine", "Held")
     scene.wait_empty()
     _patch(scene, "mine", larger)
-    _command(scene, "mine", ":release")
+    command(scene, "mine", ":release")
     scene.wait_state("mine", "Running")
     assert scene.database.used() == 4
 
