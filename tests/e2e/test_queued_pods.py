@@ -20,6 +20,7 @@ from tests.e2e.support import (
     read,
     wait_until,
 )
+from tests.e2e.test_commands import command
 
 GATE = [{"name": "queuer.dev/queue"}]
 PODS = 3
@@ -189,6 +190,23 @@ def _gated_anew(scene: Scene, app: str, before: set[str]) -> None:
         return _gates(pods) == [GATE] * PODS and not before & {p["metadata"]["uid"] for p in pods}
 
     wait_until(made, timeout=60, describe=lambda: f"pods of {app} are made anew: {_of_app(scene, app)}")
+
+
+def test_the_rest_that_an_eviction_promises_is_kept_while_pods_are_made_anew(scene: Scene) -> None:
+    """The group says a wrong number until its last pod is back, which is no edit of its owner."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    _deploy(scene, "web", gpus=8)
+    scene.wait_state("web", "Running")
+    first = {p["metadata"]["uid"] for p in _of_app(scene, "web")}
+    promised = command(scene, "web", ":evict")["message"]
+    assert "considered again from" in promised
+    _gated_anew(scene, "web", first)
+    scene.wait_state("web", "Queued")
+    scene.job("other", gpus=1)
+    scene.wait_state("other", "Running")
+    assert scene.state("web") == "Queued", "a cycle has passed that it could have started in"
+    assert promised.rpartition("; ")[2] in scene.reason("web")["text"]
 
 
 def test_a_group_keeps_its_place_if_its_leader_dies_while_its_pods_are_made_anew(

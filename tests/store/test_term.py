@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.leadership import Parts, serve_term
-from queuer.controller.memory.live import HOUR
+from queuer.controller.memory.live import HOUR, take_down_at
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.workload import Cause, PodSet, State
@@ -171,6 +172,25 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
         "a": (NOW - 90.0, NOW - 30.0), "b": (),
     }  # fmt: skip
+
+
+async def test_who_leads_next_knows_since_when_work_leaves(engine: AsyncEngine, epoch: int) -> None:
+    """However long ago: its controller may have been dead for hours, and Queuer takes its pods down. A job that its
+    owner suspended leaves since the new term began, and its pods are left alone.
+    """
+    memory, ago = ClusterState(), NOW - 3 * HOUR
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=ago)
+        rows = [admission(workload(uid)) for uid in ("a", "b")]
+        await commit_cycle(connection, epoch=epoch, record=cycle(1, at=ago - 1.0), admissions=rows)
+        await evict(connection, epoch, [Eviction(uid="a", cause="reclaim", patch={})], at=ago)
+        by_hand = Step(uid="b", state=State.EVICTING, at=ago, cause=Cause.SUSPENDED)
+        await take_steps(connection, epoch, [by_hand])
+    async with begin(engine) as connection:
+        await leadership.load(connection, memory, now=NOW)
+    assert {uid: live.left for uid, live in memory.live.items()} == {"a": ago, "b": NOW}
+    taken_down = [take_down_at(memory.live[uid], after=60.0) for uid in ("a", "b")]
+    assert taken_down == [ago + 60.0, inf]
 
 
 async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
