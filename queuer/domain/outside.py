@@ -6,10 +6,11 @@ whom to ask. The controller counts them, a stored cycle and the record of a cycl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType
+from typing import Any
 
 from queuer.domain.quantity import NOTHING, Resources, add
 
@@ -57,31 +58,37 @@ def is_system(namespace: str, kind: str) -> bool:
     return namespace.startswith(_SYSTEM_NAMESPACES) or kind in _SYSTEM_KINDS
 
 
-def bounded(found: Iterable[Outside], there: Resources) -> tuple[Outside, ...]:
-    """The largest owners by their dominant share of what is `there`, then the sum of the others, then system pods."""
+def bounded(found: Iterable[Outside]) -> tuple[Outside, ...]:
+    """The largest owners by their dominant share of what all hold, then the sum of the others, then system pods."""
     known, system = list[Outside](), list[Outside]()
     for each in found:
         (system if is_system(each.namespace, each.kind) else known).append(each)
 
+    held = total(known)
+
     def largest_first(each: Outside) -> tuple[float, str, str, str]:
-        shares = (n / there[r] for r, n in each.amounts.items() if r != "pods" and there.get(r))
+        shares = (n / held[r] for r, n in each.amounts.items() if r != "pods" and n)
         return -max(shares, default=0.0), each.namespace, each.kind, each.name
 
     known.sort(key=largest_first)
-    rest = [_sum(known[NAMED:])] if len(known) > NAMED else []
-    own = [replace(_sum(system), system=True, nodes=NOWHERE)] if system else []
-    return (*known[:NAMED], *rest, *own)
+    rest = [_sum(known[NAMED:], nodes=_by_node(known[NAMED:]))] if len(known) > NAMED else []
+    return (*known[:NAMED], *rest, *([_sum(system, system=True)] if system else []))
 
 
-def _sum(many: Iterable[Outside]) -> Outside:
-    amounts, nodes, owners = dict[str, int](), dict[str, dict[str, int]](), 0
+def _sum(many: Collection[Outside], **fields: Any) -> Outside:
+    amounts = _within_reason(total(many))
+    return Outside(owners=sum(each.owners for each in many), amounts=amounts, **fields)
+
+
+def _by_node(many: Iterable[Outside]) -> dict[str, Resources]:
+    """Of thousands of owners: what is counted here is counted in place."""
+    found: dict[str, dict[str, int]] = {}
     for each in many:
-        owners += each.owners
-        amounts = add(amounts, each.amounts)
-        for node, there in each.nodes.items():
-            nodes[node] = add(nodes.get(node, {}), there)
-    kept = {node: _within_reason(there) for node, there in nodes.items()}
-    return Outside(owners=owners, amounts=_within_reason(amounts), nodes=kept)
+        for node, amounts in each.nodes.items():
+            there = found.setdefault(node, {})
+            for resource, amount in amounts.items():
+                there[resource] = there.get(resource, 0) + amount
+    return {node: _within_reason(there) for node, there in found.items()}
 
 
 def _within_reason(amounts: Resources) -> Resources:

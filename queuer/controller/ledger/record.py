@@ -7,7 +7,6 @@ cluster's capacity changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +15,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import SolveStatus
 from queuer.domain.nodes import flavor_of
 from queuer.domain.outside import Outside, bounded
-from queuer.domain.quantity import NOTHING, add
+from queuer.domain.quantity import add
 from queuer.store.cycles import CycleRecord
 
 
@@ -74,5 +73,4 @@ def outside(state: ClusterState) -> tuple[Outside, ...]:
     """Owners of the pods that no queue pays for. Work in a queue that is not there is one of them."""
     tree = state.rules.tree
     paid = {uid for uid in state.holds if state.live[uid].workload.queue in tree}
-    there = reduce(add, state.capacity_by_flavor.values(), NOTHING)
-    return bounded(state.pods.unpaid(paid), there)
+    return bounded(state.pods.unpaid(paid))

@@ -164,7 +164,7 @@ def test_the_largest_owners_are_named_and_the_others_are_one_sum() -> None:
         )
         for i in range(1, 14)
     ]
-    told = bounded(found, {"gpu": 100})
+    told = bounded(found)
     assert [each.name for each in told] == [f"p{i}" for i in range(13, 3, -1)] + [""]
     assert (told[-1].owners, told[-1].amounts, told[-1].nodes) == (
         3,
