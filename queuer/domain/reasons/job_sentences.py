@@ -98,7 +98,9 @@ def left_pods(count: int, *, of: str, seconds: float) -> str:
 def refused_write(said: str, *, starts: bool, seconds: float) -> str:
     """A write to a job that the API server refuses again and again, in its words."""
     what = "starts the job" if starts else "takes the job back"
-    return f"{REFUSES} that {what}, for {seconds:.0f} s now; the job is charged until it takes it: {said}"
+    return (
+        f"{REFUSES} that {what}, for {seconds:.0f} s now; the job is charged until that goes through: {said}"
+    )
 
 
 def behind(p: BehindParams) -> str:

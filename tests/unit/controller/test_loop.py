@@ -26,12 +26,14 @@ from queuer.domain.assignments import Admission, Assignment, Bond
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Token, Verdict
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
 from tests.solver.make import plan_of
 from tests.unit.make import gang, job_view, placed
 
@@ -319,3 +321,23 @@ async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder(
     with pytest.raises(ZeroDivisionError):
         await loop.decisions.follow(NOBODY)
     assert offered == [(1, False)]
+
+
+async def test_a_write_that_is_refused_again_and_again_is_told_once() -> None:
+    """The applier says so at each try; the reason and the Event are the same."""
+    loop = looping(Decider(PLAN), wake=asyncio.Event())
+    state, placement = loop.term.state, placed(unconfirmed=True)
+    state.put(Live(workload=WORKLOAD, state=State.EVICTING, placement=placement, rest=900.0))
+    entry = Entry(
+        seq=1, kind=EntryKind.EVICT, uid="a", admission_id=placement.id, epoch=1, cycle=None, at=0.0, patch={}
+    )
+    loop._refused(replace(entry, admission_id="another"), "no", 31.0)
+    assert state.untold == {}
+    for seconds in (31.0, 41.0):
+        loop._refused(entry, "no job is suspended on Fridays", seconds)
+    assert len(loop.term.notes._events) == 1
+    why = state.untold["a"].primary
+    assert (why.token, why.verdict) == (Token.ADMITTED_NOT_PLACED, Verdict.ESCALATE)
+    assert "for 31 s now" in why.text
+    assert why.text.endswith("on Fridays; considered again from 1970-01-01 00:15:00 UTC")
+    assert why.params == {"refusal": "no job is suspended on Fridays", "retryAt": 900}
