@@ -99,13 +99,15 @@ _AT_ONCE = 500
 class Intake:
     """A job as it is now.
 
-    `state`: Queued or Held. `not_asked`: None = it is decided on.
+    `state`: Queued or Held. `not_asked`: None = it is decided on. `edited`: it, or a rule that it is under, was
+    changed; else it was only looked at again.
     """
 
     workload: Workload
     state: State = State.QUEUED
     not_asked: NotAsked | None = None
     explanation: Explanation | None = None
+    edited: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,7 @@ async def intake(
     latest = {row.workload.uid: row for row in rows}
     taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()), waiting=_WAITING)
     new = frozenset(row.uid for row in taken if row.is_new)
-    edited = [row.uid for row in taken if not row.is_new]
+    edited = [row.uid for row in taken if not row.is_new and latest[row.uid].edited]
     if edited:
         await connection.execute(_REPLACED, {"uids": edited, "at": at, "pause": _PAUSE})
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
@@ -174,6 +176,7 @@ async def intake(
             Event(at=at, type=f"workload.{'submitted' if row.uid in new else 'edited'}", uid=row.uid,
                   queue=latest[row.uid].workload.queue, data={"state": latest[row.uid].state})
             for row in taken
+            if row.uid in new or latest[row.uid].edited
         ],
     )  # fmt: skip
     return {row.uid: row.attempt for row in taken}

@@ -182,6 +182,19 @@ async def test_a_loop_of_edits_leaves_one_event(engine: AsyncEngine, epoch: int)
     ]  # fmt: skip
 
 
+async def test_a_look_at_a_job_that_nobody_changed_is_no_event(engine: AsyncEngine, epoch: int) -> None:
+    """As after a cordon: what may never start is judged anew, and only its reason is told if that is another."""
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+    looked = intake_of(workload("w"), explanation=waits(Token.EXCEEDS_MAX_QUOTA), edited=False)
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [looked], at=NOW + 1)
+    async with begin(engine) as connection:
+        moments = await reads.timeline(connection, "w")
+    told = [(m.what, m.data.get("token")) for m in moments]
+    assert told == [("workload.submitted", None), ("reason", Token.EXCEEDS_MAX_QUOTA)]
+
+
 async def test_edits_that_are_apart_are_all_told(engine: AsyncEngine, epoch: int) -> None:
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)

@@ -92,10 +92,16 @@ def _claim(said: str) -> dict[str, str]:
     return {} if found is None else {"claim": found[1]}
 
 
-def resting(live: Live, why: str = "it could not start") -> Explanation:
-    """The explanation of a workload that rests after starts that failed, or after it was sent back by command."""
+def resting(live: Live, why: str = "") -> Explanation:
+    """The explanation of a workload that rests after starts that failed, or after it was sent back by command. One that
+    it has of this rest stays, unless there is another one.
+    """
     assert live.rest is not None
     again, at = _again(live.rest)
+    told = live.explanation
+    if not why and told is not None and told.primary.params.get("retryAt") == again:
+        return told
+    why = why or ("it could not start" if live.failures else "it was evicted by order")
     if not live.failures:
         return simple(Token.PENDING_EVALUATION, f"{why[:LONGEST]}; considered again from {at}", retryAt=again)
     claim = _claim(why)

@@ -126,9 +126,13 @@ async def _read(connection: AsyncConnection, changes: Round, epoch: int) -> None
     lives = [(c, c.after) for c in changes.values() if c.reread and c.after is not None]
     rows = [
         Intake(
-            workload=live.workload, state=live.state, not_asked=live.not_asked, explanation=live.explanation
+            workload=live.workload,
+            state=live.state,
+            not_asked=live.not_asked,
+            explanation=live.explanation,
+            edited=change.edits,
         )
-        for _, live in lives
+        for change, live in lives
     ]
     taken = await workloads.intake(connection, epoch, rows, at=changes.now)
     if lost := [change.uid for change, _ in lives if change.uid not in taken]:

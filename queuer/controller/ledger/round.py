@@ -166,6 +166,19 @@ class Change:
         return self.after is not None and self.after.override != before
 
     @property
+    def edits(self) -> bool:
+        """Whether the job, or a rule that it is under, has changed; else it was looked at again, as after a cordon."""
+        before, after = self.before, self.after
+        if (
+            before is None
+            or after is None
+            or (before.state, before.not_asked) != (after.state, after.not_asked)
+        ):
+            return True
+        own, learned = before.workload, after.workload
+        return replace(own, estimate=learned.estimate, estimate_runs=learned.estimate_runs) != learned
+
+    @property
     def reason(self) -> Explanation | None:
         """The reason to write. That of a job that is read again, or starts, is written with it."""
         if self.reread:

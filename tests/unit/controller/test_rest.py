@@ -12,7 +12,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
-from queuer.controller.landing.writes import take_results
+from queuer.controller.landing.writes import resting, take_results
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView, Live, live_of
 from queuer.controller.memory.state import ClusterState
@@ -118,6 +118,35 @@ def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
     assert "a policy forbids it" in reason.text
     assert "tried again at 1970-01-01 00:02:41 UTC" in reason.text
     assert reason.params == {"failures": 1, "retryAt": 161}
+
+
+def test_the_reason_of_a_rest_stays_when_the_job_is_read_again() -> None:
+    """Also where its pods have ended meanwhile. One that was evicted by order did not fail to start."""
+    scene = Scene()
+    rests = replace(scene.live, rest=160.0)
+    scene.state.put(replace(rests, explanation=resting(rests, "evicted by admin: maintenance")))
+    scene.hear(1)
+    assert scene.live.explanation is not None
+    assert scene.live.explanation.primary.text.startswith(
+        "evicted by admin: maintenance; considered again from"
+    )
+    assert resting(replace(rests, explanation=None)).primary.text.startswith("it was evicted by order; ")
+    assert "it could not start" in resting(replace(rests, explanation=None, failures=1)).primary.text
+
+
+def test_only_what_was_changed_is_an_edit() -> None:
+    """A look at a job, as after a cordon, and what is learned of how long it runs are none."""
+    live = Scene().live
+    for after, edited in (
+        (replace(live, explanation=resting(replace(live, rest=9.0))), False),
+        (replace(live, workload=replace(live.workload, estimate=9.0, estimate_runs=5)), False),
+        (replace(live, workload=replace(live.workload, priority=9)), True),
+        (replace(live, not_asked=NotAsked.MISCONFIGURED), True),
+        (replace(live, state=State.HELD), True),
+    ):
+        changes = Round({"u": live}, now=0.0)
+        changes.put("u", after=after, reread=True)
+        assert changes["u"].edits is edited
 
 
 def test_a_restart_does_not_end_the_rest() -> None:
