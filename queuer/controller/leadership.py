@@ -108,7 +108,7 @@ async def serve_term(
         async with asyncio.TaskGroup() as group:
             group.create_task(loop.run(undone), name="loop")
             group.create_task(follow_revision(engine, state), name="rules")
-            group.create_task(take_up.follow(engine, state), name="commands")
+            group.create_task(take_up.follow(engine, state, ordered=loop.term.notes.ordered), name="commands")
             group.create_task(_watch_lock(leadership), name="lock")
             for name, task in _beside(loop, parts, holder=leadership.holder).items():
                 group.create_task(_steadily(name, task, metrics), name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from queuer.domain.workload import State
@@ -18,6 +19,15 @@ _STEPS: Mapping[str, str] = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
 }
+
+
+ORDERED = "workload.ordered"
+"""The type of an event that tells of an eviction at a later time."""
+
+
+def utc(seconds: float) -> str:
+    """A time as events hold it."""
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
 
 
 def event_text(type: str, data: Data) -> str:
@@ -49,6 +59,12 @@ def _command(data: Data) -> str:
     return f"{said}: {data['message']}" if data.get("message") else said
 
 
+def _ordered(data: Data) -> str:
+    due = datetime.fromisoformat(str(data["due"]))
+    why = f': "{data["reason"]}"' if data.get("reason") else ""
+    return f"to be evicted at {due:%Y-%m-%d %H:%M:%S} UTC by order of {data['by']}{why}"
+
+
 def _reason(data: Data) -> str:
     return f"{data['token']}: {data['text']}" if data.get("token") else "waits no longer"
 
@@ -61,6 +77,7 @@ SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "reason": _reason,
     "workload.state": _step,
     "workload.command": _command,
+    ORDERED: _ordered,
     "workload.recharged": lambda data: f"what it is charged was put right: {data['reason']}",
     "workload.lost": lambda data: str(data["note"]),
     "workload.submitted": lambda _: "submitted",

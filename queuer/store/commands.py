@@ -14,6 +14,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import NotFound
+from queuer.domain.events import ORDERED, event_text, utc
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store.codec import execute_rows, record_of, seconds
@@ -91,6 +92,10 @@ _EVICTABLE = ", ".join(f"'{state}'" for state in State if state.evictable)
 _ORDERED = f"""FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
     SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL AND w.state IN ({_EVICTABLE}))"""
 _ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
+_NEW_ORDERS = text("""
+    SELECT id, uid, actor AS by, due AS at, reason FROM command
+    WHERE done_at IS NULL AND verb = 'evict' AND due > now() AND id > :after ORDER BY id
+""")
 _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
 
 
@@ -162,6 +167,22 @@ class Ordered:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionOrder:
+    """An eviction that is not due yet. `id`: of the command; `by`: who ordered it; `at`: when it is due, in seconds."""
+
+    id: int
+    uid: str
+    by: str
+    at: float
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """As events and the job tell it."""
+        return event_text(ORDERED, {"by": self.by, "due": utc(self.at), "reason": self.reason})
+
+
 async def add(
     connection: AsyncConnection,
     rows: Sequence[NewCommand],
@@ -173,7 +194,8 @@ async def add(
 ) -> list[Command]:
     """Put commands, with an audit row each; answers them in the order given.
 
-    A workload has one open command of a verb from all who do not administer its queue: another one is left out.
+    An eviction that is not due at once is told as an event. A workload has one open command of a verb from all who do
+    not administer its queue: another one is left out.
     `request`: `key:body`, digests of what asks for them. One key puts at most one command on a workload.
     """
     if not rows:
@@ -181,7 +203,16 @@ async def add(
     found = await execute_rows(
         connection, _ADD, rows, actor=actor, source=source, reason=reason, request=request, expires=EXPIRES
     )
-    return [record_of(Command, row) for row in found]
+    made = [record_of(Command, row) for row in found]
+    append(
+        connection, [_order(each) for each in made if each.verb is CommandVerb.EVICT and each.due > each.at]
+    )
+    return made
+
+
+async def orders(connection: AsyncConnection, *, after: int) -> list[EvictionOrder]:
+    """Evictions that are not due yet, of commands after this one."""
+    return [record_of(EvictionOrder, row) for row in await connection.execute(_NEW_ORDERS, {"after": after})]
 
 
 async def requested(connection: AsyncConnection, request: str) -> list[Command]:
@@ -271,3 +302,8 @@ def _event(row: Row[Any], *, at: float) -> Event:
     data = {"command": row.id, "verb": row.verb, "by": row.actor, "reason": row.reason,
             "outcome": row.outcome, "message": row.message}  # fmt: skip
     return Event(at=at, type="workload.command", uid=row.uid, queue=row.queue, data=data)
+
+
+def _order(made: Command) -> Event:
+    data = {"command": made.id, "by": made.actor, "due": utc(made.due), "reason": made.reason}
+    return Event(at=made.at, type=ORDERED, uid=made.uid, queue=made.administers, data=data)

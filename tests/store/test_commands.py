@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.controller.commands import take_up
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import NotFound
+from queuer.domain.events import ORDERED, event_text
 from queuer.domain.override import Override
 from queuer.store import commands, events, reads, workloads
 from queuer.store.commands import Command, CommandAnswer, NewCommand
@@ -16,6 +21,7 @@ from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
 from tests.store.support import NOW, intake_of, workload
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -142,3 +148,32 @@ async def test_namespaces_take_turns_and_workloads_that_are_left_alone_take_none
         await connection.execute(text("UPDATE command SET due = due - interval '601 s' WHERE uid = 'b'"))
         found = await commands.undone(connection, count=9, but=["b"])
         assert [command.uid for command in found if command.expired] == ["b"], "it is answered by that"
+
+
+async def test_an_eviction_for_later_is_told_at_its_order_once(jobs: AsyncEngine) -> None:
+    """As an event with the time, and to the leader, which tells it on the job; one that is due at once is not."""
+    async with begin(jobs) as connection:
+        made = await _put(
+            connection,
+            NewCommand(verb=CommandVerb.EVICT, uid="a", administers="root.a", delay=600.0),
+            NewCommand(verb=CommandVerb.EVICT, uid="b", administers="root.a"),
+        )
+    async with begin(jobs) as connection:
+        (told,) = [e for _, e in await events.read(connection, after=0) if e.type == ORDERED]
+    assert (told.uid, told.queue, told.data["command"]) == ("a", "root.a", made[0].id)
+    assert datetime.fromisoformat(told.data["due"]).timestamp() == pytest.approx(made[0].due, abs=1)
+    text = event_text(told.type, told.data)
+    assert text.startswith("to be evicted at ")
+    assert text.endswith(' UTC by order of alice: "node maintenance"')
+    heard: list[str] = []
+    state = ClusterState()
+    follows = asyncio.create_task(
+        take_up.follow(jobs, state, ordered=lambda o: heard.append(o.text), every=0.01)
+    )
+    await until(lambda: heard)
+    async with begin(jobs) as connection:
+        await _put(connection, NewCommand(verb=CommandVerb.EVICT, uid="b", administers="root.a", delay=60.0))
+    await until(lambda: len(heard) > 1)
+    follows.cancel()
+    assert heard[0] == text
+    assert len(heard) == 2

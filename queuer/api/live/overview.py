@@ -227,6 +227,8 @@ def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
 
 
 def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 

@@ -25,6 +25,7 @@ from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
 from queuer.domain.workload import Cause
 from queuer.kube.client import ApiError, ConflictError
+from queuer.store.commands import EvictionOrder
 
 log = logger("notes")
 
@@ -46,6 +47,7 @@ class What(StrEnum):
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
     REFUSED = "WriteRefused"
+    ORDERED = "EvictionOrdered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,10 @@ class Notes:
         for eviction in evictions:
             what = What.ROLLED_BACK if eviction.cause == Cause.LANDING_TIMEOUT else What.EVICTED
             self.warn(eviction.uid, what, eviction.note)
+
+    def ordered(self, order: EvictionOrder) -> None:
+        """Somebody has ordered an eviction for later."""
+        self.warn(order.uid, What.ORDERED, order.text)
 
     def warn(self, uid: str, what: What, message: str) -> None:
         """An Event of its own, a warning."""

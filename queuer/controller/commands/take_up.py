@@ -7,7 +7,7 @@ is carried out twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,7 +23,7 @@ from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Cause
 from queuer.store import commands
-from queuer.store.commands import Command, CommandAnswer
+from queuer.store.commands import Command, CommandAnswer, EvictionOrder
 from queuer.store.engine import begin
 from queuer.store.tables import EntryKind
 
@@ -35,11 +35,24 @@ AT_ONCE = 250
 """Commands that one round carries out at most."""
 
 
-async def follow(engine: AsyncEngine, state: ClusterState, *, every: float = EVERY) -> None:
-    """Say when commands wait. Ends by DatabaseUnavailable, which ends the leadership too."""
+async def follow(
+    engine: AsyncEngine,
+    state: ClusterState,
+    *,
+    ordered: Callable[[EvictionOrder], None],
+    every: float = EVERY,
+) -> None:
+    """Say when commands wait, and once in a term which evictions are ordered for later. Ends by DatabaseUnavailable,
+    which ends the leadership too.
+    """
+    last = 0
     while True:
         async with begin(engine) as connection:
             waiting = await commands.waiting(connection)
+            orders = await commands.orders(connection, after=last)
+        for order in orders:
+            last = order.id
+            ordered(order)
         if waiting:
             state.command()
         await asyncio.sleep(every)
