@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -14,10 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Right
 from queuer.cli.output import clock
+from queuer.domain.intake import closed_queue
 from queuer.domain.queue import ManagedBy
 from queuer.domain.workload import State
+from queuer.store.config import load_config
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table, administers, local
+from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import workload
@@ -32,7 +35,7 @@ async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2
     """An API with an admin, one of the queue, and a user."""
     rights: dict[str, frozenset[Right | str]] = {
         "root": frozenset({EVERYTHING}),
-        "lead": frozenset({administers(A)}),
+        "lead": frozenset({administers(A), reads("team-a")}),
         "eve": frozenset(),
     }
     app = create_app(engine, local(database_url), Table(rights))
@@ -55,6 +58,35 @@ async def test_a_queue_is_held_drained_and_opened(shared: httpx2.AsyncClient, au
     assert (await shared.get("/api/v1/queue-tree", headers=ROOT)).json() == before
     audit = (await shared.get("/api/v1/audit", headers=ROOT)).json()["items"]
     assert [(row["actor"], row["reason"]) for row in audit[:3]] == [("lead", "new switches")] * 3
+
+
+@pytest.mark.parametrize(("verb", "word"), [("hold", "is held"), ("drain", "drains")])
+async def test_a_job_says_since_when_by_whom_and_why_its_queue_is_closed(
+    shared: httpx2.AsyncClient, author: Author, verb: str, word: str
+) -> None:
+    """It is held, not at fault; the controller knows the state alone, the changesets know the rest."""
+    await author.tree()
+    for deed, reason in (("hold", "an older one"), ("resume", ""), (verb, "new switches")):
+        made = await shared.post(f"{QUEUES}/{A}:{deed}", json={"reason": reason}, headers=LEAD)
+        assert made.status_code == 200, made.text
+    async with author.engine.connect() as connection:
+        tree = (await load_config(connection)).tree
+    await author.submit(workload("u1", queue=A))
+    why = closed_queue(A, tree)
+    assert why is not None
+    await author.cycle(explain={"u1": why})
+    await author.beat()
+    told = (await shared.get("/api/v1/workloads/u1", headers=LEAD)).json()["explanation"]
+    assert (told["verdict"], told["primary"]["token"], told["primary"]["unstartable"]) == (
+        "HELD",
+        "Suspended",
+        False,
+    )
+    since = datetime.fromisoformat(told["primary"]["params"]["closed"][0]["since"])
+    assert told["primary"]["text"] == f'{A} {word} since {since:%Y-%m-%d %H:%M} UTC, by lead: "new switches".'
+    assert told["next"] == f"queuer queue resume {A} -y"
+    root = (await shared.get("/api/v1/workloads/u1", headers=ROOT)).json()["explanation"]
+    assert root["next"] == told["next"]
 
 
 async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, author: Author) -> None:

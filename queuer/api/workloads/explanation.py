@@ -20,6 +20,7 @@ from queuer.domain.reasons import (
     JobChange,
     NextStep,
     Reader,
+    Token,
     Verdict,
     hide,
     look_at,
@@ -65,6 +66,8 @@ def answered(
     if primary is None or told is None or told.primary.token is not primary.token:
         told = None
     more: dict[str, Any] = {}
+    if primary is not None and primary.token is Token.SUSPENDED:
+        told = None  # the tables know who closed the queue
     if primary is not None and told is not None:
         job = job.model_copy(update={"reason": models.Reason.from_record(told.primary)})
         primary = models.ReasonDetail.from_record(told.primary).model_copy(update={"since": primary.since})

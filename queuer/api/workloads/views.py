@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,11 +18,14 @@ from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import (
     Explanation,
+    Reason,
     Token,
     simple,
 )
 from queuer.domain.workload import State, Workload
 from queuer.store import commands, lookup, reads
+from queuer.store.closings import closings
+from queuer.store.codec import explanation_json
 from queuer.store.workloads import StoredWorkload
 
 _UNSEEN = {
@@ -72,6 +75,7 @@ async def workload_by_reference(
 
 
 async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_after: float) -> Recorded:
+    stored = await _who_closed(connection, stored)
     workload, now = stored.workload, await lookup.now(connection)
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
@@ -111,6 +115,21 @@ def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.Worklo
     more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
     explanation = told.model_copy(update=more)
     return found.model_copy(update={"reason": models.Reason.from_record(reason), "explanation": explanation})
+
+
+async def _who_closed(connection: AsyncConnection, stored: StoredWorkload) -> StoredWorkload:
+    """The same, told since when, by whom and why its queue is held or drains."""
+    told = stored.explained
+    if told is None or told.primary.token is not Token.SUSPENDED:
+        return stored
+    closed = [dict(row) for row in told.primary.params.get("closed", ())]
+    found = await closings(connection, [row["queue"] for row in closed])
+    for row in closed:
+        if (closing := found.get(row["queue"])) is not None:
+            since = instant(closing.at).isoformat(timespec="seconds")
+            row |= {"since": since, "by": closing.actor, "reason": closing.reason}
+    reason = Reason(Token.SUSPENDED, {**told.primary.params, "closed": closed})
+    return replace(stored, explanation=explanation_json(replace(told, primary=reason)))
 
 
 async def _evicted(
