@@ -14,6 +14,7 @@ from queuer import __version__
 from queuer.api import me, meta
 from queuer.api.budget import CallerBudget
 from queuer.api.config import changesets, states, tree
+from queuer.api.controller import ControllerWatch, say_who_decides
 from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
 from queuer.api.deps import PREFIX, asking
@@ -73,6 +74,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     )
     app.state.engine = engine
     app.state.settings = settings
+    app.state.controller = ControllerWatch(engine, stale_after=settings.stale_after)
     app.state.metrics = metrics
     app.state.latest = LatestCycle(engine)
     app.state.simulator = Simulator(app.state.latest)
@@ -84,6 +86,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     problems.install(app)
     denied.install(app)
     dashboard.install(app)
+    told = [Depends(asking), Depends(say_who_decides)]
     for module in (
         me,
         queues,
@@ -102,7 +105,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
         cycles,
         commands,
     ):
-        app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
+        app.include_router(module.router, responses=problems.RESPONSES, dependencies=told)
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(meta.health)
     app.include_router(login.router)

@@ -1,31 +1,42 @@
 """Whether somebody decides: what every answer that speaks of waiting says of the controller.
 
-It is told from the heartbeat alone. A controller that idles writes it too, so that idle and dead are two things.
+Who is gone is told by the lock of the leader, who hangs by the heartbeat. A controller that idles writes it too, so
+that idle and dead are two things.
 """
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from enum import StrEnum
+from math import inf
 
+from fastapi import Request, Response
 from pydantic import Field
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.models import Instant, Model, instant
+from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token
 from queuer.store import heartbeat, leader, lookup
+from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat
 from queuer.store.leader import Office
 
 _LEADING, _DECIDING = "leading", "deciding"
 """The phases of a term of office that goes on: in the second, a decision has been under way for seconds."""
+HEADER = "Queuer-Controller"
+"""Of every answer while nobody decides: since when, and that nothing starts."""
+LOOK = 2.0
+"""Seconds for which one look at the controller is kept."""
 _MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class ControllerState(StrEnum):
     """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
     it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard, or on a Kubernetes
-    version that Queuer refuses. `stale`: it is silent, its term has ended, or a new one has not read the cluster
-    yet. `never`: it has never been heard of.
+    version that Queuer refuses. `stale`: it is gone, silent, its term has ended, or a new one has not read the
+    cluster yet. `never`: it has never been heard of.
     """
 
     LEADING = "leading"
@@ -62,7 +73,7 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         state = ControllerState.NEVER
         return Controller(state=state, at=None, cycle=None, cycle_age_seconds=None, waiting=None, text=text)
     now, begun = await lookup.now(connection), await leader.office(connection)
-    ended = begun.epoch != beat.epoch or beat.phase not in (_LEADING, _DECIDING)
+    ended = begun.epoch != beat.epoch or beat.phase not in (_LEADING, _DECIDING) or not begun.held
     state = ControllerState.STALE if ended else _state(beat, now=now, stale_after=stale_after)
     cycle = beat.cycle
     return Controller(
@@ -73,6 +84,32 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         waiting=None if cycle is None else cycle.waiting,
         text=_ended(beat, begun) if ended else _text(state, beat, now=now, stale_after=stale_after),
     )
+
+
+class ControllerWatch:
+    """Tells every answer whether somebody decides; it looks every other second at most."""
+
+    def __init__(self, engine: AsyncEngine, *, stale_after: float) -> None:
+        self._engine, self._stale_after = engine, stale_after
+        self._until, self._text = -inf, ""
+
+    async def text(self) -> str:
+        """Why nothing starts, "" while somebody decides. Raises DatabaseUnavailable."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._until = now + LOOK
+            async with begin(self._engine) as connection:
+                found = await controller(connection, stale_after=self._stale_after)
+            self._text = "" if found.state.decides else found.text
+        return self._text
+
+
+async def say_who_decides(request: Request, response: Response) -> None:
+    """Put it into the header of the answer."""
+    watch: ControllerWatch = request.app.state.controller
+    with suppress(QueuerError):  # the answer itself says that the database is away
+        if text := await watch.text():
+            response.headers[HEADER] = text.encode("latin-1", "replace").decode("latin-1")
 
 
 def stale(found: Controller) -> Reason | None:
@@ -96,7 +133,7 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
 
 def _ended(beat: Heartbeat, begun: Office) -> str:
     """What is said of a term that has ended. A new one gives its first sign once it has read everything."""
-    if begun.epoch == beat.epoch or begun.since is None:
+    if not begun.held or begun.epoch == beat.epoch or begun.since is None:
         return f"nobody decides since {instant(beat.at):{_MOMENT}}, when the last term of office ended: nothing starts"
     return (
         f"a controller took office at {instant(begun.since):{_MOMENT}} and has not read everything yet: nothing starts "

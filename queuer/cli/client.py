@@ -24,6 +24,8 @@ API = Variable(
     meaning="The server that the command line talks to.",
 )  # fmt: skip
 TIMEOUT_SECONDS = 30.0
+_NOBODY_DECIDES = "Queuer-Controller"
+"""The header of every answer while nobody decides."""
 LONGEST_PAUSE = 10.0
 """Seconds between two tries to reach a server that is away, at most; the first pause is half a second."""
 
@@ -134,13 +136,17 @@ class Client:
         self._failures += 1
         time.sleep(pause)
 
-    def _heed(self, controller: Mapping[str, Any]) -> None:
-        """Say it when nobody decides, and when somebody does again."""
-        silent = controller["state"] not in ("leading", "idle")
+    def _heed(self, answer: Any, said: str | None) -> None:
+        """Say it when nobody decides, and when somebody does again: by the answer itself, else by its header."""
+        found = answer.get("controller") if isinstance(answer, dict) else None
+        if found:
+            silent, text = found["state"] not in ("leading", "idle"), found["text"]
+        else:
+            silent, text = said is not None, said or "the controller decides again"
         if silent is not self._silent:
             self._silent = silent
-            then = "; what is shown is from then" if silent and controller["at"] else ""
-            self._say(f"{'warning: ' if silent else ''}{controller['text']}{then}")
+            then = "; what is shown is from then" if silent and (not found or found["at"]) else ""
+            self._say(f"{'warning: ' if silent else ''}{text}{then}")
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -205,8 +211,7 @@ class Client:
             answer = response.json()
         except ValueError as error:
             raise _stranger(response, Exit.FAILURE) from error
-        if isinstance(answer, dict) and answer.get("controller"):
-            self._heed(answer["controller"])
+        self._heed(answer, response.headers.get(_NOBODY_DECIDES))
         return answer
 
 

@@ -50,7 +50,7 @@ def api(site: Installation) -> Iterator[Finding]:
     try:
         site.meta = site.client.get("/meta")
     except CommandFailed as error:
-        yield wrong(error.message, error.hint)
+        yield wrong(error.message, error.next or error.hint)
         return
     site.compare_clock("the API", site.client.server_time)
     # A tree of a newer version, or one that the caller may not read, leaves unknown what is compared with it.
@@ -80,10 +80,12 @@ def controller(site: Installation) -> Iterator[Finding]:
     if site.meta is None:
         raise Unseen("only the API says how it is", "mend the API first")
     try:
-        said = site.client.get("/overview")["controller"]
+        said = site.client.get("/controller")
     except CommandFailed as error:
-        fix = CREATE if error.exit_code is Exit.FORBIDDEN else error.hint
-        raise Unseen(f"the API does not say how it is: {error.message}", fix) from error
+        if error.exit_code is not Exit.FORBIDDEN:
+            yield wrong(f"the API does not say how it is: {error.message}", error.next or error.hint)
+            return
+        raise Unseen(f"the API does not say how it is: {error.message}", CREATE) from error
     if said["state"] in ("leading", "idle"):
         yield ok(said["text"])
     elif said["state"] == "away":
@@ -113,8 +115,8 @@ def room(site: Installation) -> Iterator[Finding]:
 def database(site: Installation) -> Iterator[Finding]:
     """Whether the database answers, at the schema of this version."""
     if not (url := site.database_url):
-        fix = "--database-url, or QUEUER_DATABASE_URL, as the servers have it"
-        raise Unseen("no database was named", fix)
+        yield _as_the_api_has_it(site)
+        return
     try:
         from queuer.store import migrate
 
@@ -126,6 +128,22 @@ def database(site: Installation) -> Iterator[Finding]:
     else:
         site.compare_clock("the database", lambda: migrate.server_time(url))
         yield ok(f"it answers, at schema {migrate.head()}")
+
+
+def _as_the_api_has_it(site: Installation) -> Finding:
+    """Whether the API reaches its database, where none was named."""
+    name_it = "--database-url, or QUEUER_DATABASE_URL, as the servers have it"
+    if site.meta is None:
+        raise Unseen("no database was named", name_it)
+    try:
+        site.client.get("/controller")
+    except CommandFailed as error:
+        if error.exit_code is Exit.UNREACHABLE:
+            return wrong(
+                f"the API cannot reach it: {error.message}", "start PostgreSQL, or mend the way to it"
+            )
+        raise Unseen("no database was named", name_it) from error
+    return ok("the API reaches it; its schema is looked at where it is named")
 
 
 def clocks(site: Installation) -> Iterator[Finding]:

@@ -29,7 +29,13 @@ from queuer.store.engine import DatabaseUnavailable, check_version, conninfo, se
 from queuer.store.locks import LEADER
 
 _EPOCH = text("SELECT epoch, term FROM leader WHERE id = 1 FOR SHARE")
-_OFFICE = text("SELECT epoch, extract(epoch FROM since)::float8 AS since FROM leader WHERE id = 1")
+_OFFICE = text(f"""
+    SELECT epoch, extract(epoch FROM since)::float8 AS since, EXISTS (
+        SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND classid = {LEADER >> 32} AND objid = {LEADER & 0xFFFFFFFF}
+    ) AS held FROM leader WHERE id = 1
+""")
 _LEASE = "SELECT set_config('idle_session_timeout', %s, false)"
 _TRY = "SELECT pg_try_advisory_lock(%s)"
 _TAKE_OFFICE = """
@@ -70,10 +76,13 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Office:
-    """The last term that was begun, for readers. `since`: in seconds, None before the first."""
+    """The last term that was begun, for readers. `since`: in seconds, None before the first; `held`: whether somebody
+    holds the lock. PostgreSQL takes it from a process that is killed at once, from one that is silent after a lease.
+    """
 
     epoch: int
     since: float | None
+    held: bool
 
 
 async def office(connection: AsyncConnection) -> Office:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,7 +16,7 @@ from queuer.api import latest_cycle
 from queuer.api.latest_cycle import LatestCycle
 from queuer.store.engine import make_engine
 from tests.api.identity import open_to_all
-from tests.api.rows import Author
+from tests.api.rows import Author, leading
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,14 @@ async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.As
         yield client
 
 
+@pytest.fixture
+def leader(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """The session of a controller that leads."""
+    with leading(database_url) as session:
+        yield session
+
+
 @pytest_asyncio.fixture
-async def author(engine: AsyncEngine) -> Author:
+async def author(engine: AsyncEngine, leader: psycopg.Connection[Any]) -> Author:
     """The controller's hand."""
     return await Author.of(engine)

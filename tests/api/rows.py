@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psycopg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.document import parse
@@ -15,8 +17,9 @@ from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
 from queuer.store import heartbeat, ledger, queues, stored, workloads
-from queuer.store.engine import begin
+from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import Heartbeat, LastCycle
+from queuer.store.locks import LEADER
 from queuer.store.workloads import Intake
 from tests.store import support
 from tests.store.support import Eviction, Step, commit_cycle, evict, take_steps
@@ -45,6 +48,14 @@ def waits(
         others=(Reason(token=Token.WAITING_FOR_QUOTA, said="48 of 64 are used"),),
         detail={"excluded": {"nodes": 2, "of": 8, "by": [{"why": "Full", "nodes": 2}]}},
     )
+
+
+@contextmanager
+def leading(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Hold the lock of the leader: to readers a controller is there."""
+    with psycopg.connect(conninfo(url), autocommit=True) as session:
+        session.execute("SELECT pg_advisory_lock(%s)", [LEADER])
+        yield session
 
 
 @dataclass(slots=True)

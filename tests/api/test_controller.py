@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -57,6 +58,19 @@ async def test_an_idle_controller_is_not_a_dead_one(
     else:
         assert (probe.status_code, probe.text) == (200, state)
     assert (await api.get("/readyz")).status_code == 200
+
+
+async def test_a_controller_that_is_killed_is_missed_at_once(
+    api: httpx2.AsyncClient, author: Author, leader: psycopg.Connection[Any]
+) -> None:
+    """Its last heartbeat is fresh; the lock that it held is gone with its session."""
+    await author.submit(workload("u1", queue=A))
+    await author.beat(cycle=concluded(ago=1))
+    assert (await controller(api))["state"] == "leading"
+    leader.close()
+    found, why = await controller(api), (await api.get("/api/v1/workloads/u1")).json()
+    assert (found["state"], "nobody decides since" in found["text"]) == ("stale", True)
+    assert why["reason"]["token"] == "ControllerStale"
 
 
 @pytest.mark.parametrize("ago", [400, None])

@@ -16,7 +16,7 @@ from queuer.local.controlplane import API_SERVER
 from queuer.store.engine import make_engine
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
-from tests.api.rows import TREE, Author
+from tests.api.rows import TREE, Author, leading
 from tests.e2e import nursery
 from tests.e2e.support import crash, kubectl, wait_until
 from tests.e2e.tokens import create_token
@@ -35,7 +35,8 @@ async def author(cluster: Cluster, database_url: str) -> AsyncIterator[Author]:
         workload("a1", queue=A, namespace="team-a", name="mine"),
         workload("b1", queue=B, namespace="team-b", name="secret-b"),
     )
-    yield found
+    with leading(database_url):
+        yield found
     await engine.dispose()
 
 

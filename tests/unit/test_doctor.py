@@ -26,7 +26,7 @@ from queuer.kube.versions import Form
 from queuer.local import cluster_checks
 from queuer.local.cluster_checks import flavors, levels, namespaces, needed
 from queuer.local.installed import FORCED, installation, policies, shipped
-from queuer.local.site import RIGHTS, Finding, Health, unknown, wrong
+from queuer.local.site import RIGHTS, Finding, Health, Unseen, unknown, wrong
 
 RACK = "topology.kubernetes.io/rack"
 WELL, ODD, WRONG = Health.OK, Health.WARNING, Health.WRONG
@@ -76,12 +76,22 @@ def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: s
     ],
 )
 def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health) -> None:
-    overview = {"controller": {"state": state, "text": "said", "at": None}}
-    (found,) = doctor.controller(site({"/overview": overview}, meta={}))
+    said = {"state": state, "text": "said", "at": None}
+    (found,) = doctor.controller(site({"/controller": said}, meta={}))
     assert (found.health, found.text) == (health, "said")
     assert ("kubectl -n queuer-system logs deploy/queuer-controller" in found.fix) is (
         state in ("stale", "never")
     )
+
+
+def test_a_database_that_the_api_cannot_reach_is_a_fault() -> None:
+    """A monitor that names no database sees the exit code of it all the same; who may not ask is told nothing."""
+    away = httpx2.MockTransport(lambda _: httpx2.Response(503, json={"detail": "PostgreSQL: refused"}))
+    found = doctor.Installation(client=Client("http://queuer.example", transport=away), meta={})
+    assert healths(doctor.controller(found)) == healths(doctor.database(found)) == [WRONG]
+    assert healths(doctor.database(site({"/controller": {}}, meta={}))) == [WELL]
+    with pytest.raises(Unseen, match="no database was named"):
+        list(doctor.database(site(meta={})))
 
 
 @pytest.mark.parametrize(("kinds", "health"), [(["starved"], WELL), (["starved", "outside"], ODD)])
