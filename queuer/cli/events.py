@@ -10,7 +10,7 @@ import typer
 from queuer.cli.arguments import InQueue, Namespace, Watch
 from queuer.cli.client import Client
 from queuer.cli.completion import job_names, queue_paths
-from queuer.cli.jobs import find, full_reference, looks, refuse_documents
+from queuer.cli.jobs import check_namespace, find, full_reference, looks, refuse_documents
 from queuer.cli.output import Column, Printer, View, printed, say
 
 
@@ -41,8 +41,10 @@ def events(
         refuse_documents(out)
     with Client.from_env() as client:
         uid = find(client, job, namespace)["uid"] if job else None
-        asked = {"queue": queue, "uid": uid, "type": type, "limit": str(limit)}
+        asked = {"queue": queue, "uid": uid, "namespace": namespace, "type": type, "limit": str(limit)}
         page = client.get("/events", **asked)
+        if namespace and not page["items"]:
+            check_namespace(client, namespace)
         if not watch:
             out.listing(page, _VIEW, nothing="nothing has happened")
             return
@@ -107,7 +109,9 @@ def audit(
     """
     with Client.from_env() as client:
         about = find(client, target, namespace)["uid"] if target and "/" in target else target
-        page = client.get("/audit", target=about, actor=actor, limit=str(limit))
+        page = client.get("/audit", target=about, namespace=namespace, actor=actor, limit=str(limit))
+        if namespace and not page["items"]:
+            check_namespace(client, namespace)
     out.listing(page, _DEEDS, nothing="no such deed is recorded")
     if page["next"] and out.for_people:
         say("there are older ones; narrow with --target, --actor, or raise --limit")

@@ -41,7 +41,7 @@ class CommandFailed(QueuerError):
     code = "command_failed"
 
     def __init__(
-        self, message: str, *, hint: str = "", next: str = "", exit_code: Exit = Exit.FAILURE
+        self, message: str, *, hint: str = "", next: str = "", exit_code: int = Exit.FAILURE
     ) -> None:
         super().__init__(message, hint=hint)
         self.next = next

@@ -12,7 +12,7 @@ import typer
 
 from queuer.cli.arguments import InQueue, Job, Namespace, Watch
 from queuer.cli.client import Client, live_states
-from queuer.cli.failures import CommandFailed, Exit, Misused
+from queuer.cli.failures import EXIT_BY_VERDICT, CommandFailed, Exit, Misused
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
 from queuer.domain.quantity import devices
@@ -246,7 +246,9 @@ def wait(
     namespace: Namespace = None,
     out: Printer,
 ) -> None:
-    """Wait until a job is admitted, runs, or has finished. Exit 6 after the timeout, 1 where it fails before.
+    """Wait until a job is admitted, runs, or has finished.
+
+    Exit 6 after the timeout, 1 where it fails before, 11 where it can never start as it is.
 
     Examples:
 
@@ -280,6 +282,12 @@ def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
     if state is State.FAILED or job["deleted"]:
         ended = "was deleted" if job["deleted"] else "has failed"
         raise CommandFailed(f"{reference(job)} {ended}", next=f"queuer events {full_reference(job)}")
+    if job["reason"] and job["reason"]["unstartable"]:
+        raise CommandFailed(
+            f"{reference(job)} can never start as it is: {job['reason']['text']}",
+            next=f"queuer why {full_reference(job)}",
+            exit_code=EXIT_BY_VERDICT["CHANGE"],
+        )
     return False
 
 

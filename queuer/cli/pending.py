@@ -45,7 +45,8 @@ def ahead(job: Job, *, namespace: Namespace = None, out: Printer) -> None:
         out.listing(page, _view(page))
         return
     if place is None:
-        out.line(f"{reference(found)} is {found['state']}: it waits for nothing")
+        state = "deleted" if found["deleted"] else found["state"]
+        out.line(f"{reference(found)} is {state}: it waits for nothing")
         return
     reason = place["workload"]["reason"]
     if place["rank"] is None and reason and reason["verdict"] == "CHANGE":

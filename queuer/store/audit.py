@@ -45,6 +45,7 @@ _PAGE = text("""
                 WHERE name = p OR starts_with(name, p || '.') OR (change IS NOT NULL AND starts_with(p, name || '.')))
         ) AS about
         WHERE (CAST(:paths AS text[]) IS NULL OR about.queues <> '{}')
+          AND (CAST(:namespace AS text) IS NULL OR s.detail->>'namespace' = :namespace)
           AND (CAST(:target AS text) IS NULL OR s.detail->>'uid' = :target
               OR EXISTS (SELECT FROM unnest(about.queues) AS q WHERE q = :target OR starts_with(q, :target || '.')))
         ORDER BY id DESC LIMIT :count
@@ -84,23 +85,27 @@ async def page(
     *,
     before: int | None = None,
     target: str | None = None,
+    namespace: str | None = None,
     actor: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     paths: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
-    """`target`: a queue with all below it, or the uid of a job; `paths`: what is about these queues, those below them,
+    """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs; `paths`: what is about these queues, those below them,
     and changes of those above them alone, None = all. A page may be short although `next` says that there is more.
     """
     values = {
         "before": _LAST if before is None else min(before, _LAST),
         "target": target,
+        "namespace": namespace,
         "actor": actor,
         "since": since,
         "until": until,
         "paths": None if paths is None else sorted(paths),
-        "scan": max(SCAN, count + 1) if paths is not None or target is not None else count + 1,
+        "scan": max(SCAN, count + 1)
+        if any(given is not None for given in (paths, target, namespace))
+        else count + 1,
         "count": count + 1,
     }
     found = (await connection.execute(_PAGE, values)).all()

@@ -68,6 +68,8 @@ def _page(order: str, uid: str) -> TextClause:
             FROM seen s
             WHERE (CAST(:namespaces AS text[]) IS NULL OR s.uid IS NULL
                     OR EXISTS (SELECT FROM workload w WHERE w.uid = s.uid AND w.namespace = ANY(:namespaces)))
+              AND (CAST(:namespace AS text) IS NULL
+                    OR EXISTS (SELECT FROM workload w WHERE w.uid = s.uid AND w.namespace = :namespace))
               AND (CAST(:type AS text) IS NULL OR s.type = :type OR starts_with(s.type, :type || '.'))
               AND (CAST(:queue AS text) IS NULL OR s.queue = :queue OR starts_with(s.queue, :queue || '.'))
               AND s.at >= coalesce(CAST(:since AS timestamptz), '-infinity')
@@ -155,6 +157,7 @@ async def page(
     type: str | None = None,
     queue: str | None = None,
     uid: str | None = None,
+    namespace: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     namespaces: Collection[str] | None = None,
@@ -162,15 +165,16 @@ async def page(
 ) -> EventPage:
     """After an id the oldest first, else the newest first. `namespaces`: whose jobs are shown, None = all.
 
-    `type`, `queue`: this one and all below it. A page may be short although `next` says that there is more.
+    `namespace`: only what is about its jobs; `type`, `queue`: this one and all below it. A page may be short although `next` says that there is more.
     """
     edge = after if after is not None else _LAST if before is None else before
-    narrow = any(given is not None for given in (type, queue, since, until, namespaces))
+    narrow = any(given is not None for given in (type, queue, namespace, since, until, namespaces))
     values = {
         "id": min(edge, _LAST),
         "uid": uid,
         "type": type,
         "queue": queue,
+        "namespace": namespace,
         "since": since,
         "until": until,
         "namespaces": None if namespaces is None else sorted(namespaces),

@@ -47,15 +47,13 @@ async def run(api: httpx2.AsyncClient, *arguments: str, user: str = "root") -> D
     return await asyncio.to_thread(queuer, Wire(api), *arguments)
 
 
-async def test_every_verb_that_speaks_of_waiting_or_room_says_that_nobody_decides(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_every_verb_says_that_nobody_decides(shared: httpx2.AsyncClient, author: Author) -> None:
     """In one line on stderr, in any format; what is printed for a program is the answer alone."""
     await author.beat(silent=60)
     for arguments in (
         ["ahead", "llama"], ["jobs"], ["queue", "ls"], ["queue", "pending", A], ["queue", "tree"], ["share"],
         ["sim", "shape", "1xgpu:8", "-n", "team-a", "-q", A], ["topo"], ["topo", "--slots", "1xgpu:8"],
-        ["why", "--all"], ["why", "llama"],
+        ["why", "--all"], ["why", "llama"], ["events"], ["audit"], ["cycles"], ["whoami"], ["queue", "history", A],
     ):  # fmt: skip
         for form in ("table", "json"):
             done = await run(shared, *arguments, "-o", form)
@@ -65,6 +63,21 @@ async def test_every_verb_that_speaks_of_waiting_or_room_says_that_nobody_decide
     assert "has not been heard of since" in (await run(shared, "top")).out
     await author.beat(silent=0)
     assert not SILENT.search((await run(shared, "jobs")).err)
+
+
+async def test_a_job_of_another_kind_is_offered(shared: httpx2.AsyncClient) -> None:
+    done = await run(shared, "why", "pytorchjob/llama", "-n", "team-a")
+    assert done.code == Exit.NOT_FOUND
+    assert "did you mean job/llama?\n  next: queuer why job/llama -n team-a" in done.err
+
+
+async def test_a_namespace_narrows_events_and_audit(shared: httpx2.AsyncClient, author: Author) -> None:
+    await author.submit(workload("b1", name="other", queue=A, namespace="team-b"))
+    done = await run(shared, "events", "-n", "team-b", "-o", "csv")
+    assert "job/other" in done.out
+    assert "llama" not in done.out
+    for verb in ("events", "audit"):
+        assert (await run(shared, verb, "-n", "nowhere")).code == Exit.NOT_FOUND
 
 
 @pytest.mark.parametrize(

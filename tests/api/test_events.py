@@ -82,6 +82,7 @@ async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: ht
         ("type=workload.submitted", {"workload.submitted"}),
         ("type=queue", {"queue.created", "queue.updated"}),
         ("queue=root.research.team-b", {"queue.created", "workload.submitted"}),
+        ("namespace=team-b", {"workload.submitted"}),
     ],
 )
 async def test_filters(shared: httpx2.AsyncClient, query: str, types: set[str]) -> None:
@@ -138,6 +139,24 @@ async def test_who_administers_queues_sees_the_audit_of_these(
     assert seen(await get(shared, "audit?actor=nobody", "auditor")) == []
     first = await get(shared, "audit?limit=1", "auditor")
     assert seen(await get(shared, f"audit?after={first['next']}", "auditor")) == [(1, 4)]
+
+
+async def test_the_audit_names_jobs_to_those_who_read_their_namespace(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """Who administers the queue sees that a job of it was held, by whom and why; lists name none to them either."""
+    held = await shared.post(
+        "/api/v1/workloads/a1:hold", json={"reason": "new data"}, headers={"user": "root"}
+    )
+    assert held.status_code in (200, 202), held.text
+    told = {
+        user: (await get(shared, "audit?limit=1", user))["items"][0] for user in ("auditor", "alice", "lead")
+    }
+    assert {user: item["reason"] for user, item in told.items()} == dict.fromkeys(told, "new data")
+    assert told["auditor"]["text"] == told["alice"]["text"] == "hold job/a1 in team-a"
+    assert told["lead"]["text"] == "hold a job"
+    assert "a1" not in json.dumps(told["lead"])
+    assert len((await get(shared, "audit?namespace=team-a", "auditor"))["items"]) == 1
 
 
 async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: httpx2.AsyncClient) -> None:

@@ -68,6 +68,12 @@ async def test_every_list_pages_to_its_end(
     assert len(whole) > 1
 
 
+async def test_words_are_taken_in_any_case(api: httpx2.AsyncClient, author: Author) -> None:
+    await _filled(author)
+    one, other = [(await get(api, "workloads", state=state))["items"] for state in ("queued", "Queued")]
+    assert one == other != []
+
+
 @pytest.mark.parametrize("path", LISTS)
 async def test_every_list_says_from_when_it_is(api: httpx2.AsyncClient, author: Author, path: str) -> None:
     await _filled(author)

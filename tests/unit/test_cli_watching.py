@@ -37,7 +37,16 @@ def run(answers: Answers, *arguments: str) -> Done:
 def job(
     state: str, *, name: str = "llama", reason: str | None = None, deleted: bool = False
 ) -> dict[str, Any]:
-    told = None if reason is None else {"token": reason, "verdict": "WAIT", "text": "so it is"}
+    told = (
+        None
+        if reason is None
+        else {
+            "token": reason,
+            "verdict": "WAIT",
+            "text": "so it is",
+            "unstartable": reason == "Misconfigured",
+        }
+    )
     return {
         "uid": f"u-{name}", "kind": "Job", "namespace": "team-a", "name": name, "queue": "root.a", "user": "",
         "priority": 0, "state": state, "attempt": 1, "demand": {"cpu": "1"}, "holds": {}, "domains": [],
@@ -124,6 +133,12 @@ def test_wait_for_a_job_that_is_deleted_fails() -> None:
     done = run(lists([job("Queued")], [job("Queued", deleted=True)]), "wait", "llama")
     assert done.code == Exit.FAILURE
     assert "was deleted" in done.err
+
+
+def test_wait_ends_at_once_where_the_job_can_never_start() -> None:
+    done = run(lists([job("Queued", reason="Misconfigured")]), "wait", "llama")
+    assert (done.code, done.out) == (11, "")
+    assert "job/llama can never start as it is: so it is\n  next: queuer why job/llama -n team-a" in done.err
 
 
 def test_wait_ends_with_the_timeout() -> None:

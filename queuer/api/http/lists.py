@@ -84,8 +84,9 @@ def words(text: str | None, known: type[W], *, field: str) -> tuple[W, ...]:
 
 
 def word(text: str, known: Iterable[W], *, field: str) -> W:
-    """One of the words. Raises InvalidInput with the nearest one."""
+    """One of the words, in any case of its letters. Raises InvalidInput with the nearest one."""
     by_text = {str(each): each for each in known}
+    text = next((each for each in by_text if each.lower() == text.lower()), text)
     if text not in by_text:
         problem = f"{text!r} is not one of the words"
         raise InvalidInput(FieldProblem(field=field, message=problem, hint=nearest(text, by_text)))

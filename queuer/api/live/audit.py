@@ -5,13 +5,14 @@ about these alone, and changes of the queues above, by which they are bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from queuer.api.config.changes import describe, nameless_change
-from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, Visible, one_view
 from queuer.api.http.lists import Limit, Page, queue_of, standing
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
 from queuer.api.models import Instant, Model
@@ -64,11 +65,13 @@ async def _seen(engine: Engine, asker: Asking) -> frozenset[str] | None:
 @router.get("/audit")
 async def list_audit(
     paths: Annotated[frozenset[str] | None, Depends(_seen)],  # before Snapshot: see deps.Visible
+    namespaces: Visible,
     snapshot: Snapshot,
     *,
     target: Annotated[
         str | None, Query(max_length=253, description="A queue with all below it, or the uid of a job.")
     ] = None,
+    namespace: Annotated[str | None, Query(max_length=253, description="Of the jobs.")] = None,
     actor: Annotated[str | None, Query(max_length=1024)] = None,
     since: Annotated[Instant | None, Query(description="Done then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Done before then.")] = None,
@@ -76,22 +79,25 @@ async def list_audit(
     limit: Limit = 100,
     cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
 ) -> AuditList:
-    """Entries that the caller may see, the newest first."""
+    """Entries that the caller may see, the newest first. A job is named to those who may read its namespace."""
+    readable = None if paths is None else namespaces
     found = await audit.page(
         snapshot,
         before=after if cursor is None else cursor,
         target=queue_of(target),
+        namespace=namespace,
         actor=actor,
         since=since,
         until=until,
         paths=paths,
         count=limit,
     )
+    rows = [replace(row, detail=_nameless_job(row.detail, readable)) for row in found.rows]
     items = [
         AuditEntry.from_record(
             row, text=deed_text(row.action, row.detail, [_masked(change, paths) for change in row.changes])
         )
-        for row in found.rows
+        for row in rows
     ]
     return AuditList(items=items, next=found.next, **await standing(snapshot))
 
@@ -103,6 +109,14 @@ def _masked(change: Change, paths: frozenset[str] | None) -> Change:
     return nameless_change(change)
 
 
+def _nameless_job(detail: Mapping[str, Any], readable: frozenset[str] | None) -> Mapping[str, Any]:
+    """A deed without who the job is that it was done to, where the reader may not see that; None = all may be seen."""
+    namespace = detail.get("namespace")
+    if namespace is None or readable is None or namespace in readable:
+        return detail
+    return {key: value for key, value in detail.items() if key not in ("kind", "namespace", "name", "uid")}
+
+
 def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:
     """The deed, and its target. `changes`: those of its revision that the reader may see."""
     if changes:
@@ -111,8 +125,9 @@ def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change])
     if "right" in detail:
         asked = f" ({detail['method']} {detail['path']})" if "path" in detail else ""
         return f"refused: may not {detail['right']}{asked}"
-    if "kind" in detail:
+    if "arguments" in detail:
         asked = ", ".join(f"{name} {value}" for name, value in (detail.get("arguments") or {}).items())
-        job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}"
+        named = "kind" in detail
+        job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}" if named else "a job"
         return f"{action.rpartition('.')[2]} {job}" + (f": {asked}" if asked else "")
     return figures(detail)

@@ -94,6 +94,9 @@ async def list_events(
     type: Annotated[str | None, Query(max_length=63, description="A type, or its first word.")] = None,
     queue: QueueAndBelow = None,
     uid: str | None = None,
+    namespace: Annotated[
+        str | None, Query(max_length=253, description="Only what is about jobs of this namespace.")
+    ] = None,
     since: Annotated[Instant | None, Query(description="Happened then or later.")] = None,
     until: Annotated[Instant | None, Query(description="Happened before then.")] = None,
     limit: Limit = 100,
@@ -115,6 +118,7 @@ async def list_events(
         type=type,
         queue=below,
         uid=uid,
+        namespace=namespace,
         since=since,
         until=until,
         namespaces=namespaces,
