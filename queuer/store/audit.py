@@ -92,8 +92,9 @@ async def page(
     paths: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
-    """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs; `paths`: what is about these queues, those below them,
-    and changes of those above them alone, None = all. A page may be short although `next` says that there is more.
+    """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs; `paths`: what is about these
+    queues, those below them, and changes of those above them alone, None = all. A page may be short although `next`
+    says that there is more.
     """
     values = {
         "before": _LAST if before is None else min(before, _LAST),

@@ -165,7 +165,8 @@ async def page(
 ) -> EventPage:
     """After an id the oldest first, else the newest first. `namespaces`: whose jobs are shown, None = all.
 
-    `namespace`: only what is about its jobs; `type`, `queue`: this one and all below it. A page may be short although `next` says that there is more.
+    `namespace`: only what is about its jobs; `type`, `queue`: this one and all below it. A page may be short although
+    `next` says that there is more.
     """
     edge = after if after is not None else _LAST if before is None else before
     narrow = any(given is not None for given in (type, queue, namespace, since, until, namespaces))

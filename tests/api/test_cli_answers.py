@@ -69,7 +69,8 @@ class Wire(httpx2.BaseTransport):
         content = request.read()
         asked = self._api.request(request.method, str(request.url), content=content, headers=request.headers)
         answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=100)
-        headers = {"content-type": answer.headers["content-type"]}
+        passed = ("content-type", "queuer-controller")
+        headers = {name: answer.headers[name] for name in passed if name in answer.headers}
         return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
 
 
