@@ -268,6 +268,34 @@ def test_pods_without_a_group_queue_one_by_one(scene: Scene) -> None:
     scene.wait_empty()
 
 
+def _scale(scene: Scene, name: str, pods: int) -> None:
+    kubectl(scene.cluster, "admin", "scale", "deployment", name, f"--replicas={pods}", "-n", scene.namespace)
+
+
+def test_pods_that_a_controller_gives_up_are_returned(scene: Scene) -> None:
+    """Of those that queue one by one."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    _deploy(scene, "web", gpus=2, group=False)
+    wait_until(lambda: scene.database.used() == 2 * PODS, timeout=60, describe="all run")
+    for left in (PODS - 1, 0):
+        _scale(scene, "web", left)
+        wait_until(lambda: scene.database.used() == 2 * left, timeout=60, describe=f"{left} are charged")  # noqa: B023
+    scene.wait_empty()
+
+
+def test_a_group_that_its_controller_makes_smaller_is_evicted_and_told_its_size(scene: Scene) -> None:
+    """It waits for the pod that is lost; then those that are made anew are fewer than the group says."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start(QUEUER_LOST_PODS="3")
+    _deploy(scene, "web", gpus=2)
+    scene.wait_state("web", "Running", timeout=60)
+    _scale(scene, "web", PODS - 1)
+    told = scene.wait_reason("web", "Misconfigured", timeout=90)
+    assert "says 3, and the group has 2 pods" in told["text"]
+    scene.wait_empty()
+
+
 def test_pods_of_a_job_are_never_gated(scene: Scene) -> None:
     """The label in a job's template queues nothing twice."""
     scene.database.apply(tree(scene.namespace))

@@ -17,7 +17,9 @@ from queuer.kube.resources import POLICIES, objects
 from queuer.kube.versions import Form
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
+from tests.e2e.conftest import PARTS_OF, optional
 from tests.e2e.ray import ray_manifest
+from tests.e2e.scene import OPTIONAL_ROLES, ROLES
 from tests.e2e.support import (
     create,
     jobset_manifest,
@@ -48,6 +50,18 @@ from tests.e2e.tenancy import (
 POLICY = "reduced-entry"
 HERE = {"test": POLICY}
 USER, GROUPS = "queuer.dev/user", "queuer.dev/groups"
+OF_KIND = {
+    "plain": ("TFJob", "TrainJob", "MPIJob"),
+    "listed": ("JobSet", "RayJob", "RayCluster"),
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test a kind that the cluster has: `make conformance` has all."""
+    for name, kinds in OF_KIND.items():
+        if name in metafunc.fixturenames:
+            there = {None, *optional(metafunc.config.getoption("--kinds"))}
+            metafunc.parametrize(name, [kind for kind in kinds if PARTS_OF.get(kind) in there])
 
 
 @pytest.fixture(scope="module")
@@ -83,55 +97,45 @@ def asked(place: Place, manifest: Manifest) -> Manifest:
     return dict(asked_of(str(said.value)))
 
 
-def test_a_jobset_is_asked_for_its_classes_by_role(asking: Place) -> None:
-    """Its templates lie in a list, which a merge patch could only replace whole."""
-    plain = jobset_manifest("study", namespace=asking.namespace, queue="root.test", priority_class="")
-    waiting = merged(plain, asked(asking, plain))
-    with refused(POLICY, "template.spec.template.spec of driver, workers in spec.replicatedJobs"):
-        asking.try_create(waiting)
-    for role in waiting["spec"]["replicatedJobs"]:
-        role["template"]["spec"]["template"]["spec"]["priorityClassName"] = "queuer-default"
-    assert is_suspended(asking.try_create(waiting))
-
-
-@pytest.mark.parametrize(("of", "part"), [("TrainJob", "trainer"), ("MPIJob", "mpi-operator")])
-def test_a_job_of_an_optional_kind_is_asked_like_any_other(asking: Place, of: str, part: str) -> None:
+def test_a_job_of_any_kind_is_asked_alike(asking: Place, plain: str) -> None:
     """The templates of a TrainJob are an administrator's: nothing is asked of its owner for them."""
-    if part not in asking.cluster.state.parts:
-        pytest.skip(f"the cluster runs no {part}")
-    roles = {"Launcher": 1, "Worker": 2}
     where: dict[str, Any] = {"name": "fit", "namespace": asking.namespace, "queue": "root.test"}
-    if of == "TrainJob":
+    if plain == "TrainJob":
         create(asking.cluster, runtime_manifest("fit", namespace=asking.namespace), identity="admin")
-        plain = trainjob_manifest(**where)
+        manifest = trainjob_manifest(**where)
     else:
-        plain = training_manifest(of, "mpiReplicaSpecs", roles, **where)
-    wanted = asked(asking, plain)
-    if of == "TrainJob":
+        key, *roles = (ROLES | OPTIONAL_ROLES)[plain]
+        manifest = training_manifest(plain, key, dict.fromkeys(roles, 1), **where)
+    wanted = asked(asking, manifest)
+    if plain == "TrainJob":
         assert wanted["spec"] == {"suspend": True}
     else:
         assert wanted["spec"]["runPolicy"] == {"suspend": True, "cleanPodPolicy": "Running"}
-        assert set(wanted["spec"]["mpiReplicaSpecs"]) == set(roles)
-    waiting = merged(plain, wanted)
+        assert set(wanted["spec"][key]) == set(roles)
+    waiting = merged(manifest, wanted)
     wait_until(lambda: asking.accepts(waiting), timeout=10, describe="its controller knows what it names")
     assert is_suspended(asking.try_create(waiting))
 
 
-@pytest.mark.parametrize("of", ["RayJob", "RayCluster"])
-def test_ray_is_asked_to_give_its_cluster_up_and_for_its_classes(asking: Place, of: str) -> None:
-    """Its templates lie in a list, too."""
-    if "ray-operator" not in asking.cluster.state.parts:
-        pytest.skip("the cluster runs no ray-operator")
-    plain = ray_manifest(of, "tune", namespace=asking.namespace, queue="root.test")
-    wanted = asked(asking, plain)
-    gives_up = {"shutdownAfterJobFinishes": True} if of == "RayJob" else {}
+def test_templates_in_a_list_are_asked_for_in_words(asking: Place, listed: str) -> None:
+    """A merge patch could only replace the list whole. A RayJob is asked to give its cluster up, too."""
+    if listed == "JobSet":
+        manifest = jobset_manifest("tune", namespace=asking.namespace, queue="root.test", priority_class="")
+        words = "template.spec.template.spec of driver, workers in spec.replicatedJobs"
+    else:
+        manifest = ray_manifest(listed, "tune", namespace=asking.namespace, queue="root.test")
+        words = "under template.spec of head and worker groups"
+    wanted = asked(asking, manifest)
+    gives_up = {"shutdownAfterJobFinishes": True} if listed == "RayJob" else {}
     assert wanted["spec"] == {"suspend": True, **gives_up}
-    waiting = merged(plain, wanted)
-    with refused(POLICY, "under template.spec of head and worker groups"):
+    waiting = merged(manifest, wanted)
+    with refused(POLICY, words):
         asking.try_create(waiting)
-    ray = waiting["spec"].get("rayClusterSpec", waiting["spec"])
-    for group in (ray["headGroupSpec"], *ray["workerGroupSpecs"]):
-        group["template"]["spec"]["priorityClassName"] = "queuer-default"
+    spec = waiting["spec"].get("rayClusterSpec", waiting["spec"])
+    pods = [role["template"]["spec"] for role in spec.get("replicatedJobs", ())]
+    pods += [spec["headGroupSpec"], *spec["workerGroupSpecs"]] if listed != "JobSet" else []
+    for each in pods:
+        each["template"]["spec"]["priorityClassName"] = "queuer-default"
     assert is_suspended(asking.try_create(waiting))
 
 
