@@ -227,10 +227,11 @@ def jobset_manifest(
     cpu: str = "1",
     run_for: str | None = None,
     driver_runs_for: str | None = None,
+    restarts: int = 0,
     priority_class: str = "queuer-default",
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A JobSet of a driver of one pod and `workers` Jobs of one pod each."""
+    """A JobSet of a driver of one pod and `workers` Jobs of one pod each, made anew so often where one fails."""
 
     def role(of: str, replicas: int, runs: str | None) -> dict[str, Any]:
         template = _template("main", gpus=gpus, cpu=cpu, run_for=runs, restart="Never")
@@ -243,7 +244,7 @@ def jobset_manifest(
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": _metadata(name, namespace, queue, None, annotations),
-        "spec": {"replicatedJobs": roles},
+        "spec": {"replicatedJobs": roles, "failurePolicy": {"maxRestarts": restarts}},
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from queuer.kube.kinds import BY_NAME
 from queuer.kube.objects import JOBS
-from tests.e2e.controller import tree
+from tests.e2e.controller import GPU, tree
 from tests.e2e.ray import dashboard
 from tests.e2e.scene import KINDS, TEAM_A, Scene, required
 from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, wait_until
@@ -297,6 +297,27 @@ class TestJobSet:
         )  # fmt: skip
         scene.wait_state("gang", "Running")
         assert scene.database.used() == 2 * (PODS - 1)
+
+    def test_it_keeps_its_quota_while_it_may_run_all_again(self, scene: Scene) -> None:
+        """Its driver has long ended when a worker fails: all are made anew, and nobody has taken the driver's GPUs."""
+        scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 2 * PODS}]}))
+        scene.start()
+        scene.of_kind("JobSet", "gang", pods=PODS, gpus=2, driver_runs_for="3s", restarts=1)
+        scene.wait_state("gang", "Running")
+        scene.job("next", pods=1, gpus=2)
+        worker = next(p["metadata"]["name"] for p in scene.pods("gang") if "workers" in p["metadata"]["name"])
+        later = ("annotate", "pod", worker, "-n", scene.namespace, "sim/fail-after=18s")
+        kubectl(scene.cluster, "admin", *later)
+        wait_until(
+            lambda: scene.read("gang", "JobSet")["status"].get("restarts") == 1, timeout=60,
+            describe=lambda: f"it is made anew: {scene.story('gang')}",
+        )  # fmt: skip
+        wait_until(
+            lambda: len([p for p in scene.pods("gang") if p["spec"].get("nodeName")]) >= PODS, timeout=60,
+            describe=lambda: scene.story("gang"),
+        )  # fmt: skip
+        assert (scene.state("next"), scene.database.used()) == ("Queued", 2 * PODS)
+        assert scene.database.workload("gang", scene.namespace)["attempt"] == 1
 
     def test_a_burst_of_them_starts_at_the_first_try(self, scene: Scene) -> None:
         """Their controller makes Jobs one by one: a start that waited for them would hold up all others."""

@@ -94,6 +94,24 @@ class TestReading:
         assert sizes(decoded(found, jobs)) == {"driver": 1, "workers": 6}
         assert JOBSET.left(decoded(found, jobs)) == 7
 
+    @pytest.mark.parametrize(
+        ("policy", "counted", "repeats"),
+        [
+            (None, 0, False),
+            ({}, 0, False),
+            ({"maxRestarts": 2}, 1, True),
+            ({"maxRestarts": 2}, 2, False),
+            ({"rules": [{"name": "r", "action": "RestartJobSetAndIgnoreMaxRestarts"}]}, 5, True),
+            ({"rules": [{"name": "r", "action": "FailJobSet"}]}, 0, False),
+        ],
+    )
+    def test_it_may_run_all_again_while_a_restart_is_left(
+        self, policy: Manifest | None, counted: int, *, repeats: bool
+    ) -> None:
+        found = {**jobset(), "status": {"restarts": 9, "restartsCountTowardsMax": counted}}
+        found["spec"] |= {} if policy is None else {"failurePolicy": policy}
+        assert JOBSET.repeats(decoded(found)) is repeats
+
     def test_it_is_quiet_once_its_jobs_are(self) -> None:
         """The set calls itself suspended before the pods of its Jobs are gone."""
         found = {**jobset(), "status": {"conditions": [SUSPENDED]}}

@@ -182,7 +182,9 @@ def _overdue(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:
 
 
 def held(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
-    """Pods of each set that are to be charged: what can still run, and what is not gone yet."""
+    """Pods of each set that are to be charged: what can still run, or run again, and what is not gone yet."""
+    if job is not None and job.repeats and job.outcome is None and not job.deleting:
+        return dict(placement.counts)
     asked = {} if job is None else wanted(placement, seen, job)
     return {
         role: min(count, max(asked.get(role, 0), seen.there.get(role, 0)))

@@ -164,10 +164,10 @@ class JobView:
 
     `suspended`: as its spec says. `failure`: what it says itself of its failure. `quiet`: its controller confirms
     that it is suspended with no active pod. `admission`: id in our annotation. `left`: pods that it still owes, None
-    where it does not count them. `restarts`, `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs at once,
-    as it says now; {} = not known. `declared`: pods by pod set as its owner wrote, whatever is left to run; {} = its
-    owner wrote no number. `late`: pod sets whose pods are made once all others are ready. `groups`: of the user who
-    queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`. `deleting`: its deletion was
+    where it does not count them. `restarts`, `repeats`, `lingers`: see `JobKind`. `sizes`: pods by pod set that it runs
+    at once, as it says now; {} = not known. `declared`: pods by pod set as its owner wrote, whatever is left to run; {}
+    = its owner wrote no number. `late`: pod sets whose pods are made once all others are ready. `groups`: of the user
+    who queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`. `deleting`: its deletion was
     asked for, and finalizers keep it. `unfinished`: its controller is about to make what it is read from.
     """
 
@@ -184,6 +184,7 @@ class JobView:
     status: str | None = None
     left: int | None = None
     restarts: bool = True
+    repeats: bool = False
     lingers: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
     declared: Mapping[str, int] = field(default_factory=dict)

@@ -133,6 +133,7 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
         restarts=kind.restarts(found),
+        repeats=kind.repeats(found),
         lingers=kind.lingers(found),
         sizes={role.name: max(0, role.count) for role in sized},
         declared={role.name: role.size for role in sized},

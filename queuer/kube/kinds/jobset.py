@@ -35,9 +35,19 @@ class ReplicatedJob(Struct, frozen=True):
     depends_on: list[dict[str, str]] = msgspec.field(default_factory=list)
 
 
+class FailureRule(Struct, frozen=True):
+    action: str = ""
+
+
+class FailurePolicy(Struct, frozen=True):
+    max_restarts: int = 0
+    rules: list[FailureRule] = msgspec.field(default_factory=list)
+
+
 class JobSetSpec(Struct, frozen=True):
     replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list)
     suspend: bool = False
+    failure_policy: FailurePolicy = FailurePolicy()
 
 
 class RoleStatus(Struct, frozen=True):
@@ -49,6 +59,7 @@ class JobSetStatus(Struct, frozen=True):
     conditions: list[Condition] = msgspec.field(default_factory=list)
     replicated_jobs_status: list[RoleStatus] = msgspec.field(default_factory=list)
     restarts: int = 0
+    restarts_count_towards_max: int = 0
 
 
 class JobSet(Struct, frozen=True):
@@ -120,6 +131,13 @@ def _owes(job: Job) -> int:
         return 0
     left = left_of(job)
     return _at_once(job.spec, None) if left is None else left
+
+
+def _repeats(jobset: JobSet) -> bool:
+    """Whether its failure policy has a restart left, which makes all of its Jobs anew."""
+    policy = jobset.spec.failure_policy
+    uncounted = any(rule.action == "RestartJobSetAndIgnoreMaxRestarts" for rule in policy.rules)
+    return uncounted or policy.max_restarts > jobset.status.restarts_count_towards_max
 
 
 def _expected(jobset: JobSet) -> int:
@@ -200,6 +218,7 @@ JOBSET = JobKind(
     outcome=_outcome,
     left=_left,
     restarts=lambda jobset: all(JOB.restarts(job) for job in _present(jobset)),
+    repeats=_repeats,
     lingers=lambda jobset: False,
     roles=_roles,
     deadline=lambda jobset: None,

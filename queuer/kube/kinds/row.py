@@ -136,7 +136,8 @@ class JobKind:
     start it. `fixed`: below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`: Succeeded,
     Failed or None. `left`: pods that it still owes, where their number falls as they succeed. `restarts`: whether it
     runs on from where it was once it is suspended and started again: a Job without completions is Complete instead,
-    once a pod has succeeded. `lingers`: whether its controller leaves running pods alone after its end, as its owner
+    once a pod has succeeded. `repeats`: whether a failure would have its controller run all of it again, pods that have
+    succeeded included. `lingers`: whether its controller leaves running pods alone after its end, as its owner
     wrote; `clean`: the field and the value that change that. `pods`: label selector by which its controller knows the
     pods of a job, from uid and name. `pod_labels`: all labels by which it does. `pod_label`: the one that tells the pod
     set, None = one set. `refused`: fields of this kind with which it cannot be queued. `made`: of a kind that makes
@@ -178,6 +179,7 @@ class JobKind:
     gates: Callable[[Any], int] | None = None
     sized: Callable[[Any], bool] = lambda job: True
     comes_back: Callable[[Any], bool] = lambda job: True
+    repeats: Callable[[Any], bool] = lambda job: False
     roles_key: str | None = None
     pod_label: str | None = None
     refusals: tuple[str, ...] = ("FailedCreate",)

@@ -133,6 +133,7 @@ TRAINJOB = JobKind(
     outcome=_outcome,
     left=lambda job: None if job.carrier is None else JOBSET.left(job.carrier),
     restarts=lambda job: job.carrier is None or JOBSET.restarts(job.carrier),
+    repeats=lambda job: job.carrier is not None and JOBSET.repeats(job.carrier),
     lingers=lambda job: False,
     roles=_roles,
     deadline=lambda job: job.spec.active_deadline_seconds or None,

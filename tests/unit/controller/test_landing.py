@@ -303,6 +303,8 @@ def test_pods_that_the_job_gave_up_are_not_missed() -> None:
         (replace(JOB, sizes={"main": 1}), {"a": "runs"}, 1),
         (replace(JOB, sizes={"main": 1}), {"a": "runs", "b": "terminates"}, 2),
         (replace(JOB, sizes={"main": 5}), {"a": "runs", "b": "runs", "c": "terminates"}, 2),
+        (replace(JOB, left=1, repeats=True), {"a": "runs", "b": "succeeded"}, 2),
+        (replace(JOB, left=1, repeats=True, deleting=True), {"a": "runs"}, 1),
     ],
 )  # fmt: skip
 def test_what_is_charged_is_what_can_still_run_and_what_is_not_gone(
