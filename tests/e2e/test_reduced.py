@@ -100,11 +100,11 @@ def asked(place: Place, manifest: Manifest) -> Manifest:
 def test_a_job_of_any_kind_is_asked_alike(asking: Place, plain: str) -> None:
     """The templates of a TrainJob are an administrator's: nothing is asked of its owner for them."""
     where: dict[str, Any] = {"name": "fit", "namespace": asking.namespace, "queue": "root.test"}
+    key, *roles = (ROLES | OPTIONAL_ROLES).get(plain, ("",))
     if plain == "TrainJob":
         create(asking.cluster, runtime_manifest("fit", namespace=asking.namespace), identity="admin")
         manifest = trainjob_manifest(**where)
     else:
-        key, *roles = (ROLES | OPTIONAL_ROLES)[plain]
         manifest = training_manifest(plain, key, dict.fromkeys(roles, 1), **where)
     wanted = asked(asking, manifest)
     if plain == "TrainJob":
