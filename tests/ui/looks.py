@@ -85,4 +85,5 @@ def whole_when_narrow(page: Page) -> None:
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 640})
         wait_until(lambda: not cut_off(page), timeout=10, describe=lambda: f"all is seen: {cut_off(page)}")
-    assert faults(page) == []
+    found = faults(page)
+    assert not found, "\n".join(found)

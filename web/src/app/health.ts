@@ -26,9 +26,9 @@ export interface Part {
 }
 
 export const SERVER = "server and database";
-const ASK_MS = 2000;
+const ASK_MS = 1500;
 /** A server that says nothing for so long is called away. */
-const PATIENCE_MS = 2500;
+const PATIENCE_MS = 3000;
 
 export const probe = () =>
   queryOptions({
