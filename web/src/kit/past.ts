@@ -13,6 +13,7 @@ export type Shown = Pick<
   | "effectiveState"
   | "oldestPending"
   | "starvedSince"
+  | "closed"
 >;
 
 export interface Range {
@@ -52,11 +53,18 @@ export function asShown(tree: PastTree): Shown[] {
   return tree.items.map((item) => ({
     path: item.path,
     parent: item.path.includes(".") ? item.path.slice(0, item.path.lastIndexOf(".")) : null,
-    accounts: item.accounts.map((account) => ({ ...account, limit: account.limit ?? null, starved: false })),
+    accounts: item.accounts.map((account) => ({
+      ...account,
+      limit: account.limit ?? null,
+      starved: false,
+      overLimit: "0",
+      cut: null,
+    })),
     pendingWorkloads: item.pendingWorkloads,
     unstartableWorkloads: 0,
     effectiveState: "open",
     oldestPending: null,
     starvedSince: null,
+    closed: null,
   }));
 }

@@ -141,8 +141,5 @@ function NotLive({ at }: { at: string | null }) {
 }
 
 function needsSomebody(queue: Shown): boolean {
-  return (
-    queue.unstartableWorkloads > 0 ||
-    queue.accounts.some((each) => each.starved || (each.limit !== null && amount(each.used) > amount(each.limit)))
-  );
+  return queue.unstartableWorkloads > 0 || queue.accounts.some((each) => each.starved || amount(each.overLimit) > 0);
 }

@@ -11,6 +11,7 @@ import type { Shown } from "../kit/past";
 import { QuotaBar, amounts, reach } from "../kit/QuotaBar";
 import { rowHeight } from "../kit/rem";
 import { amount, grouped, short, told } from "../text/quantity";
+import { origin } from "../text/origin";
 import type { TreeRow } from "./tree";
 
 const TITLES = ["queue", "", "used / guaranteed", "limit", "borrowed", "lent", "pending", "oldest"];
@@ -112,7 +113,6 @@ interface CellsProps {
 
 /** Drawn anew only where the row is another: each step of scrolling draws the tree, and links are dear. */
 const Cells = memo(function ({ row: { queue, level, open, parts }, account, scale, toggle }: CellsProps) {
-  const over = account && account.limit !== null ? amount(account.used) - amount(account.limit) : 0;
   return (
     <>
       <span role="rowheader" className="tree-name" style={{ paddingInlineStart: `${(level - 1) * 1.2}rem` }}>
@@ -132,7 +132,7 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
         <Link to="/queues/$path" params={{ path: queue.path }} title={queue.path} tabIndex={-1}>
           {queue.path.slice(queue.path.lastIndexOf(".") + 1)}
         </Link>{" "}
-        <Marks of={queue} starved={account?.starved ?? false} over={over} />
+        <Marks of={queue} account={account} />
       </span>
       <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
       <span role="gridcell" className="number">
@@ -161,28 +161,35 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
 
 interface MarksProps {
   of: Shown;
-  starved: boolean;
-  /** How much more than its limit it uses. */
-  over: number;
+  account: Account | undefined;
 }
 
 /** What sets a queue apart; each leads to what it speaks of. */
-function Marks({ of, starved, over }: MarksProps) {
-  const { path, effectiveState, unstartableWorkloads: never, starvedSince: since } = of;
+function Marks({ of, account }: MarksProps) {
+  const now = new Date();
+  const over = amount(account?.overLimit);
+  const { path, effectiveState, unstartableWorkloads: never, starvedSince: since, closed } = of;
+  const changes = {
+    to: "/queues/$path",
+    params: { path },
+    search: { tab: "Changes" },
+    tabIndex: -1,
+    className: "mark",
+  } as const;
   return (
     <>
       {effectiveState !== "open" && (
-        <Link to="/queues/$path" params={{ path }} search={{ tab: "Changes" }} tabIndex={-1} className="mark">
+        <Link {...changes} title={origin(closed, path, now)}>
           <Chip word={effectiveState} />
         </Link>
       )}
-      {starved && (
+      {account?.starved && (
         <Link to="/fair-share" search={{ root: path }} tabIndex={-1} className="mark">
           <Starved since={since} />
         </Link>
       )}
       {over > 0 && (
-        <Link to="/queues/$path" params={{ path }} search={{ tab: "Changes" }} tabIndex={-1} className="mark">
+        <Link {...changes} title={origin(account?.cut ?? null, path, now)}>
           <Chip word="warning" label={`${grouped(over)} over limit`} />
         </Link>
       )}

@@ -3,14 +3,16 @@
 import { useQuery } from "@tanstack/react-query";
 import * as queries from "../../api/queries";
 import type { Account, QueueDetail } from "../../api/schema";
+import { useNow } from "../../app/now";
 import { Chip } from "../../kit/Chip";
 import { Empty } from "../../kit/Panel";
 import { BarLegend, QuotaBar, amounts, reach } from "../../kit/QuotaBar";
 import { Scroll } from "../../kit/Scroll";
 import { Starved } from "../../kit/Starved";
-import { amount, grouped, short } from "../../text/quantity";
+import { origin } from "../../text/origin";
+import { amount, short, told } from "../../text/quantity";
 
-export function Accounts({ queue: { accounts: all, starvedSince } }: { queue: QueueDetail }) {
+export function Accounts({ queue: { path, accounts: all, starvedSince } }: { queue: QueueDetail }) {
   const { data: root } = useQuery(queries.queue("root"));
   // Of one flavor alone the figures by flavor would only say the same again.
   const flavors = new Set(all.map((account) => account.flavor).filter((flavor) => flavor !== null));
@@ -39,6 +41,7 @@ export function Accounts({ queue: { accounts: all, starvedSince } }: { queue: Qu
             <Row
               key={key(account)}
               of={account}
+              path={path}
               since={starvedSince}
               scale={(whole.get(key(account)) ?? 0) * part}
               byFlavor={flavors.size > 1}
@@ -60,6 +63,7 @@ function percent(part: number): string {
 
 interface RowProps {
   of: Account;
+  path: string;
   /** Since when it is starved. */
   since: string | null;
   /** Of the bar; 0: what the cluster has is not known. */
@@ -67,14 +71,16 @@ interface RowProps {
   byFlavor: boolean;
 }
 
-function Row({ of, since, scale, byFlavor }: RowProps) {
-  const over = of.limit === null ? 0 : amount(of.used) - amount(of.limit);
+function Row({ of, path, since, scale, byFlavor }: RowProps) {
+  const now = useNow();
+  const over = amount(of.overLimit);
   return (
     <tr>
       <th scope="row">
         {short(of.resource)} {byFlavor && <small>{of.flavor ?? "all flavors"}</small>}{" "}
         {of.starved && <Starved since={since} />}{" "}
-        {over > 0 && <Chip word="warning" label={`${grouped(over)} over limit`} />}
+        {over > 0 && <Chip word="warning" label={`${told(over, of.resource)} over limit`} />}{" "}
+        {over > 0 && <small>{origin(of.cut, path, now)}</small>}
       </th>
       <td>
         <QuotaBar account={of} {...(scale > 0 && { scale })} />

@@ -2,14 +2,17 @@
 
 import { Link } from "@tanstack/react-router";
 import type { QueueDetail } from "../../api/schema";
+import { useNow } from "../../app/now";
 import { Chip } from "../../kit/Chip";
 import { CopyAs } from "../../kit/CopyAs";
 import { Title } from "../../kit/Title";
 import { grouped } from "../../text/quantity";
+import { origin } from "../../text/origin";
 import { States } from "./States";
 import { path as at, sh } from "../../text/shell";
 
 export function Head({ queue }: { queue: QueueDetail }) {
+  const now = useNow();
   const names = queue.path.split(".");
   return (
     <header className="job-head">
@@ -29,6 +32,7 @@ export function Head({ queue }: { queue: QueueDetail }) {
         })}
       </Title>
       <Chip word={queue.effectiveState} />
+      {queue.closed && <span>{origin(queue.closed, queue.path, now)}</span>}
       <span className="soft">
         {grouped(queue.admittedWorkloads)} admitted, {grouped(queue.pendingWorkloads)} pending
         {queue.heldWorkloads > 0 && `, ${grouped(queue.heldWorkloads)} held`}
