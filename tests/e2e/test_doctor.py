@@ -120,6 +120,7 @@ def test_what_may_not_be_looked_at_is_unknown_and_a_dead_api_is_wrong(doctor: Do
         "topology",
         "flavors",
         "namespaces",
+        "jobs",
     }
     assert {check for check, health in seen.items() if health == "unknown"} == unknown
 

@@ -72,7 +72,10 @@ def test_what_ran_before_neither_grows_nor_starts_again(required: Place, kind: s
     admin = required.entered_by("admin")
     running = admin.create(merged(job(kind, queue=None), annotation(BREAK_GLASS, "was here before")))
     larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
-    with refused("queuer-guard-jobs" if kind == "job" else "queuer-guard-kubeflow", "cannot grow"):
+    with refused(
+        "queuer-guard-jobs" if kind == "job" else "queuer-guard-kubeflow",
+        "it is in no queue, delete it and create it again",
+    ):
         required.patch(running, larger)
     required.patch(running, suspend(kind, True))
     with refused("queuer-required-jobs", "set the label queuer.dev/queue on the suspended job"):
