@@ -25,6 +25,7 @@ import typer
 from queuer.cli.failures import Misused
 from queuer.domain.fields import nearest
 from queuer.domain.quantity import age as age
+from queuer.domain.quantity import readable
 
 if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
     from rich.console import Console, JustifyMethod
@@ -108,6 +109,15 @@ class Column:
     right: bool = False
     wide: bool = False
     exact: str = ""
+
+
+def amount_column(key: str) -> Column:
+    """Amounts of the resource that an entry names, as people read them."""
+
+    def text(entry: Any) -> str | None:
+        return None if entry[key] is None else readable(entry[key], resource=entry["resource"])
+
+    return Column(key.upper(), text, right=True, exact=key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,19 @@ from queuer.cli.client import Client, fetch
 from queuer.cli.completion import queue_paths
 from queuer.cli.config import show_plan
 from queuer.cli.failures import CommandFailed, Exit
-from queuer.cli.output import Column, Key, Printer, View, age, clean, printed, say, value, written
+from queuer.cli.output import (
+    Column,
+    Key,
+    Printer,
+    View,
+    age,
+    amount_column,
+    clean,
+    printed,
+    say,
+    value,
+    written,
+)
 from queuer.cli.pending import pending
 from queuer.cli.tree import closings, tree
 from queuer.domain.queue import ROOT
@@ -63,7 +75,7 @@ _AMOUNTS = ("used", "guaranteed", "limit", "borrowed", "lent", "pending")
 _ACCOUNT = [
     Column("RESOURCE", "resource"),
     Column("FLAVOR", lambda account: account["flavor"] or "any"),
-    *(Column(key.upper(), key, right=True) for key in _AMOUNTS),
+    *(amount_column(key) for key in _AMOUNTS),
 ]
 
 

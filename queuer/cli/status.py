@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, ago, clean, moment, printed, say, styled
+from queuer.cli.output import Column, Printer, ago, amount_column, clean, moment, printed, say, styled
 from queuer.cli.why import reasons
 
 _CAPACITY = [
     Column("RESOURCE", "resource"),
-    *(Column(key.upper(), key, right=True) for key in ("used", "outside", "free", "allocatable")),
+    *(amount_column(key) for key in ("used", "outside", "free", "allocatable")),
 ]
 
 

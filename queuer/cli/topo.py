@@ -11,6 +11,7 @@ import typer
 from queuer.cli.client import Client
 from queuer.cli.output import Column, Printer, clean, clock, printed, say
 from queuer.cli.tree import drawn
+from queuer.domain.quantity import readable
 
 _HOST = "host"
 _MOST = "500"
@@ -101,7 +102,8 @@ def _rows(answers: Sequence[Answer]) -> Iterator[Answer]:
     ]
     for branch, domain in drawn(domains, path=itemgetter("path"), parent=itemgetter("parent")):
         resource, out = domain["resource"], domain["cordoned"] + domain["notReady"]
-        amounts = {part: domain[part][resource] for part in (*_PARTS, "allocatable")}
+        parts = (*_PARTS, "allocatable")
+        amounts = {part: readable(domain[part][resource], resource=resource) for part in parts}
         amounts["outside"] = "-" if amounts["outside"] == "0" else amounts["outside"]
         yield {**domain, **amounts, "name": branch + domain["domain"], "out": out or "-"}
 
@@ -113,7 +115,7 @@ def _held_for(answer: Answer) -> Iterator[str]:
         for held in domain["heldFor"]:
             job = f"{held['namespace']}/{held['name']}" if held["name"] else f"a job of {held['queue']}"
             when = f" from {clock(held['start'])}" if held["start"] else ", once its victims have left"
-            amount = held["amounts"][answer["resource"]]
+            amount = readable(held["amounts"][answer["resource"]], resource=answer["resource"])
             places.setdefault(job + when, []).append(f"{_path(domain)} ({amount})")
     for job, there in places.items():
         yield f"reserved for {job}: {', '.join(sorted(there))}"

@@ -18,12 +18,13 @@ import typer
 from queuer.cli.client import fetch
 from queuer.cli.failures import Misused
 from queuer.cli.output import Column, Printer, View, ago, clean, clock, moment, printed, say
-from queuer.domain.quantity import parse_quantity
+from queuer.domain.quantity import parse_quantity, readable
 from queuer.domain.reasons import said_by
 
 Answer = Mapping[str, Any]
 Entry = TypeVar("Entry")
-BAR_WIDTH = 20
+BAR_WIDTH = 16
+"""Characters: with it a tree of amounts of four digits fits 80 columns."""
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 _COLUMNS = (
     Column("QUEUE", lambda row: row["name"] + row["state"]),
@@ -156,13 +157,19 @@ def tree_rows(
         }  # fmt: skip
         if account is not None:
             starved = " !" if account["starved"] else ""
+            keys = ("used", "guaranteed", "limit", "borrowed", "lent", "pending")
+            said = {
+                key: readable(account[key], resource=account["resource"])
+                for key in keys
+                if account[key] is not None
+            }
             row |= {
-                "use": f"{account['used']}/{account['guaranteed']}",
-                "limit": account["limit"],
-                "borrowed": f"+{account['borrowed']}" if account["borrowed"] != "0" else "-",
-                "lent": f"-{account['lent']}" if account["lent"] != "0" else "-",
-                "amount": f"{account['pending']}{starved}",
-                "pending": (f"{account['pending']} ({jobs})" if jobs else "0") + starved,
+                "use": f"{said['used']}/{said['guaranteed']}",
+                "limit": said.get("limit"),
+                "borrowed": f"+{said['borrowed']}" if account["borrowed"] != "0" else "-",
+                "lent": f"-{said['lent']}" if account["lent"] != "0" else "-",
+                "amount": f"{said['pending']}{starved}",
+                "pending": (f"{said['pending']} ({jobs})" if jobs else "0") + starved,
                 "bar": bar(account),
             }
         yield row

@@ -82,6 +82,27 @@ def format_quantity(amount: int, *, resource: str) -> str:
     return str(amount)
 
 
+def readable(quantity: str, *, resource: str) -> str:
+    """A quantity as people read it: `15360` cpu → `15,360`, `15359500m` → `15,359.5`, `500m` → `500m`, memory
+    `167772060Mi` → `160Ti`. It is rounded, so it is no input.
+    """
+    amount = parse_quantity(quantity, resource=resource)
+    if _is_cpu(resource):
+        return quantity if amount < 1000 else _rounded(amount / 1000)
+    if _in_bytes(resource):
+        for suffix, factor in _BINARY.items():
+            if amount >= factor:
+                return f"{_rounded(amount / factor)}{suffix}"
+    return _rounded(amount)
+
+
+def _rounded(amount: float) -> str:
+    """At most one decimal, and separators from five digits on."""
+    near = round(amount, 1)
+    whole = int(near) if near == int(near) else near
+    return f"{whole:,}" if near >= 10_000 else str(whole)
+
+
 def in_whole_units(amount: int, *, resource: str) -> float:
     """An amount in base units as Prometheus would have it: cpu in cores, all else as it is."""
     return amount / 1000 if _is_cpu(resource) else float(amount)
@@ -106,7 +127,7 @@ def devices(demand: Mapping[str, str]) -> str:
     """The devices that a job asks for, or its cpu if there are none. Amounts are quantities."""
     plain = ("cpu", "memory", "ephemeral-storage", "pods")
     few = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
-    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in few)
+    return ", ".join(f"{readable(demand[name], resource=name)} {name.rsplit('/', 1)[-1]}" for name in few)
 
 
 def age(seconds: float) -> str:

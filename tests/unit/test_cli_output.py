@@ -53,12 +53,12 @@ def test_an_age_is_one_unit_rounded_down(seconds: float, shown: str) -> None:
     ("amounts", "drawn_bar"),
     [
         ({}, ""),
-        ({"guaranteed": "10"}, "-" * 20),
-        ({"guaranteed": "10", "used": "10"}, "#" * 20),
-        ({"guaranteed": "10", "used": "5", "lent": "5"}, "#" * 10 + "." * 10),
-        ({"guaranteed": "10", "used": "20", "borrowed": "10"}, "#" * 10 + ":" * 10),
-        ({"used": "4", "borrowed": "4"}, ":" * 20),
-        ({"guaranteed": "4", "used": "1", "lent": "1"}, "#" * 5 + "." * 5 + "-" * 10),
+        ({"guaranteed": "10"}, "-" * 16),
+        ({"guaranteed": "10", "used": "10"}, "#" * 16),
+        ({"guaranteed": "10", "used": "5", "lent": "5"}, "#" * 8 + "." * 8),
+        ({"guaranteed": "10", "used": "20", "borrowed": "10"}, "#" * 8 + ":" * 8),
+        ({"used": "4", "borrowed": "4"}, ":" * 16),
+        ({"guaranteed": "4", "used": "1", "lent": "1"}, "#" * 4 + "." * 4 + "-" * 8),
     ],
 )
 def test_the_bar_tells_own_borrowed_lent_and_free_apart(amounts: dict[str, str], drawn_bar: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.quantity import MAX_AMOUNT, format_quantity, parse_quantity
+from queuer.domain.quantity import MAX_AMOUNT, format_quantity, parse_quantity, readable
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,16 @@ def test_a_fraction_of_what_is_counted_in_pieces_is_refused_where_it_matters() -
     assert parse_quantity("2000m", resource="nvidia.com/gpu", whole=True) == 2
     assert parse_quantity("0.5", resource="cpu", whole=True) == 500
     assert parse_quantity("1500m", resource="memory", whole=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "said"),
+    [
+        ("cpu", "15360", "15,360"), ("cpu", "15359500m", "15,359.5"), ("cpu", "500m", "500m"), ("cpu", "1500m", "1.5"),
+        ("cpu", "0", "0"), ("cpu", "9500m", "9.5"), ("memory", "167772060Mi", "160Ti"), ("memory", "4928Gi", "4.8Ti"),
+        ("memory", "512Mi", "512Mi"), ("memory", "1000", "1000"), ("nvidia.com/gpu", "1280", "1280"),
+        ("nvidia.com/gpu", "12800", "12,800"),
+    ],
+)  # fmt: skip
+def test_amounts_are_told_as_people_read_them(resource: str, quantity: str, said: str) -> None:
+    assert readable(quantity, resource=resource) == said
