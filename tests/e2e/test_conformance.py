@@ -297,6 +297,8 @@ class TestJobSet:
         )  # fmt: skip
         scene.wait_state("gang", "Running")
         assert scene.database.used() == 2 * (PODS - 1)
+        asked = scene.database.workload("gang", scene.namespace)["pod_sets"]
+        assert [(each["name"], each["count"]) for each in asked] == [("workers", PODS - 1)]
 
     def test_it_keeps_its_quota_while_it_may_run_all_again(self, scene: Scene) -> None:
         """Its driver has long ended when a worker fails: all are made anew, and nobody has taken the driver's GPUs."""
