@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from queuer.domain.quantity import parse_quantity
 from tests.ui.browser import opened
@@ -45,6 +46,27 @@ def test_what_children_use_is_what_their_parent_uses(page: Page) -> None:
         assert sums.pop(level + 1, amount) == amount
         sums[level] = sums.get(level, 0) + amount
     assert len(rows) > 12
+
+
+def test_what_pods_outside_the_queues_use_is_told_on_root_and_in_the_overview(page: Page) -> None:
+    """Guards against nodes that are full of nobody: 24 GPUs are told beside what queues use."""
+
+    def with_strangers(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        rows = [*found.get("capacity", []), *(a for q in found.get("items", [])[:1] for a in q["accounts"])]
+        for row in rows:
+            if row["resource"] == GPU:
+                row["outside"] = "24"
+        route.fulfill(response=answer, json=found)
+
+    page.route(re.compile(r"/api/v1/(overview|queues)$"), with_strangers)
+    page.goto("/queues")
+    root = page.get_by_role("treegrid").locator("[data-index='0']")
+    expect(root).to_contain_text("24 by pods outside the queues")
+    expect(page.get_by_text("by pods outside the queues")).to_have_count(1)
+    page.goto("/")
+    expect(page.get_by_text("24 by pods outside the queues")).to_be_visible()
 
 
 # How long the drawn parts of each row's bar are, and its used amount: by the right edge of what is own or borrowed.

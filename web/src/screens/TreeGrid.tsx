@@ -193,6 +193,9 @@ function Marks({ of, account }: MarksProps) {
           <Chip word="warning" label={`${grouped(over)} over limit`} />
         </Link>
       )}
+      {account?.outside && account.outside !== "0" && (
+        <Chip word="info" label={`${figure(account.outside, account)} by pods outside the queues`} />
+      )}
       {never > 0 && (
         <Link to="/jobs" search={{ queue: path, unstartable: "true" }} tabIndex={-1} className="mark">
           <Chip word="CHANGE" label={`${grouped(never)} can never start`} />
