@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,15 @@ def who_would_have_to_end_is_told_with_one_end(answer: Answer) -> bool:
     )
 
 
+def a_length_of_time_in_a_sentence_is_as_seen_from_now(answer: Answer) -> bool:
+    now = time_of(answer["asOf"])
+    told = (each for each in answer["explanation"]["others"] if "until" in each["params"])
+    return all(
+        f"the first in {max(0, ceil(time_of(each['params']['until']) - now))} s" in each["text"]
+        for each in told
+    )
+
+
 def no_length_of_time_is_negative(answer: Answer) -> bool:
     return re.search(r"(?<![\w-])-\d+[smhd]\b", text(answer)) is None
 
@@ -258,6 +268,7 @@ RULES: tuple[Callable[[Answer], bool], ...] = (
     one_thing_has_one_number,
     the_closest_domain_is_what_nodes_say,
     who_would_have_to_end_is_told_with_one_end,
+    a_length_of_time_in_a_sentence_is_as_seen_from_now,
     no_length_of_time_is_negative,
 )
 
@@ -358,6 +369,13 @@ def _another_end(told: Any) -> bool:
     return bool(offers)
 
 
+def _stale_length(told: Any) -> bool:
+    rows = [each for each in told["explanation"]["others"] if "until" in each["params"]]
+    for each in rows:
+        each["text"] = "8 more when their minRuntime is over, the first in 987654 s."
+    return bool(rows)
+
+
 def _minus(told: Any) -> bool:
     told["explanation"]["detail"] |= {"estimate": None, "noEstimate": "it starts in -5m"}
     return True
@@ -369,7 +387,7 @@ PLANTED: Mapping[Callable[[Answer], bool], Callable[[Any], bool]] = dict(
         (
             _late_estimate, _passed_reservation, _estimate_unknown, _end_after_all, _likely_before_all,
             _learned_and_over, _change_with_a_time, _hopeless_in_line, _said_twice, _another_number, _all_full,
-            _another_end, _minus,
+            _another_end, _stale_length, _minus,
         ),
         strict=True,
     )

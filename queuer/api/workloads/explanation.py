@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
+from math import ceil
 from typing import Any
 
 from queuer.api.identity.rights import Asker
@@ -20,6 +21,7 @@ from queuer.domain.reasons import (
     JobChange,
     NextStep,
     Reader,
+    Reason,
     Token,
     Verdict,
     hide,
@@ -72,7 +74,8 @@ def answered(
         job = job.model_copy(update={"reason": models.Reason.from_record(told.primary)})
         primary = models.ReasonDetail.from_record(told.primary).model_copy(update={"since": primary.since})
         more = {"verdict": told.verdict, "primary": primary}
-        more["others"] = [models.ReasonDetail.from_record(other) for other in told.others]
+        others = [_aged(other, now=job.as_of.timestamp()) for other in told.others]
+        more["others"] = [models.ReasonDetail.from_record(other) for other in others]
         more["would_admit"] = [WouldAdmit.from_record(change) for change in told.would_admit]
         detail = {**told.detail, **recorded}
     figures = in_force(
@@ -88,6 +91,14 @@ def answered(
     return job.model_copy(
         update={"explanation": explanation.model_copy(update={"paragraphs": paragraphs(job, found.past)})}
     )
+
+
+def _aged(reason: Reason, *, now: float) -> Reason:
+    """The reason with its length of time as seen from now, not from the cycle."""
+    params = reason.params
+    if "wait" not in params or "until" not in params:
+        return reason
+    return Reason(reason.token, {**params, "wait": max(0, ceil(params["until"] - now))}, reason.said)
 
 
 def in_force(detail: Detail, state: State, verdict: Verdict | None, *, now: datetime) -> Detail:
@@ -166,4 +177,4 @@ def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
     if endless is not None:
         who = f"{endless.namespace}/{endless.name}" if endless.name else f"a job of {endless.queue}"
         return f"no estimate: {who} declares no end, and too few like it have run"
-    return "no estimate: none is worked out yet" if detail.holders else ""
+    return "no estimate: none could be worked out so far" if detail.holders else ""
