@@ -122,7 +122,7 @@ def read_workload(
         return bare_workload(kind, job), too_large
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
-    problems.found += (refused := tuple(kind.refused(job)))
+    problems.found += (refused := (*_foreign_manager(kind, job), *kind.refused(job)))
     if not refused:  # a kind that refuses a name has said so with its field
         problems.attempt(lambda: _check_apart(roles))
     pod_sets = tuple(_pod_set(own, notes, facts=facts, problems=problems) for own in roles)
@@ -179,6 +179,16 @@ def _amounts(spec: PodSpec, facts: NamespaceFacts, field: str) -> tuple[Resource
     check_amounts(spec, limit_ranges=ranges, field=field)
     requests = effective_requests(spec, limit_ranges=ranges, overheads=overheads, field=field)
     return requests, effective_limits(spec, limit_ranges=ranges, overheads=overheads, field=field)
+
+
+def _foreign_manager(kind: JobKind, job: JobObject) -> Iterator[FieldProblem]:
+    """A policy refuses it, but not on a job from before its namespace opted in."""
+    if kind.gates is None and (named := kind.managed_by(job)) not in (None, "", kind.manager):
+        yield _wrong(
+            field_of((*kind.suspend_path[:-1], "managedBy")),
+            f"{named!r} would not start it here",
+            "leave it out",
+        )
 
 
 def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[FieldProblem]:

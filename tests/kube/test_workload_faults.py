@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from queuer.domain.errors import InvalidInput
-from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
+from queuer.kube.kinds import JOB, KINDS, PYTORCHJOB, JobKind
 from queuer.kube.objects import LimitRange
 from queuer.kube.workloads import NamespaceFacts, read_workload
 from tests.kube.manifests import job, pytorchjob, read
@@ -94,6 +94,29 @@ def test_amounts_that_the_api_server_would_refuse_in_a_pod(
     _, problems = read_workload(kind, msgspec.convert(manifest, kind.type), facts=facts)
     assert any(p.field.endswith(f".spec.containers[c].resources.{resource}") for p in problems)
     assert said in str(problems[0])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.gates is None], ids=lambda kind: kind.name)
+def test_a_job_that_another_controller_manages_is_refused_with_the_field(kind: JobKind) -> None:
+    """It waited before its namespace opted in, where no policy refused it: nobody here would start it."""
+    path = (*kind.suspend_path[:-1], "managedBy")
+
+    def managed(by: str) -> Any:
+        found: dict[str, Any] = {"metadata": {"name": "j", "namespace": "n", "uid": "u"}, "spec": {}}
+        if kind is JOB:
+            found["spec"]["template"] = {}
+        at = found
+        for key in path[:-1]:
+            at = at.setdefault(key, {})
+        at["managedBy"] = by
+        return msgspec.convert(found, kind.type)
+
+    def told(by: str) -> list[str]:
+        _, problems = read_workload(kind, managed(by), facts=NamespaceFacts())
+        return [p.message for p in problems if p.field == ".".join(path)]
+
+    assert told("kueue.x-k8s.io/multikueue") == ["'kueue.x-k8s.io/multikueue' would not start it here"]
+    assert told(kind.manager) == []
 
 
 def test_amounts_of_which_pods_are_made_are_no_fault() -> None:

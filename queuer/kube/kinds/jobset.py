@@ -47,6 +47,7 @@ class FailurePolicy(Struct, frozen=True):
 class JobSetSpec(Struct, frozen=True):
     replicated_jobs: list[ReplicatedJob] = msgspec.field(default_factory=list)
     suspend: bool = False
+    managed_by: str | None = None
     failure_policy: FailurePolicy = FailurePolicy()
 
 

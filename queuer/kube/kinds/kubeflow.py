@@ -37,6 +37,7 @@ class RunPolicy(Struct, frozen=True):
     suspend: bool = False
     active_deadline_seconds: int | None = None
     clean_pod_policy: str | None = None
+    managed_by: str | None = None
 
 
 class Spec(Struct, frozen=True):
@@ -134,6 +135,7 @@ def _row(
         type=TrainingJob,
         operators=USUAL["training-operator"],
         manager="kubeflow.org/training-operator",
+        managed_by=lambda job: job.spec.run_policy.managed_by,
         suspend_path=("spec", "runPolicy", "suspend"),
         suspended=lambda job: job.spec.run_policy.suspend,
         quiet=_quiet,

@@ -76,6 +76,7 @@ MPIJOB = JobKind(
     type=MPIJob,
     operators=USUAL["mpi-operator"],
     manager="kubeflow.org/mpi-operator",
+    managed_by=lambda job: job.spec.run_policy.managed_by,
     suspend_path=("spec", "runPolicy", "suspend"),
     suspended=lambda job: job.spec.run_policy.suspend,
     quiet=_quiet,

@@ -91,6 +91,7 @@ class RayJobSpec(Struct, frozen=True):
     ttl_seconds_after_finished: int = 0
     shutdown_after_job_finishes: bool | None = None
     suspend: bool = False
+    managed_by: str | None = None
 
 
 class RayJobStatus(Struct, frozen=True):
@@ -245,12 +246,6 @@ def _cluster_refused(
             message="would have Ray change how many workers there are, past what was admitted",
             hint="leave it out, and write the replicas of each worker group",
         )
-    if spec.managed_by not in (None, RAY_MANAGER):
-        yield FieldProblem(
-            field=f"{at}.managedBy",
-            message="names a controller that would not start it",
-            hint="leave it out",
-        )
     if meta.controller is not None and meta.controller.kind == "RayService":
         yield FieldProblem(
             field="metadata.ownerReferences",
@@ -301,6 +296,12 @@ def _job_refused(job: RayJob) -> Iterator[FieldProblem]:
             hint=f"write {', '.join(_MODES[:-1])} or {_MODES[-1]}",
         )
     if spec.ray_cluster_spec is not None:
+        if spec.ray_cluster_spec.managed_by not in (None, RAY_MANAGER):
+            yield FieldProblem(
+                field="spec.rayClusterSpec.managedBy",
+                message="names a controller that would not start its RayCluster",
+                hint="leave it out",
+            )
         if spec.ray_cluster_spec.suspend:
             yield FieldProblem(
                 field="spec.rayClusterSpec.suspend",

@@ -131,7 +131,8 @@ def nothing_refused(job: object) -> Iterable[FieldProblem]:
 class JobKind:
     """One row. The functions take the decoded object.
 
-    `operators`: user names under which its controller is installed; `manager`: what `managedBy` calls it. `quiet`: the
+    `operators`: user names under which its controller is installed; `manager`: what `managedBy` calls it; `managed_by`:
+    whom a job names there. `quiet`: the
     job's controller confirms that it is suspended without an active pod. One PATCH may then change its template and
     start it. `fixed`: below Kubernetes 1.36.2 it may not, until the status has no startTime. `outcome`: Succeeded,
     Failed or None. `left`: pods that it still owes, where their number falls as they succeed. `restarts`: whether it
@@ -171,6 +172,7 @@ class JobKind:
     pods: Callable[[str, str], str]
     pod_labels: tuple[str, ...]
     example: dict[str, Any]
+    managed_by: Callable[[Any], str | None] = lambda job: job.spec.managed_by
     refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
     made: Made | None = None
     listed: bool = False

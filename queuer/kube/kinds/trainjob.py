@@ -38,6 +38,7 @@ class TrainJobSpec(Struct, frozen=True):
     runtime_patches: list[dict[str, Any]] = msgspec.field(default_factory=list)
     active_deadline_seconds: int = 0
     suspend: bool = False
+    managed_by: str | None = None
 
 
 class TrainJobStatus(Struct, frozen=True):
