@@ -105,8 +105,11 @@ def plan(
         made = _plan(client, _read(file), effect=effect, evict_after=evict_after)
     show_plan(made, out)
     if made["id"]:
-        why = " --reason WHY" if made["reductions"] else ""
-        say(f"next: queuer apply --changeset {made['id']}{why}")
+        applies = f"queuer apply --changeset {made['id']}"
+        if made["reductions"]:
+            say(f"do: apply it and say why, in {LEAST_REASON} characters or more: {applies} --reason TEXT")
+        else:
+            say(f"next: {applies}")
 
 
 @printed

@@ -25,7 +25,7 @@ from queuer.kube.config_set import ConfigSet
 from queuer.store import heartbeat, ledger, outbox, retention, rollup, stored, workloads
 from queuer.store.config import load_config
 from queuer.store.engine import DatabaseUnavailable, begin
-from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
+from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead, office
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
@@ -168,6 +168,13 @@ async def test_a_former_leader_applies_no_objects(
     await follow_objects(cast(Any, None), cast(Any, None), engine, epoch=epoch, actor="me")
     async with begin(engine) as connection:
         assert "root.a" in (await load_config(connection)).tree
+
+
+async def test_readers_see_whether_somebody_holds_the_lock(engine: AsyncEngine, database_url: str) -> None:
+    async with begin(engine) as connection:
+        assert not (await office(connection)).held
+    async with lead(database_url, holder="one"), begin(engine) as connection:
+        assert (await office(connection)).held
 
 
 async def test_a_silent_holder_loses_the_lock_to_the_server(database_url: str) -> None:
