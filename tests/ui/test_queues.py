@@ -99,7 +99,19 @@ def test_a_number_leads_to_as_many_rows(page: Page, waiting: Waiting) -> None:
     assert count >= 2
     chip.click()
     expect(page.get_by_role("grid", name="Jobs").locator("[data-index]")).to_have_count(count)
+    reasons = page.get_by_role("region", name="Pending by reason").get_by_role("row")
     page.goto("/")
+    expect(reasons.nth(1)).to_be_visible()
+    for index in range(1, reasons.count()):
+        row = reasons.nth(index).get_by_role("cell")
+        jobs, verdict = int(row.nth(0).inner_text()), row.nth(3).inner_text().split()[-1]
+        if verdict == "WAIT":  # these start and come while the test looks
+            continue
+        reasons.nth(index).get_by_role("link").click()
+        assert f"verdict={verdict}" in page.url
+        expect(page.get_by_role("grid", name="Jobs").locator("[data-index]")).to_have_count(jobs)
+        page.go_back()
+        expect(reasons.nth(1)).to_be_visible()
     page.get_by_role("region", name="Attention").get_by_role("link", name="can never start").click()
     expect(page.get_by_role("grid", name="Jobs").locator("[data-index]")).not_to_have_count(0)
 
@@ -231,6 +243,9 @@ def test_a_queue_is_held_and_opened_again_by_who_may(page: Page, demo: Site) -> 
     expect(dialog.get_by_role("status")).to_contain_text("It is held.")
     dialog.get_by_role("button", name="Close").click()
     assert rest(demo, f"/queues/{path}")["state"] == "held"
+    head = page.locator(".job-head")
+    expect(head).to_contain_text("since ")
+    expect(head).to_contain_text("the switch is replaced")
     page.get_by_role("button", name="Resume").click()
     dialog.get_by_role("button", name="Resume").click()
     expect(dialog.get_by_role("status")).to_contain_text("It is open.")

@@ -15,6 +15,7 @@ export interface JobFilter {
   user?: string;
   state?: string;
   reason?: string;
+  verdict?: string;
   deleted?: boolean;
 }
 

@@ -59,6 +59,7 @@ const routes = [
       "user",
       "state",
       "reason",
+      "verdict",
       "unstartable",
       "deleted",
       "columns",

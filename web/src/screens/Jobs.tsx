@@ -7,7 +7,7 @@ import { useMemo, useState } from "react";
 import * as queries from "../api/queries";
 import { lacking, may, type Verb } from "../api/rights";
 import { Failure } from "../api/client";
-import type { State, Workload } from "../api/schema";
+import type { State, Verdict, Workload } from "../api/schema";
 import type { View } from "../app/preferences";
 import { Columns } from "../kit/Columns";
 import { CopyAs } from "../kit/CopyAs";
@@ -30,6 +30,7 @@ const STATES: readonly State[] = [
   "Succeeded",
   "Failed",
 ];
+const VERDICTS: readonly Verdict[] = ["CHANGE", "ESCALATE", "WAIT", "HELD"];
 const COLUMNS = [...JOB_COLUMNS, ...MORE_COLUMNS];
 const USUAL = JOB_COLUMNS.map((column) => column.id);
 const NARROWS = ["name", "user", "queue", "namespace", "reason"] as const;
@@ -61,6 +62,7 @@ export function Jobs() {
     ["-n", search.namespace],
     ["--state", search.state],
     ["--reason", search.reason],
+    ["--verdict", search.verdict],
   ] as const;
   const command = ["jobs", ...flags.flatMap(([flag, value]) => (value ? [flag, quoted(value)] : []))].join(" ");
   const { data: queues } = useQuery({ ...queries.queues(), enabled: false });
@@ -113,6 +115,15 @@ export function Jobs() {
                 </button>
               ))}
             </span>
+            <label>
+              verdict{" "}
+              <select value={search.verdict ?? ""} onChange={(event) => set({ verdict: event.target.value })}>
+                <option value="">any</option>
+                {VERDICTS.map((each) => (
+                  <option key={each}>{each}</option>
+                ))}
+              </select>
+            </label>
             <label>
               group by{" "}
               <select value={by ?? ""} onChange={(event) => set({ group: event.target.value })}>

@@ -245,7 +245,7 @@ function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resourc
         {groups.map((group) => (
           <tr key={group.token + group.verdict}>
             <th scope="row">
-              <Link to="/jobs" search={{ reason: group.token }}>
+              <Link to="/jobs" search={{ reason: group.token, verdict: group.verdict }}>
                 {group.token}
               </Link>
             </th>
