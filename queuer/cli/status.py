@@ -29,7 +29,8 @@ def status(*, out: Printer) -> None:
     if found["capacity"]:
         out.line("")
         out.table(_CAPACITY, found["capacity"])
-        say("OUTSIDE: by pods that no queue pays for. FREE: all the rest, but for nodes out of use")
+        say("OUTSIDE: by pods that no queue pays for. FREE: the rest, but for nodes out of use;")
+        say("`queuer topo` tells what of it is held for jobs")
     if found["reasons"]:
         out.line("")
         out.entries(reasons(now), found["reasons"])
