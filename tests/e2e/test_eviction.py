@@ -95,7 +95,11 @@ def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None
     assert scene.state("low") == "Queued"
     told = scene.wait_event("low", "Evicted")
     whose = f"evicted for {scene.namespace}/high in {TEAM_A}, which asks 16 gpu"
-    assert told == f"{whose} and goes first by its priority, 1000 over 0 (preempt)"
+    right, _, why = told.partition("; ")
+    assert right == f"{whose} and goes first by its priority, 1000 over 0 (preempt)"
+    assert re.fullmatch(r"it loses \d+ gpu-seconds of work, and nobody else could go by this right", why), (
+        told
+    )
     scene.delete("high")
     scene.wait_state("low", "Running")
 
