@@ -43,10 +43,12 @@ _PAGE = text("""
             WHERE CAST(:paths AS text[]) IS NULL OR queue AND EXISTS (
                 SELECT FROM unnest(CAST(:paths AS text[])) AS p
                 WHERE name = p OR starts_with(name, p || '.') OR (change IS NOT NULL AND starts_with(p, name || '.')))
-        ) AS about
+        ) AS about CROSS JOIN LATERAL (
+            SELECT coalesce(s.detail->>'namespace' = ANY(CAST(:readable AS text[])), true) AS named
+        ) AS job
         WHERE (CAST(:paths AS text[]) IS NULL OR about.queues <> '{}')
-          AND (CAST(:namespace AS text) IS NULL OR s.detail->>'namespace' = :namespace)
-          AND (CAST(:target AS text) IS NULL OR s.detail->>'uid' = :target
+          AND (CAST(:namespace AS text) IS NULL OR named AND s.detail->>'namespace' = :namespace)
+          AND (CAST(:target AS text) IS NULL OR named AND s.detail->>'uid' = :target
               OR EXISTS (SELECT FROM unnest(about.queues) AS q WHERE q = :target OR starts_with(q, :target || '.')))
         ORDER BY id DESC LIMIT :count
     ), looked AS (SELECT count(*) AS rows, min(id) AS last FROM seen)
@@ -90,11 +92,12 @@ async def page(
     since: datetime | None = None,
     until: datetime | None = None,
     paths: Collection[str] | None = None,
+    readable: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
     """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs; `paths`: what is about these
-    queues, those below them, and changes of those above them alone, None = all. A page may be short although `next`
-    says that there is more.
+    queues, those below them, and changes of those above them alone, None = all; `readable`: namespaces, by whose
+    jobs `target` and `namespace` find deeds, None = all. A page may be short although `next` says that there is more.
     """
     values = {
         "before": _LAST if before is None else min(before, _LAST),
@@ -104,6 +107,7 @@ async def page(
         "since": since,
         "until": until,
         "paths": None if paths is None else sorted(paths),
+        "readable": None if readable is None else sorted(readable),
         "scan": max(SCAN, count + 1)
         if any(given is not None for given in (paths, target, namespace))
         else count + 1,

@@ -10,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import record_of
 
+REASON = "CASE WHEN jsonb_array_length(changes) = 1 THEN reason ELSE '' END AS reason"
+"""The reason of a changeset as anybody may have it: that of several objects speaks of them all."""
 # `export_queue` leaves out the state of an open queue.
-_LAST = text("""
-    SELECT DISTINCT ON (queue) queue, extract(epoch FROM at)::float8 AS at, actor, reason
+_LAST = text(f"""
+    SELECT DISTINCT ON (queue) queue, extract(epoch FROM at)::float8 AS at, actor, {REASON}
     FROM changeset CROSS JOIN LATERAL (
         SELECT ch->>'name' AS queue, coalesce(ch->'before'->>'state', 'open') AS before,
             coalesce(ch->'after'->>'state', 'open') AS after
@@ -25,7 +27,7 @@ _LAST = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The change by which a queue was held or drained. `at`: in seconds."""
+    """The change by which a queue was held or drained. `at`: in seconds; `reason`: "" where it is not for anybody."""
 
     queue: str
     at: float
@@ -35,5 +37,7 @@ class Closing:
 
 async def closings(connection: AsyncConnection, queues: Collection[str]) -> dict[str, Closing]:
     """The newest one of each of these queues, which are not open."""
+    if not queues:
+        return {}
     found = await connection.execute(_LAST, {"queues": sorted(queues)})
     return {row.queue: record_of(Closing, row) for row in found}

@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueState
 from queuer.domain.quota import Account
-from queuer.store.closings import Closing, closings
+from queuer.store.closings import REASON, Closing, closings
 from queuer.store.usage import Amounts, TreeView
 
-_CUTS = text("""
-    SELECT extract(epoch FROM at)::float8 AS at, actor, reason, ch->>'name' AS queue,
+_CUTS = text(f"""
+    SELECT extract(epoch FROM at)::float8 AS at, actor, {REASON}, ch->>'name' AS queue,
         ch->'before'->'quota' AS before, ch->'after'->'quota' AS after
     FROM changeset CROSS JOIN LATERAL jsonb_array_elements(changes) AS ch
     WHERE ch->>'kind' = 'queue' AND ch->>'name' = ANY(:queues)

@@ -28,7 +28,7 @@ _PLACING = text("""
 """)
 _NOT_TAKEN = text("""
     SELECT count(DISTINCT uid) AS jobs, min(at) AS oldest FROM outbox
-    WHERE done_at IS NULL AND kind <> 'admit' AND at < :before
+    WHERE done_at IS NULL AND kind = 'evict' AND at < :before
 """)
 _MOVES = text("""
     SELECT floor(extract(epoch FROM started_at) / :step) * :step AS at, sum(admitted) AS admitted,

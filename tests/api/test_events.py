@@ -156,7 +156,9 @@ async def test_the_audit_names_jobs_to_those_who_read_their_namespace(
     assert told["auditor"]["text"] == told["alice"]["text"] == "hold job/a1 in team-a"
     assert told["lead"]["text"] == "hold a job"
     assert "a1" not in json.dumps(told["lead"])
-    assert len((await get(shared, "audit?namespace=team-a", "auditor"))["items"]) == 1
+    for wish in ("namespace=team-a", "target=a1"):
+        found = {user: len((await get(shared, f"audit?{wish}", user))["items"]) for user in told}
+        assert found == {"auditor": 1, "alice": 1, "lead": 0}, "a filter tells what the row does not"
 
 
 async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: httpx2.AsyncClient) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -23,10 +24,10 @@ from queuer.domain.workload import State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
-from queuer.store import rollup, workloads
+from queuer.store import outbox, rollup, workloads
 from queuer.store.config import load_config
 from queuer.store.engine import begin
-from queuer.store.tables import NotAsked
+from queuer.store.tables import EntryKind, NotAsked
 from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, local, reads
@@ -350,6 +351,20 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(
     said = "1 job is evicted, and the API server has not taken that for more than 30 s"
     told = [(item["kind"], item["text"]) for item in (await api.get("/api/v1/overview")).json()["attention"]]
     assert ("stuck", said) in told, told
+
+
+async def test_an_admission_that_is_taken_back_before_it_reached_its_job_is_no_eviction(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    runs = workload("runs", queue=A)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    undo = outbox.Effect(kind=EntryKind.WITHDRAW, uid="runs", admission_id=str(uuid4()), patch={})
+    async with begin(author.engine) as connection:
+        await outbox.put(connection, author.epoch, [undo], at=NOW)
+    told = [item["text"] for item in (await api.get("/api/v1/overview")).json()["attention"]]
+    assert not [text for text in told if "evicted" in text], told
 
 
 async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(

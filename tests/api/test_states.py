@@ -17,6 +17,7 @@ from queuer.api.identity.rights import Right
 from queuer.cli.output import clock
 from queuer.domain.intake import closed_queue
 from queuer.domain.queue import ManagedBy
+from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.store.config import load_config
 from tests.api.cli import run
@@ -87,6 +88,18 @@ async def test_a_job_says_since_when_by_whom_and_why_its_queue_is_closed(
     assert told["next"] == f"queuer queue resume {A} -y"
     root = (await shared.get("/api/v1/workloads/u1", headers=ROOT)).json()["explanation"]
     assert root["next"] == told["next"]
+
+
+async def test_a_reason_of_the_version_before_is_read(shared: httpx2.AsyncClient, author: Author) -> None:
+    """It has the closed queues as paths alone: its own sentence stays, and the next step is known."""
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    said = simple(Token.SUSPENDED, f"{A} is draining as root is.", queue=A, closed=["root"])
+    await author.cycle(explain={"u1": said})
+    await author.beat()
+    told = (await shared.get("/api/v1/workloads/u1", headers=LEAD)).json()["explanation"]
+    assert told["primary"]["text"] == f"{A} is draining as root is."
+    assert told["do"] == "wait, or ask who administers root to resume it"
 
 
 async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, author: Author) -> None:
@@ -181,6 +194,27 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
     tree = (await run(monkeypatch, shared, "queue", "tree")).stderr
     assert "root.research: draining" in tree
     assert f"{A}: over limit" in tree
+
+
+async def test_a_reason_that_speaks_of_several_objects_is_not_for_everybody(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    """As in the history: who did it and when is told without it."""
+    await author.tree()
+    runs = workload("r1", queue=A, gpus=8)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    wish = copy.deepcopy(TREE)
+    wish["queues"][A] |= {"quota": [{"resource": GPU, "limit": 4}], "state": "held"}
+    wish["queues"][B]["weight"] = 3
+    await author.tree(wish, reason="project Blue")
+    for path in (f"{QUEUES}/{A}", QUEUES, "/api/v1/overview"):
+        found = await shared.get(path, headers=EVE)
+        assert found.status_code == 200, found.text
+        assert "Blue" not in found.text
+    queue = (await shared.get(f"{QUEUES}/{A}", headers=EVE)).json()
+    cut = next(account["cut"] for account in queue["accounts"] if account["resource"] == GPU)
+    assert [(made["by"], made["reason"]) for made in (queue["closed"], cut)] == [("test", "")] * 2
 
 
 async def test_who_may_not_and_what_is_another_writers_is_refused(

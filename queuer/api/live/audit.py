@@ -90,6 +90,7 @@ async def list_audit(
         since=since,
         until=until,
         paths=paths,
+        readable=readable,
         count=limit,
     )
     rows = [replace(row, detail=_nameless_job(row.detail, readable)) for row in found.rows]

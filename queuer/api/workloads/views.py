@@ -16,12 +16,7 @@ from queuer.api.workloads.timeline import Held, held_of, spans, spans_of, timeli
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
-from queuer.domain.reasons import (
-    Explanation,
-    Reason,
-    Token,
-    simple,
-)
+from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
 from queuer.store import commands, lookup, reads
 from queuer.store.closings import closings
@@ -122,13 +117,14 @@ async def _who_closed(connection: AsyncConnection, stored: StoredWorkload) -> St
     told = stored.explained
     if told is None or told.primary.token is not Token.SUSPENDED:
         return stored
-    closed = [dict(row) for row in told.primary.params.get("closed", ())]
+    rows = told.primary.params.get("closed", ())  # of the version before they are paths, beside what it said
+    closed = [{"queue": row} if isinstance(row, str) else dict(row) for row in rows]
     found = await closings(connection, [row["queue"] for row in closed])
     for row in closed:
         if (closing := found.get(row["queue"])) is not None:
             since = instant(closing.at).isoformat(timespec="seconds")
             row |= {"since": since, "by": closing.actor, "reason": closing.reason}
-    reason = Reason(Token.SUSPENDED, {**told.primary.params, "closed": closed})
+    reason = replace(told.primary, params={**told.primary.params, "closed": closed})
     return replace(stored, explanation=explanation_json(replace(told, primary=reason)))
 
 
