@@ -104,7 +104,9 @@ def room(site: Installation) -> Iterator[Finding]:
     try:
         found = site.client.get("/overview")
     except CommandFailed as error:
-        raise Unseen(f"the API does not say who has the room: {error.message}", error.hint) from error
+        raise Unseen(
+            f"the API does not say who has the room: {error.message}", error.next or error.hint
+        ) from error
     told = [item["text"] for item in found["attention"] if item["kind"] == "outside"]
     for text in told:
         yield odd(text, "label their jobs queuer.dev/queue, or their namespaces queuer.dev/managed=required")

@@ -15,6 +15,7 @@ from queuer.cli.client import Client, live_states
 from queuer.cli.failures import EXIT_BY_VERDICT, CommandFailed, Exit, Misused
 from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
 from queuer.domain.fields import parse_duration
+from queuer.domain.grants import binding
 from queuer.domain.quantity import devices
 from queuer.domain.workload import State
 
@@ -22,6 +23,8 @@ SILENT = 10.0
 """Seconds without a sign of life after which the controller may be gone; its loop gives one every 5 s."""
 PAUSE = 2.0
 """Seconds between two looks of `-w` and `queuer wait`."""
+GRACE = 10.0
+"""Seconds that `queuer wait` gives a queue to appear: its tree may be applied together with the job."""
 
 
 @printed
@@ -63,7 +66,8 @@ def jobs(
         if page["next"] and out.for_people:
             say(f"the newest {limit} are shown; narrow with -q, -n, --state, --reason, or raise --limit")
         if page.get("others") and narrowed and out.for_people:
-            say(f"{len(page['items'])} of yours; {page['others']} of others, which you may not read")
+            yours = f"{'the first ' if page['next'] else ''}{len(page['items'])}"
+            say(f"{yours} of yours; {page['others']} of others, which you may not read")
         if watch:
             _follow(client, asked, page, out)
 
@@ -149,7 +153,7 @@ def full_reference(job: Mapping[str, Any]) -> str:
 
 
 def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
-    """The workload that a person means: the live one of that name, else the newest."""
+    """The workload that a person means: the live one of that name, else one that is still there, else the newest."""
     kind, _, name = job.rpartition("/")
     answer = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")
     matches = answer["items"]
@@ -159,14 +163,15 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
         if namespace:
             check_namespace(client, namespace)
         raise _unknown(job, namespace, answer)
+    matches = [m for m in matches if not m["deleted"]] or matches
+    matches = [m for m in matches if not State(m["state"]).ended] or matches
     references = sorted({(m["namespace"], m["kind"]) for m in matches})
     if len(references) > 1:
         listed = ", ".join(f"{kind.lower()}/{name} -n {space}" for space, kind in references)
         space, kind = references[0]
         first_of = f"queuer why {kind.lower()}/{name} -n {space}"
         raise Misused(f"{job} is several jobs: {listed}", hint="name one of them", next=first_of)
-    live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
-    first: Mapping[str, Any] = (live or matches)[0]
+    first: Mapping[str, Any] = matches[0]
     return first
 
 
@@ -216,8 +221,7 @@ def check_namespace(client: Client, name: str) -> None:
     raise CommandFailed(
         f"you ({me['name']}) see nothing of namespace {name}: "
         "it has no jobs and no queue, or you may not get workloads.queuer.dev there",
-        hint=f"who administers it grants that: kubectl create rolebinding queuer-viewer-{me['name']} "
-        f"-n {name} --clusterrole=queuer-viewer --user={me['name']}",
+        hint=f"who administers it grants that: {binding('queuer-viewer', me['name'], namespace=name)}",
         exit_code=Exit.FORBIDDEN,
     )
 
@@ -254,12 +258,14 @@ def wait(
 
       queuer wait job/llama-70b -n team-a --for=running --timeout 2h
     """
-    deadline = time.monotonic() + parse_duration(timeout, field="--timeout")
+    begun = time.monotonic()
+    deadline = begun + parse_duration(timeout, field="--timeout")
     with Client.from_env() as client:
         found = find(client, job, namespace)
         client.persist(until=deadline)
         rounds = looks()
         while not _reached(found, goal):
+            _check_startable(client, found, waited=time.monotonic() - begun)
             if time.monotonic() >= deadline:
                 raise CommandFailed(
                     f"{reference(found)} is {found['state']}, not {goal}, after {timeout}",
@@ -275,20 +281,30 @@ def wait(
 
 
 def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
-    """Whether it is that far. Raises CommandFailed where it never will be."""
+    """Whether it is that far. Raises CommandFailed where it has ended before."""
     state = State(job["state"])
     if state in _REACHED[goal]:
         return True
     if state is State.FAILED or job["deleted"]:
         ended = "was deleted" if job["deleted"] else "has failed"
         raise CommandFailed(f"{reference(job)} {ended}", next=f"queuer events {full_reference(job)}")
-    if job["reason"] and job["reason"]["unstartable"]:
-        raise CommandFailed(
-            f"{reference(job)} can never start as it is: {job['reason']['text']}",
-            next=f"queuer why {full_reference(job)}",
-            exit_code=EXIT_BY_VERDICT["CHANGE"],
-        )
     return False
+
+
+def _check_startable(client: Client, job: Mapping[str, Any], *, waited: float) -> None:
+    """Raise CommandFailed where the job can never start. It may run beside the queues, or its queue be `GRACE` late."""
+    if not (job["reason"] and job["reason"]["unstartable"]):
+        return
+    primary = client.get(f"/workloads/{job['uid']}")["explanation"]["primary"]
+    params = primary["params"] if primary else {}
+    missing = "queue" in params and "nearest" in params
+    if primary is None or params.get("runs") or (missing and waited < GRACE):
+        return
+    raise CommandFailed(
+        f"{reference(job)} can never start as it is: {job['reason']['text']}",
+        next=f"queuer why {full_reference(job)}",
+        exit_code=EXIT_BY_VERDICT["CHANGE"],
+    )
 
 
 def _again(client: Client, job: Mapping[str, Any]) -> Mapping[str, Any]:

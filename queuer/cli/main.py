@@ -108,6 +108,11 @@ def run() -> None:
             raise
         extra = _EXTRAS.get(arguments[0], "server") if arguments else "server"
         _fail(f"this needs the package {error.name}: pip install 'queuer[{extra}]'", 1)
+    except KeyError as error:
+        if not (there := _other_version()):
+            raise
+        text = f"{error} is missing: the server is of version {there}, this is {__version__}"
+        _fail(text, 1, hint=f"pip install 'queuer=={there}', or upgrade the server")
     except PermissionError as error:
         _fail(f"{error.strerror}: {error.filename}", 1)
     except KeyboardInterrupt:
@@ -151,6 +156,17 @@ def _root(
 def _version() -> None:
     """Print the version."""
     typer.echo(f"queuer {__version__}")
+
+
+def _other_version() -> str:
+    """The server's version where it differs from this one; "" = it is the same, or the server does not say."""
+    from queuer.cli.client import fetch
+
+    try:
+        there = str(fetch("/meta")["version"])
+    except (QueuerError, KeyError):
+        return ""
+    return "" if there == __version__ else there
 
 
 def _exit_code(error: QueuerError) -> int:

@@ -91,16 +91,16 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
 def closings(queue: Answer, *, inherited: bool = True) -> Iterator[tuple[str, str]]:
     """Since when, by whom and why a queue is not open, or over a limit. `inherited`: also by a queue above it."""
     if queue["effectiveState"] != "open" and (inherited or queue["state"] != "open"):
-        made = queue["closed"]
+        made = queue.get("closed")
         above = "" if made is None or made["queue"] == queue["path"] else f"with {made['queue']} above it, "
         yield (
             queue["effectiveState"],
             above + ("since an unknown time" if made is None else f"set{_origin(made)}"),
         )
     for account in queue["accounts"]:
-        if account["overLimit"] != "0":
+        if account.get("overLimit", "0") != "0":
             of = f" on {account['flavor']}" if account["flavor"] else ""
-            cut = "" if account["cut"] is None else f"; the limit was cut{_origin(account['cut'])}"
+            cut = f"; the limit was cut{_origin(account['cut'])}" if account.get("cut") else ""
             yield (
                 "over limit",
                 f"{account['overLimit']} {account['resource']}{of} above {account['limit']}{cut}",

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from queuer import __version__
 from queuer.cli import main
 from queuer.cli.client import Client
 from queuer.cli.config import MOST_BYTES
@@ -198,6 +199,57 @@ def test_a_name_that_several_jobs_bear_asks_which(
     code, _, err = run(["why", "j"], answer(200, items=rows, next=None), monkeypatch, capsys)
     assert code == Exit.USAGE
     assert "queuer why job/j -n team-a" in err
+
+
+@pytest.mark.parametrize(
+    ("state", "deleted"), [("Queued", "2026-11-21T10:00:00Z"), ("Succeeded", None)], ids=["deleted", "ended"]
+)
+def test_a_live_job_is_meant_before_its_namesake_of_another_kind(
+    state: str, deleted: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands that the server gives name no kind: a job of that name which is gone must not stop them."""
+    live = {
+        "uid": "u1",
+        "kind": "Job",
+        "namespace": "team-a",
+        "name": "j",
+        "state": "Queued",
+        "deleted": None,
+    }
+    gone = {**live, "uid": "u2", "kind": "PyTorchJob", "state": state, "deleted": deleted}
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/workloads"):
+            return httpx2.Response(200, json={"items": [gone, live], "next": None})
+        return httpx2.Response(200, json={**live, "uid": request.url.path.rpartition("/")[2]})
+
+    code, out, err = run(["why", "j", "-o", "json"], api, monkeypatch, capsys)
+    assert code == 0, err
+    assert json.loads(out)["uid"] == "u1"
+
+
+@pytest.mark.parametrize("version", ["0.0.1", __version__])
+def test_an_answer_that_lacks_a_field_is_told_with_the_versions(
+    version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server of this version has no excuse: that is a fault of ours, and shows where it is."""
+    handler = answer(200, version=version, name="alice")
+    if version == __version__:
+        with pytest.raises(KeyError):
+            run(["whoami"], handler, monkeypatch, capsys)
+        return
+    code, out, err = run(["whoami"], handler, monkeypatch, capsys)
+    assert (code, out) == (1, "")
+    assert "the server is of version 0.0.1" in err
+    assert "queuer==0.0.1" in err
+
+
+def test_how_many_are_readable_is_told_as_the_part_that_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for next, told in (("c", "the first 0 of yours; 3 of others"), (None, "\n0 of yours; 3 of others")):
+        page = answer(200, items=[], next=next, others=3, asOf="2026-11-21T10:00:00Z")
+        assert told in run(["jobs", "-q", "root.a"], page, monkeypatch, capsys)[2]
 
 
 def plan(**changes: Any) -> dict[str, Any]:

@@ -103,6 +103,15 @@ def test_pods_that_no_queue_pays_for_are_told_where_they_are_in_the_way(
     assert (found.health, "said outside" in found.text) == (health, health is ODD)
 
 
+def test_a_database_that_is_away_leaves_the_room_unknown_with_a_next_command() -> None:
+    away = httpx2.MockTransport(lambda _: httpx2.Response(503, json={"detail": "PostgreSQL: refused"}))
+    with pytest.raises(Unseen) as told:
+        list(
+            doctor.room(doctor.Installation(client=Client("http://queuer.example", transport=away), meta={}))
+        )
+    assert told.value.args[1] == "kubectl -n queuer-system get pods"
+
+
 def test_a_server_of_another_version_is_told() -> None:
     assert healths(doctor.api(site({"/meta": {"version": __version__}}))) == [WELL]
     (found,) = doctor.api(site({"/meta": {"version": "0.0.1"}}))

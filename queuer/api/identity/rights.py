@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +13,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
+from queuer.domain import grants
 from queuer.domain.errors import QueuerError
 
 GROUP = "queuer.dev"
@@ -107,12 +106,8 @@ def _grant(caller: Caller, right: Right) -> str:
     """The command that gives a caller a right, by the roles of the chart; the page that says how, where none has it."""
     if right.resource is Resource.AUDIT:
         return "docs/access.md"
-    whom, name = f"--user={caller.name}", re.sub(r"[^\w.@:-]", "-", caller.name)
     if right.resource is Resource.QUEUES and right.name:
-        role = f"queuer-{right.name}"
-        rule = ["--verb=get,update", "--resource=queues.queuer.dev", f"--resource-name={right.name}"]
-        make = shlex.join(["kubectl", "create", "clusterrole", role, *rule])
-        return f"{make} && {_bind(f'{role}-{name}', role, whom)}"
+        return grants.queue_admin(right.name, caller.name)
     reads = right.verb is Verb.GET
     role = (
         "queuer-viewer"
@@ -121,12 +116,7 @@ def _grant(caller: Caller, right: Right) -> str:
         if right.resource is Resource.WORKLOADS
         else "queuer-admin"
     )
-    return _bind(f"{role}-{name}", role, whom, namespace=right.namespace)
-
-
-def _bind(name: str, role: str, whom: str, *, namespace: str = "") -> str:
-    kind = ["rolebinding", name, "-n", namespace] if namespace else ["clusterrolebinding", name]
-    return shlex.join(["kubectl", "create", *kind, f"--clusterrole={role}", whom])
+    return grants.binding(role, caller.name, namespace=right.namespace)
 
 
 class Identity(Protocol):
