@@ -86,7 +86,8 @@ class EvictionRule(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostWork:
     """The work that an eviction loses, in base units of `resource` times seconds since the start or last checkpoint.
-    `next`: that of the cheapest candidate by the same rule that stays; None = there is none.
+    `next`: that of the cheapest candidate that stays, by the same rule and measured in the same resource; None = there
+    is none.
     """
 
     resource: str

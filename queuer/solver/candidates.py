@@ -15,7 +15,7 @@ from queuer.domain.quota import Account, Charge, Guarantee
 from queuer.domain.workload import demand_of
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
-from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup, main_resource
+from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup, main_resource, seconds_lost
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import ANY, State
@@ -119,19 +119,29 @@ class Candidates:
         """The cost of its eviction, by this rule or as things are."""
         return self._rights.cost(self.runs[number], rule or self.group(number)[1])
 
-    def lost_by(self, number: int, rule: EvictionRule, *, gone: Sequence[int]) -> LostWork:
-        """The work that it loses as one of the gone, beside that of the cheapest by the same rule who stays."""
-        capacity, admitted = self._state.capacity, self.runs[number].admitted
-        resource = main_resource(demand_of(admitted.workload.pod_sets, admitted.counts), capacity)
-        rest = [n for n in np.setdiff1d(self.numbers, gone).tolist() if self.group(n)[1] is rule]
-        stays = min(rest, key=lambda n: float(self.weights[n]), default=None)
+    def lost_by(self, gone: Sequence[int], rules: Sequence[EvictionRule]) -> list[LostWork]:
+        """The work that each of the gone loses by its rule, beside that of the cheapest like it who stays."""
+        kinds = [(rule, self._main_resource(n)) for n, rule in zip(gone, rules, strict=True)]
+        stays = np.setdiff1d(self.numbers, gone)
+        cheapest: dict[tuple[EvictionRule, str], int] = {}
+        for n in stays[np.argsort(self.weights[stays], kind="stable")].tolist():
+            cheapest.setdefault((self.group(n)[1], self._main_resource(n)), n)
+            if cheapest.keys() >= set(kinds):
+                break
+        found = []
+        for n, kind in zip(gone, kinds, strict=True):
+            next = self._amount_lost(cheapest[kind], kind[1]) if kind in cheapest else None
+            found.append(LostWork(resource=kind[1], amount=self._amount_lost(n, kind[1]), next=next))
+        return found
 
-        def amount(n: int) -> int:
-            return round(self.cost(n)[1] * capacity.get(resource, 0) / SHARE)
+    def _main_resource(self, number: int) -> str:
+        admitted = self.runs[number].admitted
+        return main_resource(demand_of(admitted.workload.pod_sets, admitted.counts), self._state.capacity)
 
-        return LostWork(
-            resource=resource, amount=amount(number), next=None if stays is None else amount(stays)
-        )
+    def _amount_lost(self, number: int, resource: str) -> int:
+        admitted = self.runs[number].admitted
+        held = demand_of(admitted.workload.pod_sets, admitted.counts).get(resource, 0)
+        return held * seconds_lost(admitted, now=self._state.time)
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""

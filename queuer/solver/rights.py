@@ -257,10 +257,15 @@ def main_resource(amounts: Resources, capacity: Mapping[str, int]) -> str:
 
 
 def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
-    """The work that an eviction loses: dominant share times whole seconds since start or last checkpoint."""
-    since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
+    """The work that an eviction loses: dominant share times seconds."""
     demand = demand_of(victim.workload.pod_sets, victim.counts)
-    return dominant_share(demand, capacity) * max(0, int(now - since))
+    return dominant_share(demand, capacity) * seconds_lost(victim, now=now)
+
+
+def seconds_lost(victim: Admitted, *, now: float) -> int:
+    """Whole seconds since its start or last checkpoint."""
+    since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
+    return max(0, int(now - since))
 
 
 def preempted_work(work: int, rule: EvictionRule) -> int:

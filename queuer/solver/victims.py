@@ -107,7 +107,7 @@ class Search:
         if not gone or rules is None:
             return None, []
         uids = [self._there.runs[number].admitted.workload.uid for number in gone]
-        lost = [self._there.lost_by(n, rule, gone=gone) for n, rule in zip(gone, rules, strict=True)]
+        lost = self._there.lost_by(gone, rules)
         return spreads, [
             Eviction(uid=uid, beneficiary=self._gang.uid, rule=rule, lost=work)
             for uid, rule, work in zip(uids, rules, lost, strict=True)

@@ -102,6 +102,19 @@ def test_an_eviction_says_what_it_loses_and_the_next_would(work: list[Admitted],
     assert (eviction.lost.resource, eviction.lost.amount, eviction.lost.next) == lost
 
 
+@pytest.mark.parametrize(
+    ("other", "following"), [(1, 200), (4, 800), (0, None)], ids=["alike", "larger", "without a GPU"]
+)
+def test_work_is_told_in_gpus_where_something_else_is_scarce(other: int, following: int | None) -> None:
+    """Costs compare shares of the two pods that the node takes; an owner counts the GPUs of its own job."""
+    work = [low("goes", "m", 1, 100.0), low("stays", "m", other, 200.0)]
+    settled = sought(cluster([node("m", pods=2)], work, g(pod_set(1, 1))))
+    assert settled is not None
+    (eviction,) = settled.evictions
+    assert eviction.lost is not None
+    assert (eviction.uid, eviction.lost.amount, eviction.lost.next) == ("goes", 100, following)
+
+
 def test_borrowers_go_before_lower_work_of_its_own() -> None:
     """Though much more work is lost; what own work would lose is not held against it."""
     queues = [queue("root"), queue("root.a", row(guaranteed=16)), queue("root.b")]

@@ -31,7 +31,7 @@ def _why_this(lost: LostWork) -> str:
     unit = f"{lost.resource.rsplit('/', 1)[-1]}-seconds"
     own = f"{in_whole_units(lost.amount, resource=lost.resource):.0f} {unit}"
     if lost.next is None:
-        return f"it loses {own} of work, and nobody else could go by this right"
+        return f"it loses {own} of work, and no other job that is measured in {unit} could go by this right"
     following = f"{in_whole_units(lost.next, resource=lost.resource):.0f}"
     if lost.next >= lost.amount:
         return f"so the least work is lost: {own}; the next candidate would lose {following}"
