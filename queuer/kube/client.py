@@ -215,7 +215,7 @@ class Client:
     async def merge_patch(self, path: str, body: Mapping[str, Any], *, resource: str = "") -> str:
         """Send a JSON merge patch; returns the new resourceVersion. `resource` names the write in `writes`.
 
-        Put `metadata.resourceVersion` (and uid) into `body` to make it a compare-and-set: ConflictError otherwise.
+        Put `metadata.resourceVersion` into `body` to make it a compare-and-set: ConflictError otherwise.
         """
         return await self._patch(path, body, form="merge-patch", resource=resource)
 
@@ -224,9 +224,17 @@ class Client:
         return await self._patch(path, body, form="json-patch", resource=resource)
 
     async def remove_finalizer(self, path: str, name: str, *, uid: str, resource: str = "") -> None:
-        """Take a finalizer off an object, if it is there. ConflictError where another has its name by now."""
+        """Take a finalizer off an object, if it is there. ConflictError where another has its name by now.
+
+        The server has no precondition for a PATCH: a uid in its body that is not the object's is an invalid change.
+        """
         body = {"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [name]}}
-        await self._patch(path, body, form="strategic-merge-patch", resource=resource)
+        try:
+            await self._patch(path, body, form="strategic-merge-patch", resource=resource)
+        except InvalidError as error:
+            if "metadata.uid: " not in error.message:
+                raise
+            raise ConflictError(status=409, reason="Conflict", message=error.message) from error
 
     async def create(self, path: str, body: Mapping[str, Any], *, resource: str = "") -> bytes:
         """POST an object; returns what the server made of it."""

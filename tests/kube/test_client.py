@@ -73,6 +73,25 @@ async def test_missing_rights_are_no_fault_of_the_object(answer: web.Response, *
     assert isinstance(caught.value, Unavailable) is ours
 
 
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ('Pod "p" is invalid: metadata.uid: Invalid value: "a": field is immutable', ConflictError),
+        ("ValidatingAdmissionPolicy 'x' denied request: finalizers stay", InvalidError),
+    ],
+    ids=["a reused name", "a policy"],
+)
+async def test_a_finalizer_of_a_reused_name_is_a_conflict(message: str, kind: type[ApiError]) -> None:
+    """Guards the applier: a StatefulSet makes a pod of the same name, and its retry would never end."""
+    stub = Stub()
+    body = {"kind": "Status", "reason": "Invalid", "message": message}
+    async with serving(stub) as client:
+        stub.failures = [web.json_response(body, status=422)]
+        with pytest.raises(ApiError) as caught:
+            await client.remove_finalizer("/api/v1/namespaces/n/pods/p", "f", uid="a", resource="pods")
+    assert type(caught.value) is kind
+
+
 async def test_a_page_that_comes_too_late_is_asked_for_in_halves() -> None:
     """500 objects of a megabyte are no page of 20 s: lists that fail alike for ever would never be whole."""
 

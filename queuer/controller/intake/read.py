@@ -139,12 +139,13 @@ def _on_hold(override: Override | None) -> Explanation:
 def _edited(known: Live, workload: Workload, declared: Mapping[str, int]) -> bool:
     """Whether its owner has done something about what made it fail. `declared`: see `JobView`.
 
-    Another number of pods alone is no edit: some have succeeded, or are still to be made anew. Nor is that it could not
-    be read meanwhile, or that its pods asked for something else than it says.
+    The first reading of a term is none: the row has the charge and what was learned, not what the job said. Another
+    number of pods alone is no edit: some have succeeded, or are still to be made anew. Nor is that it could not be read
+    meanwhile, or that its pods asked for something else than it says.
     """
-    before, sizes = known.asked or (known.workload, declared)
-    if not before.pod_sets:
+    if known.asked is None:
         return False
+    before, sizes = known.asked
     were = {p.name: p for p in before.pod_sets}
     pod_sets = tuple(
         replace(p, count=was.count, min_count=was.min_count)

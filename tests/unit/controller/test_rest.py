@@ -150,16 +150,26 @@ def test_only_what_was_changed_is_an_edit() -> None:
 
 
 def test_a_restart_does_not_end_the_rest() -> None:
-    """Guards the holding of GPUs by a job that cannot start, across every restart."""
+    """Guards the holding of GPUs by a job that cannot start, across every restart. Neither does what was learned
+    meanwhile of how long it runs.
+    """
     scene = Scene()
     scene.fail(at=100.0)
     scene.fail(at=200.0)
+    scene.state.learn(scene.live.workload, 300.0)
     stored = StoredWorkload(
         workload=scene.live.workload, state=State.QUEUED, attempt=3,
         setback=scene.written,
     )  # fmt: skip
     again = live_of(stored, None, displacer=None)
-    assert (again.failures, again.rest) == (2, 320.0)
+    scene.state.restore([again], rules=scene.state.rules)
+    scene.state.estimate()
+    scene.hear()
+    assert scene.live.workload.estimate_runs is not None
+    assert (scene.live.failures, scene.live.rest) == (2, 320.0)
+    edited: dict[str, Any] = {"max-runtime": "2h"}
+    scene.hear(0, **edited)
+    assert (scene.live.failures, scene.live.rest) == (0, None), "an edit ends it also then"
 
 
 @pytest.mark.parametrize(
