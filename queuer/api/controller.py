@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.models import Instant, Model, instant
 from queuer.domain.errors import QueuerError
-from queuer.domain.reasons import Reason, Token
+from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
 from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat
@@ -29,7 +29,6 @@ HEADER = "Queuer-Controller"
 """Of every answer while nobody decides: since when, and that nothing starts."""
 LOOK = 2.0
 """Seconds for which one look at the controller is kept."""
-_MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 class ControllerState(StrEnum):
@@ -134,9 +133,9 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
 def _ended(beat: Heartbeat, begun: Office) -> str:
     """What is said of a term that has ended. A new one gives its first sign once it has read everything."""
     if not begun.held or begun.epoch == beat.epoch or begun.since is None:
-        return f"nobody decides since {instant(beat.at):{_MOMENT}}, when the last term of office ended: nothing starts"
+        return f"nobody decides since {moment(beat.at)}, when the last term of office ended: nothing starts"
     return (
-        f"a controller took office at {instant(begun.since):{_MOMENT}} and has not read everything yet: nothing starts "
+        f"a controller took office at {moment(begun.since)} and has not read everything yet: nothing starts "
         "until it has; where that does not end its log says why"
     )
 
@@ -149,9 +148,9 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
             if gone
             else "the loop of the controller has not gone round"
         )
-        return f"{what} since {instant(beat.round_at):{_MOMENT}}: nothing starts until it does"
+        return f"{what} since {moment(beat.round_at)}: nothing starts until it does"
     if state is ControllerState.AWAY and beat.away_at is not None:
-        said = f"Kubernetes has not answered the controller since {instant(beat.away_at):{_MOMENT}}"
+        said = f"Kubernetes has not answered the controller since {moment(beat.away_at)}"
         return f"{said}: nothing starts until it does, what runs goes on"
     if state is ControllerState.UNGUARDED:
         return f"nothing new is admitted, what runs goes on: {beat.unguarded}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from queuer.domain.reasons import moment
 from queuer.domain.workload import State
 
 Data = Mapping[str, Any]
@@ -60,9 +61,9 @@ def _command(data: Data) -> str:
 
 
 def _ordered(data: Data) -> str:
-    due = datetime.fromisoformat(str(data["due"]))
+    due = moment(datetime.fromisoformat(str(data["due"])).timestamp())
     why = f': "{data["reason"]}"' if data.get("reason") else ""
-    return f"to be evicted at {due:%Y-%m-%d %H:%M:%S} UTC by order of {data['by']}{why}"
+    return f"to be evicted at {due} by order of {data['by']}{why}"
 
 
 def _reason(data: Data) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.quantity import add
-from queuer.domain.queue import QueueState
+from queuer.domain.queue import QueueState, QueueTree
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.codec import record_of
 from queuer.store.holdings import Holding, holdings
@@ -36,13 +36,16 @@ class WaitingJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
     """A queue that gets another state, with what `running` and `waiting` there is in its subtree: neither on its way
-    out, nor on hold, nor unstartable.
+    out, nor on hold, nor unstartable. Of a queue that is opened, `kept` more wait on in queues that `closed` ones keep
+    closed.
     """
 
     queue: str
     state: QueueState
     running: tuple[Holding, ...]
     waiting: tuple[WaitingJob, ...]
+    kept: int
+    closed: tuple[str, ...]
 
 
 async def halts(connection: AsyncConnection, changeset: JudgedChangeset) -> tuple[Halt, ...]:
@@ -56,14 +59,26 @@ async def halts(connection: AsyncConnection, changeset: JudgedChangeset) -> tupl
     if not moved:
         return ()
     held, jobs = await holdings(connection), await _waiting(connection)
-    return tuple(
-        Halt(
-            queue=path,
-            state=after[path].state,
-            running=tuple(h for h in held if not h.leaving and path in after.lineage(h.queue)),
-            waiting=tuple(job for job in jobs if path in after.lineage(job.queue)),
-        )
-        for path in moved
+    return tuple(_halt(path, after, held, jobs) for path in moved)
+
+
+def _halt(path: str, tree: QueueTree, held: Iterable[Holding], jobs: Iterable[WaitingJob]) -> Halt:
+    state = tree[path].state
+    waiting = [job for job in jobs if path in tree.lineage(job.queue)]
+    closed = {
+        queue: [
+            each for each in tree.lineage(queue) if each in tree and tree[each].state is not QueueState.OPEN
+        ]
+        for queue in ({job.queue for job in waiting} if state is QueueState.OPEN else ())
+    }
+    concerned = [job for job in waiting if not closed.get(job.queue)]
+    return Halt(
+        queue=path,
+        state=state,
+        running=tuple(h for h in held if not h.leaving and path in tree.lineage(h.queue)),
+        waiting=tuple(concerned),
+        kept=len(waiting) - len(concerned),
+        closed=tuple(sorted({each for paths in closed.values() for each in paths})),
     )
 
 

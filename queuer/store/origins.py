@@ -45,8 +45,10 @@ def over_limit(amounts: Amounts) -> int:
     return 0 if amounts.limit is None else max(0, amounts.used - amounts.limit)
 
 
-async def origins(connection: AsyncConnection, view: TreeView) -> Origins:
-    """Of all queues of a tree; nothing is read where none is closed or over its limit."""
+async def origins(connection: AsyncConnection, view: TreeView, known: Origins | None = None) -> Origins:
+    """Of all queues of a tree; nothing is read where none is closed or over its limit. `known`: the origins of another
+    tree of the same revision.
+    """
     closed = [q.queue.path for q in view.queues.values() if q.queue.state is not QueueState.OPEN]
     over = {
         (path, (amounts.flavor, amounts.resource))
@@ -54,8 +56,10 @@ async def origins(connection: AsyncConnection, view: TreeView) -> Origins:
         for amounts in queue.amounts
         if over_limit(amounts)
     }
+    if known is not None and over <= known.cut.keys():
+        return Origins(closed=known.closed, cut={account: known.cut[account] for account in over})
     return Origins(
-        closed=await closings(connection, closed) if closed else {},
+        closed=await closings(connection, closed) if known is None else known.closed,
         cut=await _cuts(connection, over) if over else {},
     )
 

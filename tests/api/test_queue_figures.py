@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -459,17 +460,30 @@ async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_
 
 
 @pytest.mark.parametrize(
-    ("strangers", "pods", "severity"),
+    ("strangers", "guaranteed", "pods", "severity"),
     [
-        ([outside("big", 8)], 0, "info"),  # 64 are guaranteed, 56 are left for them
-        ([SYSTEM], 8, None),  # every cluster has these
-        ([Outside(namespace="n", kind="Job", name="web", amounts={"cpu": 1000})], 8, None),
+        ([outside("big", 8)], 64, 0, "info"),  # 56 are left for them
+        (
+            [outside("big", 8)],
+            65,
+            0,
+            None,
+        ),  # 64 are there: the guarantee is not kept without these pods either
+        ([SYSTEM], 64, 8, None),  # every cluster has these
+        ([Outside(namespace="n", kind="Job", name="web", amounts={"cpu": 1000})], 64, 8, None),
     ],
 )
 async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hold(
-    api: httpx2.AsyncClient, author: Author, strangers: list[Outside], pods: int, severity: str | None
+    api: httpx2.AsyncClient,
+    author: Author,
+    strangers: list[Outside],
+    guaranteed: int,
+    pods: int,
+    severity: str | None,
 ) -> None:
-    await author.tree()
+    tree = copy.deepcopy(TREE)
+    tree["queues"]["root.research"]["quota"] = [{"resource": GPU, "guaranteed": guaranteed}]
+    await author.tree(tree)
     if pods:
         await author.submit(workload("a1", queue=A, gpus=8, pods=pods))
     await author.cycle(outside=strangers)

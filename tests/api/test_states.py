@@ -84,7 +84,9 @@ async def test_a_job_says_since_when_by_whom_and_why_its_queue_is_closed(
         False,
     )
     since = datetime.fromisoformat(told["primary"]["params"]["closed"][0]["since"])
-    assert told["primary"]["text"] == f'{A} {word} since {since:%Y-%m-%d %H:%M} UTC, by lead: "new switches".'
+    assert (
+        told["primary"]["text"] == f'{A} {word} since {since:%Y-%m-%d %H:%M:%S} UTC, by lead: "new switches".'
+    )
     assert told["next"] == f"queuer queue resume {A} -y"
     root = (await shared.get("/api/v1/workloads/u1", headers=ROOT)).json()["explanation"]
     assert root["next"] == told["next"]
@@ -142,9 +144,11 @@ async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
     assert f"nothing to do: {A} is held already" in again.stderr
     await run(monkeypatch, api, "queue", "hold", "root.research", "-y")
     opened = await run(monkeypatch, api, "queue", "resume", A, "-y")
-    assert f"{A}: 1 job (4 gpu) may start again" in opened.stdout
+    assert f"{A}: 0 jobs may start again; 1 job waits on, as root.research is not open" in opened.stdout
     again = await run(monkeypatch, api, "queue", "resume", A, "-y")
     assert f"{A} is open already; it is held by a queue above it" in again.stderr
+    opened = await run(monkeypatch, api, "queue", "resume", "root.research", "-y")
+    assert "root.research: 2 jobs (8 gpu) may start again\n" in opened.stdout
 
 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(

@@ -7,10 +7,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.queues import tree_cache
-from queuer.api.queues.tree_cache import LASTS, TreeCache
+from queuer.api.queues.tree_cache import LASTS, Present, TreeCache
 from queuer.store.config import Config
 from queuer.store.usage import TreeView, tree_view
 from tests.api.rows import TREE, Author
@@ -51,6 +52,25 @@ async def test_who_asks_at_once_shares_it_and_who_has_done_something_sees_it(
     assert len(made) == 2
 
 
+async def test_who_closed_a_queue_is_read_once_a_revision(engine: AsyncEngine, author: Author) -> None:
+    """Reading it unfolds every changeset that was ever made, and a tree is made anew whenever work moves."""
+    read = list[str]()
+
+    def count(_conn: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        read.extend([statement] if "jsonb_array_elements(changes)" in statement else [])
+
+    event.listen(engine.sync_engine, "before_cursor_execute", count)
+    document, tree = deepcopy(TREE), TreeCache(engine)
+    await author.tree()
+    for number, state in enumerate(("held", "draining"), 1):
+        document["queues"]["root.research"]["state"] = state
+        await author.tree(document, reason=state)
+        for job in ("a", "b"):
+            await author.submit(workload(f"{state}-{job}", queue="root.research.team-a"))
+            assert (await tree()).origins.closed["root.research"].reason == state
+        assert len(read) == number
+
+
 @pytest.mark.parametrize("large", [False, True])
 async def test_a_large_one_is_kept_a_moment_but_not_over_a_change_of_the_queues(
     engine: AsyncEngine, author: Author, made: list[TreeView], monkeypatch: pytest.MonkeyPatch, large: bool
@@ -81,8 +101,8 @@ async def test_what_is_told_of_it_is_made_once_and_again_as_time_goes_by(
     await author.tree()
     asked, clock = list[Any](), Clock()
 
-    async def make(_connection: AsyncConnection, view: TreeView) -> int:
-        asked.append(view)
+    async def make(_connection: AsyncConnection, there: Present) -> int:
+        asked.append(there)
         return len(asked)
 
     tree = TreeCache(engine, clock=clock)

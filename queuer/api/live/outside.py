@@ -47,7 +47,8 @@ async def shown(found: Iterable[Outside], asker: Asker) -> list[OutsidePods]:
 def in_the_way(view: TreeView, free: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
     """Resources of which pods outside the queues, system pods aside, hold what a queue is guaranteed or a job lacks.
 
-    The flag: jobs wait for it. `free`: by resource, what is left.
+    The flag: jobs wait for it. `free`: by resource, what is left. More may be guaranteed than there is: then it is not
+    these pods that break the guarantee.
     """
     held = total(each for each in view.outside if not each.system)
     for amounts in view.queues[ROOT].amounts:
@@ -56,7 +57,8 @@ def in_the_way(view: TreeView, free: Mapping[str, int]) -> Iterator[tuple[str, b
             continue
         left = free[resource]
         lacked = amounts.pending > left and left < there
-        if lacked or amounts.guaranteed > view.capacity.get((None, resource), 0) - there:
+        whole = view.capacity.get((None, resource), 0)
+        if lacked or whole - there < amounts.guaranteed <= whole:
             yield resource, lacked
 
 

@@ -21,14 +21,13 @@ from queuer.api.live.attention import GRAVEST, Attention, AttentionItem, Severit
 from queuer.api.live.outside import OutsidePods, in_the_way, shown, told_of
 from queuer.api.models import Amounts, Instant, Model, Quantity, instant
 from queuer.api.queues.history import averages, steps
-from queuer.api.queues.tree_cache import Tree
+from queuer.api.queues.tree_cache import Present, Tree
 from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import add, devices, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict, plural
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
-from queuer.store.origins import origins
 from queuer.store.rollup import Period
 from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView
@@ -131,7 +130,8 @@ class _Told:
     in_the_way: Mapping[str, bool]
 
 
-async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
+async def _told(connection: AsyncConnection, there: Present) -> _Told:
+    view = there.view
     now, cycle = await lookup.now(connection), await lookup.newest_cycle(connection)
     times, series = await _series(connection, now=now)
     moved = await summary.moves(connection, since=now - DAY - STEP, step=STEP)
@@ -140,7 +140,7 @@ async def _told(connection: AsyncConnection, view: TreeView) -> _Told:
         outside=view.outside,
         in_the_way=dict(in_the_way(view, {resource: c["free"] for resource, c in capacity.items()})),
         attention=[
-            *of_queues(view, await origins(connection, view)),
+            *of_queues(view, there.origins),
             *_escalated(view),
             *await _stuck(connection, now=now),
             *await _ordered(connection, now=now),

@@ -78,17 +78,17 @@ class TreeCache:
             same = known is not None and known.marks.revision == now.revision
             if known is not None and same and looked - known.began < _kept(known, moved=known.marks != now):
                 return known
-            config = known.view.config if known is not None and same else None
-            view = await tree_view(connection, config)
+            kept = known if same else None
+            view = await tree_view(connection, None if kept is None else kept.view.config)
             return Present(
                 marks=now,
                 view=view,
-                origins=await origins(connection, view),
+                origins=await origins(connection, view, None if kept is None else kept.origins),
                 standing=await standing(connection),
                 began=looked,
             )
 
-    async def derived(self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]]) -> T:
+    async def derived(self, make: Callable[[AsyncConnection, Present], Awaitable[T]]) -> T:
         """The value that `make` works out on the tree, once for all who ask."""
         if make not in self._derived:
             self._derived[make] = SingleFlight(partial(self._derive, make), clock=self._clock)
@@ -96,14 +96,14 @@ class TreeCache:
         return found.value
 
     async def _derive(
-        self, make: Callable[[AsyncConnection, TreeView], Awaitable[T]], known: Derived[T] | None
+        self, make: Callable[[AsyncConnection, Present], Awaitable[T]], known: Derived[T] | None
     ) -> Derived[T]:
         there = await self()
         if known is not None and known.of is there and self._clock() - known.at <= LASTS:
             return known
         at = self._clock()
         async with one_view(self._engine) as connection:
-            return Derived(of=there, at=at, value=await make(connection, there.view))
+            return Derived(of=there, at=at, value=await make(connection, there))
 
 
 def _kept(known: Present, *, moved: bool) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
@@ -19,7 +18,7 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, moment, simple
 from queuer.domain.workload import Cause, State
 from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
@@ -97,7 +96,8 @@ def resting(live: Live, why: str = "") -> Explanation:
     it has of this rest stays, unless there is another one.
     """
     assert live.rest is not None
-    again, at = _again(live.rest)
+    again = ceil(live.rest)
+    at = moment(again)
     told = live.explanation
     if not why and told is not None and told.primary.params.get("retryAt") == again:
         return told
@@ -117,15 +117,9 @@ def stuck(live: Live, why: str, **params: Any) -> Explanation:
     """The explanation of a workload that does not leave, or does not start. It is still told until when it rests."""
     if live.rest is None:
         return simple(Token.ADMITTED_NOT_PLACED, why[:LONGEST], **params)
-    again, at = _again(live.rest)
-    text = f"{why[:LONGEST]}; considered again from {at}"
+    again = ceil(live.rest)
+    text = f"{why[:LONGEST]}; considered again from {moment(again)}"
     return simple(Token.ADMITTED_NOT_PLACED, text, retryAt=again, **params)
-
-
-def _again(rest: float) -> tuple[int, str]:
-    """The end of a rest as seconds since the epoch, and in words."""
-    again = ceil(rest)
-    return again, f"{datetime.fromtimestamp(again, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def settle_touched(

@@ -3,7 +3,7 @@
 `table` has a row for each token, with its verdict, meaning, sentence and next step.
 """
 
-from queuer.domain.reasons.amounts import be, plural
+from queuer.domain.reasons.amounts import be, moment, plural
 from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
 from queuer.domain.reasons.hide import hide, namespaces_in
 from queuer.domain.reasons.next_steps import AdvisedJob, NextStep, Reader, look_at
@@ -42,6 +42,7 @@ __all__ = [
     "jobs_with",
     "look_at",
     "malformed",
+    "moment",
     "namespaces_in",
     "over_limit_of",
     "plural",

@@ -1,4 +1,4 @@
-"""Amounts in the parameters of a reason, and the words that go with a number.
+"""Amounts in the parameters of a reason, and numbers and moments in its sentence.
 
 A reason is made with integers in base units. It is read, stored and sent with Kubernetes quantities.
 """
@@ -6,6 +6,7 @@ A reason is made with integers in base units. It is read, stored and sent with K
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from queuer.domain.quantity import format_quantity, parse_quantity
@@ -52,3 +53,8 @@ def plural(number: int, thing: str) -> str:
 def be(amount: str | int) -> str:
     """The verb that goes with an amount."""
     return "is" if str(amount) == "1" else "are"
+
+
+def moment(seconds: float) -> str:
+    """`2026-11-24 18:43:07 UTC`: the form that the page tells in the reader's own zone."""
+    return f"{datetime.fromtimestamp(seconds, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"

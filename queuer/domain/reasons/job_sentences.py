@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypedDict
 
 from queuer.domain.keys import MANAGED
-from queuer.domain.reasons.amounts import plural
+from queuer.domain.reasons.amounts import moment, plural
 
 REFUSES = "the API server refuses the write"
 
@@ -158,16 +158,14 @@ def deferred(p: UndecidedParams) -> str:
 def suspended(p: SuspendedParams) -> str:
     """Its queue, or one above it, is held or drains; or its namespace opted out."""
     if "unmanagedSince" in p:
-        since = f"{datetime.fromtimestamp(p['unmanagedSince'], tz=UTC):%Y-%m-%d %H:%M} UTC"
         fate = "runs, and no queue pays for it" if p["started"] else "stays suspended"
-        return (
-            f"not queued any more since {since}: namespace {p['namespace']} lost {MANAGED}; the job {fate}."
-        )
+        lost = f"namespace {p['namespace']} lost {MANAGED}; the job {fate}"
+        return f"not queued any more since {moment(p['unmanagedSince'])}: {lost}."
     return "; ".join(map(_closed, p["closed"])) + "."
 
 
 def _closed(row: ClosedQueue) -> str:
-    since = f" since {datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC" if "since" in row else ""
+    since = f" since {moment(datetime.fromisoformat(row['since']).timestamp())}" if "since" in row else ""
     by = f", by {row['by']}" if row.get("by") else ""
     why = f': "{row["reason"]}"' if row.get("reason") else ""
     return f"{row['queue']} {'drains' if row['state'] == 'draining' else 'is held'}{since}{by}{why}"

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queuer.domain.queue import QueueState
 from queuer.domain.reasons.amounts import plural
 
 
-def halting(state: QueueState, *, running: tuple[int, str], waiting: tuple[int, str]) -> str:
-    """The effect of another state of a queue. `running`, `waiting`: how many jobs, and what they have or ask for."""
+def halting(
+    state: QueueState,
+    *,
+    running: tuple[int, str],
+    waiting: tuple[int, str],
+    kept: int = 0,
+    closed: Sequence[str] = (),
+) -> str:
+    """The effect of another state of a queue. `running`, `waiting`: how many jobs, and what they have or ask for.
+    `kept`: how many more wait on, as these other queues are `closed`.
+    """
     if state is QueueState.OPEN:
-        return f"{jobs_with(*waiting)} may start again"
+        start = f"{jobs_with(*waiting)} may start again"
+        where = f"{closed[0]} is" if len(closed) == 1 else f"{len(closed)} other queues are"
+        on = f"{plural(kept, 'job')} {'waits' if kept == 1 else 'wait'} on, as {where} not open"
+        return f"{start}; {on}" if kept else start
     run, wait = "runs" if running[0] == 1 else "run", "waits and does" if waiting[0] == 1 else "wait and do"
     new = "new jobs wait as well" if state is QueueState.HELD else "new jobs are not queued"
     return f"{jobs_with(*running)} {run} on, {jobs_with(*waiting)} {wait} not start, {new}"

@@ -141,7 +141,8 @@ def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -
     assert told.explanation is not None
     assert told.explanation.verdict is Verdict.HELD
     assert told.explanation.primary.text == (
-        "not queued any more since 2025-11-29 15:33 UTC: namespace ns lost queuer.dev/managed; the job stays suspended."
+        "not queued any more since 2025-11-29 15:33:00 UTC: namespace ns lost queuer.dev/managed; "
+        "the job stays suspended."
     )
     assert settled(1764430400.0) is told, "nothing is written twice"
     hear(watches, replace_spec(SUSPENDED, suspend=False))
