@@ -52,7 +52,7 @@ def test_a_job_past_the_queues_is_named_by_who_lacks_its_room(scene: Scene) -> N
     assert (holder["amount"], holder["pods"]) == (str(8 * len(nodes)), len(nodes))
     scene.delete("stranger")
     scene.wait_state("mine", "Succeeded")
-    wait_until(lambda: seen_outside(scene) == [], timeout=15, describe="it is gone from the record, too")
+    wait_until(lambda: seen_outside(scene) == [], timeout=90, describe="it is gone from the record, too")
 
 
 def test_jobs_of_a_namespace_that_opts_out_and_in_again_keep_their_place(scene: Scene) -> None:

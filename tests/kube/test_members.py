@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuer.kube.kinds import Member, member_of
+from queuer.kube.kinds import BY_NAME, Member, member_of
 from queuer.kube.objects import Pod
 
 UID, ROLE = "jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/replicatedjob-name"
@@ -50,3 +50,9 @@ JOB = ("batch/v1", "Job", "job")
 )
 def test_whose_a_pod_is(found: Pod, whose: Member | None) -> None:
     assert member_of(found) == whose
+
+
+def test_kinds_whose_pods_are_made_by_jobs_are_known() -> None:
+    """A job of these is released in silence only once its Jobs are suspended."""
+    found = {name for name, kind in BY_NAME.items() if kind.makes_jobs}
+    assert found == {"JobSet", "MPIJob", "RayJob", "TrainJob"}

@@ -70,7 +70,7 @@ class MadeJobs:
 
         Jobs are known by who controls them, whatever their labels.
         """
-        if kind.made is None and JOB.name not in kind.children:
+        if not kind.makes_jobs:
             return
         owners = {found.metadata.uid}
         carrier = None if kind.made is None else kind.made.carrier

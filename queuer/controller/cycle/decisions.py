@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from opentelemetry import trace
@@ -36,6 +36,9 @@ NOTED = 5.0
 """Seconds between two looks whether the capacity alone is to be noted. A look goes through all pods of charged work
 while a node has more in use than it has.
 """
+OUTSIDE = 60.0
+"""Seconds from one record to one that only says what pods outside the queues hold: they change all the time."""
+_SEEN = ("out", "outside", "unmanaged")
 
 
 class Decider(Protocol):
@@ -64,9 +67,9 @@ class Decisions:
         self._request: DecisionRequest | None = None
         self._made: asyncio.Task[Plan | None] | None = None
         self._span: trace.Span = trace.INVALID_SPAN
-        self._nodes: tuple[object, ...] = {}, *seen(term.state).values()
+        self._written: Mapping[str, object] = {"capacity": {}, **seen(term.state)}
         """Capacity and what was seen beside it as last written; no capacity at first."""
-        self._looked = float("-inf")
+        self._written_at = self._looked = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
         )
@@ -206,7 +209,7 @@ class Decisions:
                     return None
                 moved = any(c.effects for c in changes.values()) or changes.bonds != term.state.bonds
                 told = bool(changes) or changes.reservations != term.state.reservations
-                if moved or told or _nodes(changes.cycle) != self._nodes:
+                if moved or told or self._news(_seen_by(changes.cycle), now=now):
                     await self._commit(request, plan, changes)
                 return moved
             except Isolated as error:
@@ -232,7 +235,7 @@ class Decisions:
     async def _commit(self, request: DecisionRequest, plan: Plan, changes: Round) -> None:
         with self._term.metrics.phase("commit", cycle=request.cycle):
             await self._term.commit(changes)
-        self._nodes = _nodes(changes.cycle)
+        self._written, self._written_at = _seen_by(changes.cycle), changes.now
         admits = [change for change in changes.values() if change.admits]
         for change in admits:
             assert change.before is not None
@@ -248,15 +251,21 @@ class Decisions:
         term, now = self._term, self._term.clock()
         if now < self._looked + NOTED:
             return
-        self._looked, nodes = now, (term.state.capacity_by_flavor, *seen(term.state).values())
-        if nodes == self._nodes:
+        self._looked, current = now, {"capacity": term.state.capacity_by_flavor, **seen(term.state)}
+        news = self._news(current, now=now)
+        if not news:
             return
-        self._nodes = nodes
+        self._written, self._written_at = current, now
         await term.commit(undecided(term.state, cycle=term.next_cycle(), now=now, trigger=CAPACITY))
-        if self._health.unguarded is None:
+        if self._health.unguarded is None and news & {"capacity", "out"}:
             self._start(CAPACITY, group, now=now, idle=True)
 
+    def _news(self, current: Mapping[str, object], *, now: float) -> set[str]:
+        """What is to be written because it changed since it was."""
+        news = {name for name, value in current.items() if value != self._written[name]}
+        return news if now >= self._written_at + OUTSIDE else news - {"outside"}
 
-def _nodes(record: CycleRecord | None) -> tuple[object, ...]:
+
+def _seen_by(record: CycleRecord | None) -> dict[str, object]:
     assert record is not None
-    return record.capacity, *(record.stats[name] for name in ("out", "outside", "unmanaged"))
+    return {"capacity": record.capacity, **{name: record.stats[name] for name in _SEEN}}

@@ -20,7 +20,7 @@ from queuer.domain.assignments import Placement
 from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
 from queuer.domain.reasons.failure_sentences import job_failed, pods_lost
-from queuer.domain.reasons.job_sentences import left_pods
+from queuer.domain.reasons.job_sentences import left_jobs, left_pods
 from queuer.domain.workload import Cause, State
 
 PATIENCE = 4
@@ -54,7 +54,7 @@ class Move(StrEnum):
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
     LEFT = "left"  # somebody else suspended it: wait for its pods
-    TAKE_DOWN = "take-down"  # it was evicted, and its controller leaves its pods alone
+    TAKE_DOWN = "take-down"  # it was evicted, and its controller leaves its pods or Jobs alone
     FINISHED = "finished"  # the job ended; pods may be left
     VANISHED = "vanished"  # the job was deleted
     REQUEUE = "requeue"  # evicted, quiet, pods gone: back to its queue
@@ -218,12 +218,23 @@ def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limit
     if (live.placement is not None and live.placement.unconfirmed) or not job.suspended:
         return None
     if not seen.live:
-        silent = now >= silent_at(live, after=limits.left_pods)
-        return Step(move=Move.REQUEUE) if job.quiet or silent else None
+        return _without_pods(live, job, now=now, limits=limits)
     if not seen.staying or now < take_down_at(live, after=limits.left_pods):
         return None
     note = left_pods(seen.staying, of=live.workload.kind, seconds=now - (live.left or now))
     return Step(move=Move.TAKE_DOWN, note=note)
+
+
+def _without_pods(live: Live, job: JobView, *, now: float, limits: Limits) -> Step | None:
+    """The Job controller backs off for minutes after failures and then makes pods anew: Jobs are suspended first."""
+    if job.quiet:
+        return Step(move=Move.REQUEUE)
+    if now < silent_at(live, after=limits.left_pods):
+        return None
+    if job.makes_jobs and live.taken_down is None:
+        note = left_jobs(of=live.workload.kind, seconds=now - (live.left or now))
+        return Step(move=Move.TAKE_DOWN, note=note)
+    return Step(move=Move.REQUEUE)
 
 
 def _waiting(job: JobView | None) -> Step | None:

@@ -56,8 +56,9 @@ class Live:
     decision is asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led. `taken_down`: when Queuer
-    last deleted pods that were left. `asked`: the workload when it was last read whole, with the sizes that its owner
-    declared; None = not since this process leads. `override`: what counts instead of the job's own words.
+    last deleted pods that were left, and suspended the Jobs that make them. `asked`: the workload when it was last read
+    whole, with the sizes that its owner declared; None = not since this process leads. `override`: what counts instead
+    of the job's own words.
     """
 
     workload: Workload
@@ -153,7 +154,7 @@ def take_down_at(live: Live, *, after: float) -> float:
 
 def silent_at(live: Live, *, after: float) -> float:
     """From when on a leaving job without pods needs no word of its controller; inf = it does, nobody knows since when
-    it leaves. One that makes pods anew does so at once.
+    it leaves. One that makes pods anew does so at once, or through Jobs that Queuer suspends first.
     """
     return inf if live.left is None else max(live.left, live.taken_down or live.left) + after
 
@@ -169,6 +170,7 @@ class JobView:
     = its owner wrote no number. `late`: pod sets whose pods are made once all others are ready. `groups`: of the user
     who queued it. `gated`: its pods that still have our gate. `comes_back`: see `JobKind`. `deleting`: its deletion was
     asked for, and finalizers keep it. `unfinished`: its controller is about to make what it is read from.
+    `makes_jobs`: see `JobKind`.
     """
 
     uid: str
@@ -194,6 +196,7 @@ class JobView:
     gated: int = 0
     comes_back: bool = True
     unfinished: bool = False
+    makes_jobs: bool = False
     object: Any = None
 
 

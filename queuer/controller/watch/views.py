@@ -143,6 +143,7 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
         deleting=meta.deletion_timestamp is not None,
         gated=0 if kind.gates is None else kind.gates(found),
         unfinished=unfinished,
+        makes_jobs=kind.makes_jobs,
         object=found,
     )
 

@@ -95,6 +95,14 @@ def left_pods(count: int, *, of: str, seconds: float) -> str:
     )
 
 
+def left_jobs(*, of: str, seconds: float) -> str:
+    """Jobs that may make pods after an eviction; `of`: the kind of the job that they belong to."""
+    return (
+        f"the controller of {of} objects has not confirmed the suspension for {seconds:.0f} s: "
+        "Queuer suspends the Jobs that it made"
+    )
+
+
 def refused_write(said: str, *, starts: bool, seconds: float) -> str:
     """A write to a job that the API server refuses again and again, in its words."""
     what = "starts the job" if starts else "takes the job back"

@@ -186,3 +186,8 @@ class JobKind:
     pod_label: str | None = None
     refusals: tuple[str, ...] = ("FailedCreate",)
     clean: tuple[tuple[str, ...], str | int] | None = None
+
+    @property
+    def makes_jobs(self) -> bool:
+        """Whether Jobs that its controller makes own pods of it: the Job controller makes them anew."""
+        return self.made is not None or "Job" in self.children

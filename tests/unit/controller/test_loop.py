@@ -17,6 +17,7 @@ from queuer.controller.health.probes import Health
 from queuer.controller.ledger.round import Round
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import Live, Short
+from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
@@ -321,6 +322,37 @@ async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder(
     with pytest.raises(ZeroDivisionError):
         await loop.decisions.follow(NOBODY)
     assert offered == [(1, False)]
+
+
+async def test_pods_outside_the_queues_are_noted_once_a_minute_and_decide_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They change all the time: an idle cluster would decide and write every five seconds. Nodes are noted at once."""
+    clock, decider, noted = [100.0], Decider(plan_of(order=())), list[float]()
+    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    uncommitted(loop)
+    state = loop.term.state
+    state.put(Live(workload=WORKLOAD, state=State.HELD))
+
+    async def commit(_: Term, changes: Round) -> None:
+        noted.append(changes.now)
+
+    monkeypatch.setattr(Term, "commit", commit)
+    node = Node(name="n1", labels={}, allocatable={"pods": 8})
+    for at in range(100, 300, 5):
+        clock[0] = float(at)
+        if at == 250:
+            node = replace(node, unschedulable=True)
+        state.node_changed(node)
+        pod = PodView(
+            uid=f"p{at}", namespace="ns", name="p", owner=None, pod_set=None, node="n1", requests={"pods": 1}
+        )
+        state.pod_changed(pod)
+        async with asyncio.TaskGroup() as group:
+            await loop.decisions.follow(group)
+        await loop.decisions.follow(NOBODY)
+    assert noted == [100.0, 160.0, 220.0, 250.0]
+    assert decider.asked == [100.0, 250.0]
 
 
 async def test_a_write_that_is_refused_again_and_again_is_told_once() -> None:

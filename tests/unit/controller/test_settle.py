@@ -203,6 +203,38 @@ def test_a_leaving_job_whose_controller_is_silent_is_back_in_its_queue_once_no_p
     assert (outcome.after.left, outcome.after.taken_down) == (None, None)
 
 
+@pytest.mark.parametrize("evictions", [LEAVING.evictions, ()], ids=["evicted", "suspended by its owner"])
+def test_a_silent_job_is_released_only_once_the_jobs_that_make_its_pods_are_suspended(
+    evictions: tuple[float, ...],
+) -> None:
+    """The Job controller backs off for up to six minutes: pods that it makes then would run uncharged."""
+    live, job = replace(_confirmed(LEAVING), evictions=evictions), replace(SUSPENDED, makes_jobs=True)
+    assert settle(live, job, tally([]), now=159.0, limits=LIMITS) is None
+    first = settle(live, job, tally([]), now=160.0, limits=LIMITS)
+    assert first is not None
+    assert first.moves == {Move.TAKE_DOWN}
+    assert first.after.state is State.EVICTING
+    assert first.note.startswith("the controller of Job objects has not confirmed the suspension for 60 s")
+    assert settle(first.after, job, tally([]), now=900.0, limits=LIMITS) is None, "under way"
+    live = _confirmed(first.after)
+    assert 220.0 in deadlines(live, limits=LIMITS)
+    assert settle(live, job, tally([]), now=219.0, limits=LIMITS) is None
+    then = settle(live, job, tally([]), now=220.0, limits=LIMITS)
+    assert then is not None
+    assert then.moves == {Move.REQUEUE}
+
+
+def test_pods_that_were_taken_down_took_the_jobs_with_them() -> None:
+    """A silent job whose pods were taken down is released without another take-down."""
+    job = replace(SUSPENDED, makes_jobs=True)
+    pods = settle(_confirmed(LEAVING), job, tally([POD]), now=160.0, limits=LIMITS)
+    assert pods is not None
+    assert pods.moves == {Move.TAKE_DOWN}
+    then = settle(_confirmed(pods.after), job, tally([]), now=220.0, limits=LIMITS)
+    assert then is not None
+    assert then.moves == {Move.REQUEUE}
+
+
 def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
     outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
     assert outcome is not None
