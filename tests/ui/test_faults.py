@@ -175,7 +175,7 @@ def test_a_database_that_is_away_is_told_from_a_server_that_is(page: Page) -> No
     problem = {
         "title": "Unavailable",
         "status": 503,
-        "code": "unavailable",
+        "code": "database_unavailable",
         "detail": "the database does not answer",
     }
     settled(page, "/queues")

@@ -27,9 +27,12 @@ it("is live only where the stream, the login, the server and the controller all 
   expect(lamp({ controller: { ...LEADING, state: "away" } })).toEqual(["bad", "no Kubernetes"]);
 });
 
-it("tells a server that is silent from one without its database, and a refused login from both", () => {
-  const failed = (status: number) => ({ error: new Failure("", "so it is", status, "", null) });
-  expect(lamp(failed(0))).toEqual(["bad", "no server"]);
-  expect(lamp(failed(503))).toEqual(["bad", "no database"]);
-  expect(lamp({ ...failed(401), loggedIn: false })).toEqual(["bad", "not logged in"]);
+it("tells a server that is silent from one without its database, and faults and a refused login from both", () => {
+  const failed = (status: number, code: string) => ({ error: new Failure("", "so it is", status, code, null) });
+  expect(lamp(failed(0, "unreachable"))).toEqual(["bad", "no server"]);
+  expect(lamp(failed(502, "unexpected"))).toEqual(["bad", "no server"]);
+  expect(lamp(failed(503, "database_unavailable"))).toEqual(["bad", "no database"]);
+  expect(lamp(failed(503, "unavailable"))).toEqual(["bad", "fault"]);
+  expect(lamp(failed(500, "internal"))).toEqual(["bad", "fault"]);
+  expect(lamp({ ...failed(401, "unauthenticated"), loggedIn: false })).toEqual(["bad", "not logged in"]);
 });

@@ -82,18 +82,25 @@ function server({ error, answered }: Seen): Part {
   // A refused login is an answer.
   if (!failure || (failure.status > 0 && failure.status < 500))
     return { name, level: "good", word: "live", text: "The server answers, and reads its database.", act: "" };
-  const away = failure.status === 0;
+  const [word, where] = LACKS[failure.code] ?? ["fault", "into the log of its API"];
   return {
     name,
     level: "bad",
-    word: away ? "no server" : "no database",
+    word,
     text: failure.message,
     since: answered,
-    act: away
-      ? "Whoever runs Queuer looks at the pods of its API. The page comes back by itself."
-      : "Whoever runs Queuer looks at PostgreSQL. The page comes back by itself.",
+    act: `Whoever runs Queuer looks ${where}. The page comes back by itself.`,
   };
 }
+
+const NO_SERVER = ["no server", "at the pods of its API"] as const;
+
+/** By the code of a failure: what is missing, and where to look. `unexpected`: a proxy answers, and not Queuer. */
+const LACKS: Record<string, readonly [word: string, where: string]> = {
+  unreachable: NO_SERVER,
+  unexpected: NO_SERVER,
+  database_unavailable: ["no database", "at PostgreSQL"],
+};
 
 const WORDS: Partial<Record<Controller["state"], string>> = {
   away: "no Kubernetes",

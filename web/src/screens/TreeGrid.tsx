@@ -1,8 +1,10 @@
 /** The rows of the tree as a tree grid: walked with arrows, only those in sight drawn, however many queues there are. */
 
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, memo, useMemo, useRef, useState } from "react";
+import * as queries from "../api/queries";
 import type { Account } from "../api/schema";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
@@ -12,6 +14,7 @@ import { QuotaBar, amounts, reach } from "../kit/QuotaBar";
 import { rowHeight } from "../kit/rem";
 import { amount, grouped, short, told } from "../text/quantity";
 import { origin } from "../text/origin";
+import { type Tab, causeTab } from "./queue/tabs";
 import type { TreeRow } from "./tree";
 
 const TITLES = ["queue", "", "used / guaranteed", "limit", "borrowed", "lent", "pending", "oldest"];
@@ -27,6 +30,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
   const body = useRef<HTMLDivElement>(null);
   const [active, setActive] = useState(0);
   const navigate = useNavigate();
+  const cause = causeTab(useQuery(queries.me()).data);
   const scale = useMemo(() => (own ? undefined : scaleOf(rows, resource)), [own, rows, resource]);
   const virtual = useVirtualizer({
     count: rows.length,
@@ -95,7 +99,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
               tabIndex={index === active ? 0 : -1}
               onFocus={() => setActive(index)}
             >
-              <Cells row={row} account={account(row.queue, resource)} scale={scale} toggle={toggle} />
+              <Cells row={row} account={account(row.queue, resource)} scale={scale} cause={cause} toggle={toggle} />
             </div>
           );
         })}
@@ -108,11 +112,12 @@ interface CellsProps {
   row: TreeRow;
   account: Account | undefined;
   scale: number | undefined;
+  cause: Tab;
   toggle: (path: string) => void;
 }
 
 /** Drawn anew only where the row is another: each step of scrolling draws the tree, and links are dear. */
-const Cells = memo(function ({ row: { queue, level, open, parts }, account, scale, toggle }: CellsProps) {
+const Cells = memo(function ({ row: { queue, level, open, parts }, account, scale, cause, toggle }: CellsProps) {
   return (
     <>
       <span role="rowheader" className="tree-name" style={{ paddingInlineStart: `${(level - 1) * 1.2}rem` }}>
@@ -132,7 +137,7 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
         <Link to="/queues/$path" params={{ path: queue.path }} title={queue.path} tabIndex={-1}>
           {queue.path.slice(queue.path.lastIndexOf(".") + 1)}
         </Link>{" "}
-        <Marks of={queue} account={account} />
+        <Marks of={queue} account={account} cause={cause} />
       </span>
       <span role="gridcell">{account && <QuotaBar account={account} {...(scale !== undefined && { scale })} />}</span>
       <span role="gridcell" className="number">
@@ -162,24 +167,25 @@ const Cells = memo(function ({ row: { queue, level, open, parts }, account, scal
 interface MarksProps {
   of: Shown;
   account: Account | undefined;
+  cause: Tab;
 }
 
 /** What sets a queue apart; each leads to what it speaks of. */
-function Marks({ of, account }: MarksProps) {
+function Marks({ of, account, cause }: MarksProps) {
   const now = new Date();
   const over = amount(account?.overLimit);
   const { path, effectiveState, unstartableWorkloads: never, starvedSince: since, closed } = of;
-  const changes = {
+  const why = {
     to: "/queues/$path",
     params: { path },
-    search: { tab: "Changes" },
+    search: { tab: cause },
     tabIndex: -1,
     className: "mark",
   } as const;
   return (
     <>
       {effectiveState !== "open" && (
-        <Link {...changes} title={origin(closed, path, now)}>
+        <Link {...why} title={origin(closed, path, now)}>
           <Chip word={effectiveState} />
         </Link>
       )}
@@ -189,7 +195,7 @@ function Marks({ of, account }: MarksProps) {
         </Link>
       )}
       {over > 0 && (
-        <Link {...changes} title={origin(account?.cut ?? null, path, now)}>
+        <Link {...why} title={origin(account?.cut ?? null, path, now)}>
           <Chip word="warning" label={`${grouped(over)} over limit`} />
         </Link>
       )}

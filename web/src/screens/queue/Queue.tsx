@@ -16,9 +16,7 @@ import { Past } from "./Past";
 import { Policy } from "./Policy";
 import { Room } from "./Room";
 import { Running } from "./Running";
-
-const TABS = ["Pending", "Running", "History", "Policy", "Changes"] as const;
-type Tab = (typeof TABS)[number];
+import { type Tab, tabsFor } from "./tabs";
 
 export function Queue() {
   const { path } = useParams({ from: "/queues/$path" });
@@ -26,7 +24,7 @@ export function Queue() {
   const navigate = useNavigate({ from: "/queues/$path" });
   const query = useQuery(queries.queue(path));
   const { data: me } = useQuery(queries.me());
-  const tabs = TABS.filter((each) => each !== "Changes" || me?.readsAudit);
+  const tabs = tabsFor(me);
   const tab = tabs.find((each) => each === search.tab) ?? "Pending";
   if (query.error && !query.data) return <Missing path={path} query={query} />;
   return (
