@@ -33,6 +33,20 @@ class StartRange:
     basis: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What one more run tells: `keys` of `queue` by which workloads are to be `estimated` again."""
+
+    queue: str
+    keys: frozenset[Hashable]
+
+    def concerns(self, workload: Workload) -> bool:
+        """Whether the workload is like the run."""
+        if workload.queue != self.queue:
+            return False
+        return self.queue in self.keys or not self.keys.isdisjoint(_keys(workload))
+
+
 class Estimates:
     """Run times of what ended, by queue, user and shape, and by queue. Seconds."""
 
@@ -41,20 +55,18 @@ class Estimates:
         self._most, self._quantile = runs, quantile
         self._runs: OrderedDict[Hashable, deque[float]] = OrderedDict()
 
-    def learn(self, workload: Workload, seconds: float) -> bool:
-        """A run ended by itself, not by eviction. Whether it is the first of its queue, or makes an estimate sound:
-        those who wait and run there are to be `estimated` again.
-        """
-        marks = []
+    def learn(self, workload: Workload, seconds: float) -> News | None:
+        """A run ended by itself, not by eviction. News: it is the first of its queue, or makes an estimate sound."""
+        marked = set[Hashable]()
         for key in _keys(workload):
             runs = self._runs.setdefault(key, deque(maxlen=self._most))
-            marks.append(len(runs) in (LEAST - 1, self._most - 1))
+            if len(runs) in (LEAST - 1, self._most - 1) or (key == workload.queue and not runs):
+                marked.add(key)
             runs.append(seconds)
             self._runs.move_to_end(key)
-        first = len(self._runs[workload.queue]) == 1
         while len(self._runs) > KEPT:
             self._runs.popitem(last=False)
-        return first or any(marks)
+        return News(queue=workload.queue, keys=frozenset(marked)) if marked else None
 
     def estimated(self, workload: Workload) -> Workload:
         """The workload with what is learned of jobs like it, if anything is. A declared estimate stays."""

@@ -6,8 +6,9 @@ a tenant may have made one that looks like a controller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
 
 from queuer.domain.errors import QueuerError
 from queuer.domain.keys import MANAGED
@@ -16,7 +17,7 @@ from queuer.kube.kinds.pod import LEADERWORKERSETS
 from queuer.kube.objects import Resource
 from queuer.kube.operators import USUAL
 from queuer.local.cluster_checks import REVIEWS, Right
-from queuer.local.site import Finding, Site, odd, ok, unreadable, wrong
+from queuer.local.site import Finding, Site, odd, ok, status_of, unreadable, wrong
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RUNS: Mapping[str, Resource] = {
@@ -24,6 +25,9 @@ _RUNS: Mapping[str, Resource] = {
     **{name: kind.resource for name, users in USUAL.items() for kind in KINDS if kind.operators == users},
 }
 """Objects of each controller."""
+
+
+T = TypeVar("T")
 
 
 class Account(NamedTuple):
@@ -43,9 +47,7 @@ def operators(site: Site) -> Iterator[Finding]:
     spaces = site.labels("namespaces")
     faults = [*_reached_by_tenants(site, spaces)]
     definitions = site.ask(site.cluster.get(f"{_CRDS}/{r.plural}.{r.group}") for r in _RUNS.values())
-    served = [
-        name for name, found in zip(_RUNS, definitions, strict=True) if not isinstance(found, QueuerError)
-    ]
+    served = _present("the kinds that the cluster serves", tuple(_RUNS), definitions)
     faults += [fault for name in served for fault in _not_there(site, name)]
     yield from faults or [ok(f"the policies trust who runs {', '.join(served) or 'no controller of jobs'}")]
 
@@ -77,7 +79,7 @@ def _not_there(site: Site, name: str) -> Iterator[Finding]:
     if len(known := accounts_of(users)) < len(users):
         return
     answers = site.ask(site.cluster.get(account.path) for account in known)
-    there = [a for a, found in zip(known, answers, strict=True) if not isinstance(found, QueuerError)]
+    there = _present(f"the accounts of {name}", known, answers)
     if not there:
         named = ", ".join(users) or "none is named"
         yield wrong(
@@ -89,6 +91,14 @@ def _not_there(site: Site, name: str) -> Iterator[Finding]:
     ):
         named = ", ".join(f"{account.namespace}/{account.name}" for account in there)
         yield odd(f"{named} may not update {resource.plural}, so another account manages them", fix)
+
+
+def _present(what: str, items: Sequence[T], answers: Sequence[Any]) -> list[T]:
+    """The items that are there by these answers. Raises Unseen where an answer does not say."""
+    for answer in answers:
+        if isinstance(answer, QueuerError) and status_of(answer) != HTTPStatus.NOT_FOUND:
+            raise unreadable(f"{what} cannot be read", answer)
+    return [item for item, found in zip(items, answers, strict=True) if not isinstance(found, QueuerError)]
 
 
 def _may(site: Site, right: Right) -> bool:

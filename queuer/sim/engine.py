@@ -172,11 +172,11 @@ class Simulation:
         return inf if runtime is None else run_end(bound, runtime)
 
     def _learn(self, job: SimulatedJob) -> None:
-        """Remember how long it ran. Those of its queue are estimated anew when that tells more of them."""
-        world, queue = self.world, job.workload.queue
-        if self.estimates.learn(job.workload, self.time - job.began):
-            for uid in (*world.waiting, *world.admitted):
-                if self.jobs[uid].workload.queue == queue:
+        """Remember how long it ran. Jobs like it are estimated anew when that tells more of them."""
+        news = self.estimates.learn(job.workload, self.time - job.began)
+        if news is not None:
+            for uid in (*self.world.waiting, *self.world.admitted):
+                if news.concerns(self.jobs[uid].workload):
                     self._estimate(self.jobs[uid])
 
     def _estimate(self, job: SimulatedJob) -> None:

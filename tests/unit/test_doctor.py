@@ -19,11 +19,11 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.keys import MANAGED, QUEUE
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
-from queuer.kube.client import NotFoundError, Page
+from queuer.kube.client import ApiError, NotFoundError, Page
 from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
-from queuer.local import cluster_checks
+from queuer.local import accounts, cluster_checks
 from queuer.local.cluster_checks import flavors, levels, namespaces, needed
 from queuer.local.installed import FORCED, installation, policies, shipped
 from queuer.local.site import RIGHTS, Finding, Health, Unseen, unknown, wrong
@@ -294,6 +294,31 @@ def test_a_cluster_that_was_upgraded_is_told_to_upgrade_the_chart(
         found = list(policies(cluster))
     assert set(healths(found)) == {health}
     assert ("helm upgrade" in [finding.fix for finding in found]) is (health is ODD)
+
+
+class Controllers:
+    """A cluster that answers reads of one sort with a fault; everything else is there, without namespaces."""
+
+    def __init__(self, *, silent: str) -> None:
+        self._silent = silent
+
+    async def get(self, path: str) -> bytes:
+        if self._silent in path:
+            raise ApiError(status=500, reason="InternalError", message="etcd is away")
+        return b"{}"
+
+    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
+        yield msgspec.convert({"metadata": {}}, Page)
+
+
+@pytest.mark.parametrize("silent", ["customresourcedefinitions", "serviceaccounts"])
+def test_an_account_that_cannot_be_read_is_not_called_absent(silent: str) -> None:
+    """An administrator would name another account, and trust it."""
+    with (
+        site(cluster=Controllers(silent=silent)) as there,
+        pytest.raises(Unseen, match=r"cannot be read: etcd is away"),
+    ):
+        list(accounts.operators(there))
 
 
 class ConfigObjects:

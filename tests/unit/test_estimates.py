@@ -61,7 +61,7 @@ def test_only_the_last_runs_count() -> None:
 def test_the_first_run_of_a_queue_is_told_apart() -> None:
     """So that those who wait there can be given an estimate."""
     estimates = Estimates()
-    assert [estimates.learn(one, 1.0) for one in (JOB, WIDE, replace(JOB, queue="root.b"))] == [
+    assert [estimates.learn(one, 1.0) is not None for one in (JOB, WIDE, replace(JOB, queue="root.b"))] == [
         True,
         False,
         True,
@@ -84,6 +84,14 @@ def test_an_estimate_is_told_anew_once_enough_ran() -> None:
     estimates = Estimates()
     told = [n for n in range(1, 2 * RUNS) if estimates.learn(JOB, 1.0)]
     assert told == [1, LEAST, *range(RUNS, RUNS + 1)]
+
+
+def test_more_runs_of_a_shape_are_news_of_that_alone() -> None:
+    """Guards the controller: it would estimate each job of a long queue again, within one step."""
+    estimates = taught(*[(WIDE, 9.0)] * RUNS, *[(JOB, 1.0)] * (LEAST - 1))
+    news = estimates.learn(JOB, 1.0)
+    assert news is not None
+    assert [news.concerns(one) for one in (JOB, WIDE, replace(JOB, queue="root.b"))] == [True, False, False]
 
 
 def test_memory_is_bounded_and_what_ended_longest_ago_is_forgotten() -> None:

@@ -189,9 +189,11 @@ class PodIndex:
 
 
 def failure_of(old: PodView | None, new: PodView | None, nodes: Container[str]) -> str:
-    """Why a pod failed, or went with its node; empty where it did neither. `new`: None = it is gone."""
-    if new is not None or old is None:
-        return "" if new is None else new.failure
+    """Why a pod has failed by now, or went with its node; empty where it did neither, or had failed before. `new`:
+    None = it is gone.
+    """
+    if old is None or new is not None:
+        return "" if new is None or (old is not None and old.failed) else new.failure
     gone = not old.ended and old.node is not None and old.node not in nodes
     return node_gone(old.name, old.node or "") if gone else ""
 

@@ -17,7 +17,7 @@ from queuer.controller.memory.pods import Maker, PodIndex, PodView, failure_of
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.capacity import Use, allocatable, exceeds, live_capacity, lost_in_use
-from queuer.domain.estimates import Estimates
+from queuer.domain.estimates import Estimates, News
 from queuer.domain.nodes import Node
 from queuer.domain.past_use import Past
 from queuer.domain.quantity import Resources, add
@@ -121,7 +121,7 @@ class ClusterState:
         owners = {owner for pod in (old, new) if pod is not None and (owner := self._owner_of(pod))}
         for owner in owners:
             self.touch(owner)
-            if said := failure_of(old, new, self.nodes):
+            if owner in self.holds and (said := failure_of(old, new, self.nodes)):
                 self.failures.setdefault(owner, said)
         was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
         for name in {was, now}:
@@ -254,7 +254,7 @@ class ClusterState:
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
         self._allocatable = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
-        self.quarantine, self.untold = Quarantine(), {}
+        self.quarantine, self.untold, self.failures = Quarantine(), {}, {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
         self.unread.clear()
@@ -342,14 +342,15 @@ class ClusterState:
         self._on_change()
 
     def learn(self, workload: Workload, seconds: float) -> None:
-        """A run has ended by itself. Those of its queue are estimated anew when that tells more of them."""
-        if self.estimates.learn(workload, seconds):
-            self.estimate(queue=workload.queue)
+        """A run has ended by itself. Jobs like it are estimated anew when that tells more of them."""
+        news = self.estimates.learn(workload, seconds)
+        if news is not None:
+            self.estimate(news)
 
-    def estimate(self, *, queue: str | None = None) -> None:
-        """Estimate the workloads of one queue, or of all, by what was learned."""
+    def estimate(self, news: News | None = None) -> None:
+        """Estimate the workloads that these news are about, or all, by what was learned."""
         for uid, live in self.live.items():
-            if queue in (None, live.workload.queue):
+            if news is None or news.concerns(live.workload):
                 found = self.estimates.estimated(replace(live.workload, estimate_runs=0))
                 if found != live.workload:
                     self.live[uid] = replace(live, workload=found)

@@ -172,3 +172,23 @@ def test_the_first_failure_of_a_job_is_kept_until_it_holds_nothing() -> None:
     assert state.failures == {workload.uid: "node n2 is gone, and pod b with it"}
     state.put(replace(live, state=State.QUEUED, placement=None))
     assert state.failures == {}
+
+
+def test_a_failure_is_told_of_its_own_run_alone() -> None:
+    """The object of a pod that failed stays, and changes, while its job waits and runs again."""
+    state = heard(node("n1"))
+    workload = gang(pods=1, requests={"cpu": 1000, "pods": 1})
+    runs = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1}))
+    pod = PodView(
+        uid="a", namespace=workload.namespace, name="a", owner=workload.uid, pod_set="main", node="n1",
+        failed=True, failure="pod a failed",
+    )  # fmt: skip
+    state.put(replace(runs, state=State.QUEUED, placement=None))
+    state.pod_changed(pod)
+    state.put(runs)
+    state.pod_changed(replace(pod, deleted=9.0))
+    assert state.failures == {}
+    state.pod_changed(replace(pod, uid="b", failure="pod b failed"))
+    assert state.failures == {workload.uid: "pod b failed"}
+    state.restore([replace(runs, state=State.QUEUED, placement=None)], rules=state.rules)
+    assert state.failures == {}
