@@ -26,6 +26,8 @@ EXPIRES = 600.0
 """Seconds from when a command is due until it is refused because no controller has taken it up."""
 _SLACK = 30.0
 """Seconds more until readers say so: a transaction that carries it out may be under way."""
+_UNLED = 60.0
+"""Seconds without a leader that a failover takes at most, about."""
 
 _ADD = text("""
     WITH put AS (
@@ -94,7 +96,8 @@ _ORDERED = f"""FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due >
 _ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
 _NEW_ORDERS = text("""
     SELECT id, uid, actor AS by, due AS at, reason FROM command
-    WHERE done_at IS NULL AND verb = 'evict' AND due > now() AND id > :after ORDER BY id
+    WHERE done_at IS NULL AND verb = 'evict' AND due > now() AND id <> ALL(:told)
+        AND at > (SELECT since FROM leader WHERE id = 1) - make_interval(secs => :unled) ORDER BY id
 """)
 _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
 
@@ -210,9 +213,12 @@ async def add(
     return made
 
 
-async def orders(connection: AsyncConnection, *, after: int) -> list[EvictionOrder]:
-    """Evictions that are not due yet, of commands after this one."""
-    return [record_of(EvictionOrder, row) for row in await connection.execute(_NEW_ORDERS, {"after": after})]
+async def orders(connection: AsyncConnection, *, told: Collection[int]) -> list[EvictionOrder]:
+    """Evictions that are not due yet and were ordered in this term, or while nobody may have led before it. Without
+    those of the commands `told`: one may be committed after a later one.
+    """
+    values = {"told": list(told), "unled": _UNLED}
+    return [record_of(EvictionOrder, row) for row in await connection.execute(_NEW_ORDERS, values)]
 
 
 async def requested(connection: AsyncConnection, request: str) -> list[Command]:

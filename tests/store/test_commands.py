@@ -26,8 +26,9 @@ from tests.waiting import until
 
 @pytest.fixture
 async def jobs(engine: AsyncEngine, epoch: int) -> AsyncEngine:
-    """Two jobs that wait."""
+    """Two jobs that wait. A term has begun."""
     async with begin(engine) as connection:
+        await connection.execute(text("UPDATE leader SET since = now()"))
         await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)
     return engine
 
@@ -177,3 +178,31 @@ async def test_an_eviction_for_later_is_told_at_its_order_once(jobs: AsyncEngine
     follows.cancel()
     assert heard[0] == text
     assert len(heard) == 2
+
+
+async def test_an_order_that_is_committed_after_a_later_one_is_told(jobs: AsyncEngine) -> None:
+    heard: list[str] = []
+    order = NewCommand(verb=CommandVerb.EVICT, uid="a", administers="root.a", delay=600.0)
+    async with asyncio.TaskGroup() as group:
+        follows = group.create_task(
+            take_up.follow(jobs, ClusterState(), ordered=lambda o: heard.append(o.uid), every=0.01)
+        )
+        async with begin(jobs) as slow:
+            await _put(slow, order)
+            async with begin(jobs) as quick:
+                await _put(quick, replace(order, uid="b"))
+            await until(lambda: heard)
+        await until(lambda: len(heard) > 1)
+        follows.cancel()
+    assert heard == ["b", "a"]
+
+
+async def test_a_new_term_tells_no_order_again_but_those_that_nobody_may_have_told(jobs: AsyncEngine) -> None:
+    """Each failover would write an Event on each job that is to be evicted one day."""
+    order = NewCommand(verb=CommandVerb.EVICT, uid="a", administers="root.a", delay=600.0)
+    async with begin(jobs) as connection:
+        old, _ = await _put(connection, order, replace(order, uid="b"))
+        await connection.execute(
+            text("UPDATE command SET at = at - interval '2 min' WHERE id = :id"), {"id": old.id}
+        )
+        assert [each.uid for each in await commands.orders(connection, told=())] == ["b"]

@@ -42,16 +42,16 @@ async def follow(
     ordered: Callable[[EvictionOrder], None],
     every: float = EVERY,
 ) -> None:
-    """Say when commands wait, and once in a term which evictions are ordered for later. Ends by DatabaseUnavailable,
-    which ends the leadership too.
+    """Say when commands wait, and once which evictions are ordered for later. Ends by DatabaseUnavailable, which ends
+    the leadership too.
     """
-    last = 0
+    told = set[int]()
     while True:
         async with begin(engine) as connection:
             waiting = await commands.waiting(connection)
-            orders = await commands.orders(connection, after=last)
+            orders = await commands.orders(connection, told=told)
         for order in orders:
-            last = order.id
+            told.add(order.id)
             ordered(order)
         if waiting:
             state.command()
