@@ -55,6 +55,17 @@ def pod(
     return msgspec.convert({"metadata": meta, "spec": spec | more, "status": {"phase": phase}}, Pod)
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "o", "uid": "o", "controller": True}
+BY = "system:serviceaccount:kube-system:statefulset-controller"
+KNOWN: dict[str, Workload] = {"old": gang("old", namespace="n", name="g", kind="Pod", user=BY)}
+
+
+def by_controller(name: str, *, user: str = BY) -> Pod:
+    """A pod of the group that a StatefulSet makes."""
+    notes = {"queuer.dev/pod-group-size": "2", "queuer.dev/user": user}
+    return pod(name, meta={"ownerReferences": [OWNER], "annotations": notes})
+
+
 def group(*pods: Pod) -> PodGroup:
     return group_of("u", pods)
 
@@ -266,8 +277,7 @@ def test_pods_of_a_job_do_not_queue_by_themselves(owner: tuple[str, str] | None,
 
 
 def test_a_group_that_has_lost_all_its_pods_waits_for_them() -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "o", "uid": "o", "controller": True}
-    was = group(*(pod(name, meta={"ownerReferences": [owner]}) for name in "ab"))
+    was = group(*(pod(name, meta={"ownerReferences": [OWNER]}) for name in "ab"))
     assert was.comes_back
     empty = msgspec.structs.replace(was, pods=[])
     assert (POD.suspended(empty), POD.outcome(empty), POD.deadline(empty)) == (True, None, None)
@@ -295,20 +305,16 @@ class Heard:
         del self.runs[uid]
 
 
-def _known(*, queue: str = "root.a") -> dict[str, Workload]:
-    return {"old": gang("old", namespace="n", name="g", queue=queue, kind="Pod")}
-
-
 async def test_a_new_leader_knows_pods_that_were_made_anew_by_the_name_of_their_group() -> None:
     """Guards place, history and rest of an evicted group: the pods that carried its uid are gone."""
     heard = Heard()
     groups = PodGroups(heard, listed=lambda: False)
-    groups.put(pod("a"))
+    groups.put(by_controller("a"))
     groups.look()
     assert heard.runs == {"u-a": ["a"]}
-    groups.recall(_known())
+    groups.recall(KNOWN)
     assert heard.runs == {"old": ["a"]}
-    groups.put(pod("b"))
+    groups.put(by_controller("b"))
     groups.look()
     assert heard.runs == {"old": ["a", "b"]}
 
@@ -320,9 +326,9 @@ async def test_a_new_leader_waits_for_pods_that_are_still_to_be_made_anew(
     monkeypatch.setattr(pod_groups, "_ANEW", 0.0)
     heard = Heard()
     groups = PodGroups(heard, listed=lambda: False)
-    groups.recall(_known())
+    groups.recall(KNOWN)
     assert heard.runs == {"old": []}
-    groups.put(pod("a"))
+    groups.put(by_controller("a"))
     groups.look()
     await asyncio.sleep(0)
     assert heard.runs == {"old": ["a"]}
@@ -337,5 +343,21 @@ async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
     heard = Heard()
     groups = PodGroups(heard, listed=lambda: False)
     groups.put(pod("a", gated=False, run="r2"))
-    groups.recall(_known())
+    groups.recall(KNOWN)
     assert heard.runs == {"r2": ["a"]}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the term", "while its pods are waited for"])
+@pytest.mark.parametrize(
+    "other", [pod("a"), by_controller("a", user="mallory")], ids=["made by hand", "of another user"]
+)
+async def test_a_group_of_the_name_of_one_that_is_gone_is_another(other: Pod, first: bool) -> None:
+    """It would have the place, history and rest of a dead job."""
+    heard = Heard()
+    groups = PodGroups(heard, listed=lambda: False)
+    if first:
+        groups.put(other)
+    groups.recall(KNOWN)
+    groups.put(other)
+    groups.look()
+    assert heard.runs == {"u-a": ["a"]}

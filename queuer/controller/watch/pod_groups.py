@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from queuer.domain.keys import USER
 from queuer.domain.workload import Workload
 from queuer.kube.kinds.pod import (
     POD,
@@ -80,21 +81,23 @@ class PodGroups:
     def recall(self, known: Mapping[str, Workload]) -> None:
         """Runs that the database has, by uid, but for those that are over. Called once when a term begins.
 
-        Pods that were made anew have no label yet. Who led before knew of which run they are; this process does not.
+        Pods that were made anew have no label yet. Who led before knew of which run they are; this process knows it by
+        their group and user, where a controller makes them: a group that was made by hand is another one.
         """
         self.look()
         there = {uid for runs in self._runs.values() for uid in runs}
         for uid in known.keys() - there:
             key = known[uid].namespace, known[uid].name
             runs = self._runs.setdefault(key, {})
-            new = next((run for run in runs.values() if run.metadata.uid not in known and run.is_new), None)
+            gone = empty_run(known[uid])
+            new = next((r for r in runs.values() if r.metadata.uid not in known and _is_anew(r, gone)), None)
             if new is not None:
                 del runs[new.metadata.uid]
                 self._listener.went(new.metadata.uid)
                 runs[uid] = group_of(uid, new.pods)
                 self._listener.came(runs[uid])
             elif not runs:
-                runs[uid] = empty_run(known[uid])
+                runs[uid] = gone
                 asyncio.get_running_loop().call_later(_ANEW, self._give_up, key, uid)
                 self._listener.came(runs[uid])
 
@@ -143,7 +146,19 @@ class PodGroups:
 def _goes_on(run: PodGroup, pods: Mapping[str, Pod]) -> bool:
     """Whether a run that was known is one still: of pods that nobody makes anew, one must be left."""
     left = any(pod.metadata.uid in pods and is_coming(pods[pod.metadata.uid]) for pod in run.pods)
-    return POD.outcome(run) is None and (run.stays or left)
+    anew = run.stays and any(_takes_place(pod, run) for pod in pods.values())
+    return POD.outcome(run) is None and (left or anew)
+
+
+def _is_anew(new: PodGroup, gone: PodGroup) -> bool:
+    """Whether the pods of a run that nobody knows were made in place of those of one that is gone."""
+    return new.is_new and any(_takes_place(pod, gone) for pod in new.pods)
+
+
+def _takes_place(pod: Pod, run: PodGroup) -> bool:
+    """Whether a controller made it, for the user of the run."""
+    user = run.metadata.annotations.get(USER, "")
+    return pod.metadata.controller is not None and pod.metadata.annotations.get(USER, "") == user
 
 
 def _key(pod: Pod) -> _Key:

@@ -141,7 +141,7 @@ def empty_run(workload: Workload) -> PodGroup:
     maker = OwnerReference(api_version="", kind="", name="", uid="", controller=True)
     meta = Meta(
         name=workload.name, namespace=workload.namespace, uid=workload.uid, owner_references=[maker],
-        labels={QUEUE: workload.queue, POD_GROUP: workload.name},
+        labels={QUEUE: workload.queue, POD_GROUP: workload.name}, annotations={USER: workload.user},
     )  # fmt: skip
     return PodGroup(metadata=meta)
 
