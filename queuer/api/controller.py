@@ -99,7 +99,8 @@ class ControllerWatch:
             self._until = now + LOOK
             async with begin(self._engine) as connection:
                 found = await controller(connection, stale_after=self._stale_after)
-            self._text = "" if found.state.decides else found.text
+            then = "; what is shown is from then" if found.at else ""
+            self._text = "" if found.state.decides else f"{found.text}{then}"
         return self._text
 
 

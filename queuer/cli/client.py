@@ -141,12 +141,12 @@ class Client:
         found = answer.get("controller") if isinstance(answer, dict) else None
         if found:
             silent, text = found["state"] not in ("leading", "idle"), found["text"]
+            text += "; what is shown is from then" if silent and found["at"] else ""
         else:
             silent, text = said is not None, said or "the controller decides again"
         if silent is not self._silent:
             self._silent = silent
-            then = "; what is shown is from then" if silent and (not found or found["at"]) else ""
-            self._say(f"{'warning: ' if silent else ''}{text}{then}")
+            self._say(f"{'warning: ' if silent else ''}{text}")
 
     def _say(self, text: str) -> None:
         if not self._quiet:

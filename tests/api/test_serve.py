@@ -20,6 +20,7 @@ import yaml
 from tests.api.rows import TREE
 
 START_SECONDS = 30
+NOBODY = "warning: no controller has ever led on this database: nothing starts\n"
 
 
 def environment(**settings: str) -> Mapping[str, str]:
@@ -74,10 +75,10 @@ def test_an_admin_applies_a_tree_and_looks_at_it(server: str, tmp_path: Path) ->
     assert "guaranteed" in queuer(server, "queue", "ls")[0]
     assert "team-b" in queuer(server, "queue", "show", "root.research.team-b")[0]
     exported, _ = queuer(server, "export")
-    assert queuer(server, "diff", "-f", "-", text=exported) == ("", "")
+    assert queuer(server, "diff", "-f", "-", text=exported) == ("", NOBODY)
     assert "no differences" in queuer(server, "apply", "-f", "-", "-y", text=exported)[1]
     subtree, _ = queuer(server, "export", "--root", "root.research.team-a", "-o", "json")
-    assert queuer(server, "diff", "-f", "-", text=subtree) == ("", "")
+    assert queuer(server, "diff", "-f", "-", text=subtree) == ("", NOBODY)
 
 
 def test_an_admin_plans_a_change_for_another_to_apply(server: str, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_an_admin_plans_a_change_for_another_to_apply(server: str, tmp_path: Pat
     assert "-y" in queuer(server, "apply", "--changeset", id, expect=2)[1]
     assert "revision 2" in queuer(server, "apply", "--changeset", id, "-y")[1]
     queuer(server, "apply", "--changeset", id, "-y", expect=5)
-    assert queuer(server, "diff", "-f", str(document)) == ("", "")
+    assert queuer(server, "diff", "-f", str(document)) == ("", NOBODY)
     del grown["queues"]["root.research.team-b"]
     document.write_text(yaml.safe_dump({**grown, "prune": True}))
     assert "--reason" in queuer(server, "apply", "-f", str(document), "-y", expect=2)[1]

@@ -149,7 +149,8 @@ READING = [
     Attack("metrics and pages, without a token", lambda at: at.ask("GET", "/metrics", by=None), figures),
     Attack("another's command", lambda at: at.get(f"/commands/{at.command}"), UNKNOWN),
     Attack("another's plan", lambda at: at.get(f"/changesets/{at.plan}"), FORBIDDEN),
-    Attack("what was changed", _each("/changesets", "/changesets/1"), FORBIDDEN),
+    Attack("what was changed", lambda at: at.get("/changesets"), FORBIDDEN),
+    Attack("one change by its number", lambda at: at.get("/changesets/1"), figures),
 ]
 
 

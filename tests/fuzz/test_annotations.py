@@ -39,11 +39,11 @@ from queuer.kube.objects import Meta, PriorityClass
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 from queuer.store.engine import begin
-from tests.api.conftest import api, author, engine
+from tests.api.conftest import api, author, engine, leader
 from tests.api.rows import Author
 from tests.kube.manifests import job, pytorchjob
 
-__all__ = ["api", "author", "engine"]
+__all__ = ["api", "author", "engine", "leader"]
 
 PREFIX = "queuer.dev/"
 _ON_JOBS = (Where.OWNER, Where.QUEUER, Where.ADMINISTRATOR)

@@ -14,10 +14,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.store.engine import begin
-from tests.api.conftest import api, author, engine
+from tests.api.conftest import api, author, engine, leader
 from tests.api.rows import TREE, Author
 
-__all__ = ["api", "author", "engine"]
+__all__ = ["api", "author", "engine", "leader"]
 
 PATH = "/api/v1/queue-tree"
 REASON = "found by chance and tried"
