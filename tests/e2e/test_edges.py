@@ -86,7 +86,7 @@ def test_a_level_whose_label_no_node_carries(scene: Scene) -> None:
 
 
 def test_a_namespace_that_opts_out_and_in_again(scene: Scene) -> None:
-    """A job that waits there is taken for gone, comes back, and starts when there is room."""
+    """A job that waits there stays visible, waits in its queue again, and starts when there is room."""
     scene.database.apply(tree(scene.namespace, **LIMIT))
     process = scene.start()
     scene.job("holds", gpus=8, pods=2)
@@ -94,16 +94,14 @@ def test_a_namespace_that_opts_out_and_in_again(scene: Scene) -> None:
     scene.job("waits", gpus=8)
     scene.wait_reason("waits", "WaitingForQuota")
     kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, "queuer.dev/managed-")
-    wait_until(lambda: _gone(scene, "waits"), timeout=15, describe="it is gone")
+    scene.wait_reason("waits", "Suspended", timeout=15)
+    assert scene.database.workload("waits", scene.namespace)["deleted_at"] is None
+    assert scene.state("holds") == "Running", "what holds quota is followed"
     kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, "queuer.dev/managed=true")
-    wait_until(lambda: not _gone(scene, "waits"), timeout=15, describe="it is back")
+    scene.wait_reason("waits", "WaitingForQuota", timeout=15)
     scene.delete("holds")
     scene.wait_state("waits", "Running")
     assert process.metric("queuer_leader_epoch") == 1, "the term goes on"
-
-
-def _gone(scene: Scene, name: str) -> bool:
-    return scene.database.workload(name, scene.namespace)["deleted_at"] is not None
 
 
 def test_jobs_and_roles_of_no_pods(scene: Scene) -> None:

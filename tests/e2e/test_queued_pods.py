@@ -78,7 +78,9 @@ def _open(scene: Scene, rack: str) -> None:
 
 
 def test_a_group_starts_together_by_one_write_a_pod(scene: Scene) -> None:
+    """A cordoned host in each rack: the place is pinned by hosts, whatever else is on the nodes."""
     scene.database.apply(tree(scene.namespace))
+    scene.cordon(sorted({rack: node for node, rack in scene.nodes().items()}.values()))
     _create_group(scene, "gang", pods=2, gpus=8, annotations=required("rack"))
     assert _gates(scene.pods("gang")) == [GATE, GATE], "a policy holds them while no controller is there"
     scene.start()
