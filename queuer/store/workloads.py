@@ -157,7 +157,7 @@ async def intake(
     """Take in new jobs and edits of waiting ones; answers the attempt of each that waits now, by uid.
 
     A job that holds something or ended stays as it is recorded, and is not answered. One that was taken for gone and
-    is there after all waits again: its namespace had opted out. The last of several rows of a uid counts. An
+    is there after all waits again. The last of several rows of a uid counts. An
     explanation of None says that it has not been looked at since.
     """
     if not rows:
