@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from bench.load import Size
+from bench.instances import Form
+from bench.load import Size, manifest_of
 from bench.ui import SCREENS, TRANSFER
+from queuer.domain.document import TreeDocument
+from queuer.domain.queue import Policy
 from queuer.kube.objects import NODES
+from tests.e2e.support import wait_until
 from tests.ui.browser import opened
 from tests.ui.conftest import PICTURES
 from tests.ui.looks import faults, settled
@@ -142,15 +148,40 @@ def test_a_host_that_was_deleted_leaves_the_map(large: Page, load: Site) -> None
     expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible(timeout=20_000)
 
 
-def test_a_starved_queue_is_marked_and_a_full_one_is_not(large: Page, load: Site) -> None:
+def leaves(load: Site) -> dict[str, dict[str, Any]]:
+    """What the API says of GPUs of all flavors together, by leaf."""
     with urllib.request.urlopen(f"{load.url}/api/v1/queues") as answer:
-        leaves = [each for each in json.load(answer)["items"] if each["leaf"]]
-    starved = {each["path"]: any(account["starved"] for account in each["accounts"]) for each in leaves}
-    assert set(starved.values()) == {True, False}
+        found = [each for each in json.load(answer)["items"] if each["leaf"]]
+    return {
+        queue["path"]: next(of for of in queue["accounts"] if (of["resource"], of["flavor"]) == (GPU, None))
+        for queue in found
+    }
+
+
+def starve(load: Site) -> str:
+    """The leaf with the largest unused guarantee takes nothing back, and a job of it fits that guarantee."""
+    unused = {path: int(of["guaranteed"]) - int(of["used"]) for path, of in leaves(load).items()}
+    path = max(unused, key=lambda each: unused[each])
+    patient = replace(load.cluster.tree[path], policy=Policy(reclaim=False))
+    job = manifest_of(Form(pods=1, gpus=min(8, unused[path])), queue=path, priority=0)
+
+    async def work() -> None:
+        await load.cluster.scene.configure(TreeDocument(queues=(patient,)))
+        load.cluster.submit(job)
+
+    load.run(work())
+    wait_until(
+        lambda: leaves(load)[path]["starved"], timeout=60, describe=lambda: f"starved: {leaves(load)[path]}"
+    )
+    return path
+
+
+def test_a_starved_queue_is_marked_and_a_full_one_is_not(large: Page, load: Site) -> None:
+    hungry = starve(load)
+    full = next(path for path, of in leaves(load).items() if int(of["borrowed"]))
     settled(large, "/queues")
     tree = large.get_by_role("treegrid")
-    for wanted in (True, False):
-        path = next(path for path, is_so in starved.items() if is_so is wanted)
+    for path, wanted in ((hungry, True), (full, False)):
         large.get_by_label("Find a queue").fill(path)
         row = tree.locator("[data-index]").last
         expect(row).to_contain_text(path.rpartition(".")[2])
