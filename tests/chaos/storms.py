@@ -179,7 +179,8 @@ class _Story:
     def _await(self, live: set[str]) -> None:
         """Wait until only these wait or run, and all is settled."""
         wait_until(
-            lambda: self.world.live() <= live and not settled(self.world), timeout=self.scale.quiet, interval=0.3,
+            lambda: self.world.live().keys() <= live and not settled(self.world),
+            timeout=self.scale.quiet, interval=0.3,
             describe=lambda: f"all is quiet: {len(self.world.live())} are live; {settled(self.world)}",
         )  # fmt: skip
 

@@ -127,7 +127,7 @@ class _Story:
             wait_until(
                 lambda: not self.world.live(),
                 timeout=QUIET,
-                describe=lambda: f"all end: {settled(self.world)}",
+                describe=lambda: f"all end: {list(self.world.live().values())}; {settled(self.world)}",
             )
             wrong += settle(self.world, timeout=QUIET)
             # The auditor may have just mended the story's damage to the ledger: it is shown until the next

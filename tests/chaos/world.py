@@ -139,10 +139,13 @@ class World:
         rows = self.database.rows("SELECT state FROM workload WHERE uid = %s", job["metadata"]["uid"])
         return str(rows[0]["state"]) if rows else ""
 
-    def live(self) -> set[str]:
-        """Uids of the workloads that wait or run."""
-        live = "SELECT uid FROM workload WHERE deleted_at IS NULL AND state NOT IN ('Succeeded', 'Failed')"
-        return {row["uid"] for row in self.database.rows(live)}
+    def live(self) -> dict[str, str]:
+        """The workloads that wait or run, by uid: name, state, why it waits, and until when it rests."""
+        rows = self.database.rows(
+            "SELECT uid, concat_ws(' ', name, state, token, 'rests until ' || rest) AS told FROM workload"
+            " WHERE deleted_at IS NULL AND state NOT IN ('Succeeded', 'Failed') ORDER BY name"
+        )
+        return {row["uid"]: row["told"] for row in rows}
 
     def _path_of(self, found: Manifest) -> str:
         meta = found["metadata"]
