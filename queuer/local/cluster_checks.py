@@ -216,18 +216,12 @@ def unmanaged(site: Site) -> Iterator[Finding]:
     from msgspec import MsgspecError
 
     from queuer.kube.decoding import decoder_of
-    from queuer.kube.kinds import KINDS, decoded_job
+    from queuer.kube.kinds import decoded_job
     from queuer.kube.objects import Named
 
     labels, named = site.labels("namespaces"), decoder_of(Named)
     waiting: dict[str, list[str]] = defaultdict(list)
-    for kind in KINDS:
-        try:
-            items = site.objects(kind.resource.collection, selector=QUEUE)
-        except QueuerError as error:
-            if status_of(error) == HTTPStatus.NOT_FOUND:
-                continue  # this cluster has no such kind
-            raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
+    for kind, items in site.labelled():
         for item in items:
             meta = named(item).metadata
             if labels.get(meta.namespace, {}).get(MANAGED) in _OPTED_IN:

@@ -10,17 +10,15 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
-from queuer.domain.errors import QueuerError
-from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, QUEUE, STATUS, USER
+from queuer.domain.keys import DEFAULT_QUEUE, HOLD, MANAGED, STATUS, USER
 from queuer.domain.reasons import Token
 from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES
 from queuer.kube.versions import Form
 from queuer.local.installed import RELEASE as HELM_RELEASE
 from queuer.local.installed import Shipped, shipped
-from queuer.local.site import Finding, Site, odd, ok, status_of, unknown, unreadable, wrong
+from queuer.local.site import Finding, Site, odd, ok, unknown, wrong
 
 if TYPE_CHECKING:
     from queuer.kube.kinds import JobKind, JobObject
@@ -126,16 +124,8 @@ def queued_jobs(site: Site) -> QueuedJobs:
 
     A label alone queues nothing: a job that entered a queue has the annotation `queuer.dev/user`.
     """
-    from queuer.kube.kinds import KINDS
-
     found, unread = list[QueuedJob](), list[str]()
-    for kind in KINDS:
-        try:
-            items = site.objects(kind.resource.collection, selector=QUEUE)
-        except QueuerError as error:
-            if status_of(error) == HTTPStatus.NOT_FOUND:
-                continue  # this cluster has no such kind
-            raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
+    for kind, items in site.labelled():
         for meta, read in _entered(kind, items):
             if read is None:
                 unread.append(f"{meta.namespace}/{meta.name}")

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
+from queuer.domain.keys import QUEUE
 from queuer.kube.operators import USUAL, Operators
 from queuer.kube.resources import SYSTEM_NAMESPACE
 from queuer.kube.versions import Form
 
 if TYPE_CHECKING:
     from queuer.kube.client import Client
+    from queuer.kube.kinds import JobKind
 
 ANSWER_SECONDS = 10.0
 RIGHTS = "let an administrator run it, or name their kubeconfig: --kubeconfig FILE"
@@ -168,6 +170,17 @@ class Site:
             return [bytes(item) for page in pages for item in page.items or ()]
 
         return self._runner.run(read())
+
+    def labelled(self) -> Iterator[tuple[JobKind, list[bytes]]]:
+        """By kind of job that the cluster serves, all objects with a queue label. Raises Unseen."""
+        from queuer.kube.kinds import KINDS
+
+        for kind in KINDS:
+            try:
+                yield kind, self.objects(kind.resource.collection, selector=QUEUE)
+            except QueuerError as error:
+                if status_of(error) != HTTPStatus.NOT_FOUND:
+                    raise unreadable(f"{kind.resource.plural} cannot be listed", error) from error
 
     def labels(self, plural: str) -> Labels:
         """Labels of all `nodes` or `namespaces`. Raises Unseen."""

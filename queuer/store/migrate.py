@@ -23,7 +23,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import queuer
 from queuer.domain.errors import QueuerError, Unavailable
-from queuer.store.engine import begin, check_version, normalise_url, sqlstate, unreachable_hint
+from queuer.store.engine import (
+    DatabaseUnavailable,
+    begin,
+    check_version,
+    normalise_url,
+    sqlstate,
+    unreachable_hint,
+)
 
 LOCK_TIMEOUT = 5.0
 """Seconds for which a migration waits for a table; everybody else waits behind it meanwhile."""
@@ -181,7 +188,7 @@ def _forbidden(error: exc.ProgrammingError, role: str | None) -> Unavailable:
 
 @contextmanager
 def _connected(url: str) -> Iterator[Connection]:
-    """A connection of its own. Raises Unavailable where the server does not answer."""
+    """A connection of its own. Raises DatabaseUnavailable where the server does not answer."""
     arguments = {"application_name": "queuer-migrate", "connect_timeout": 5}
     engine = create_engine(normalise_url(url), connect_args=arguments)
     try:
@@ -194,7 +201,7 @@ def _connected(url: str) -> Iterator[Connection]:
                 hint="end the transaction that holds it: see pg_stat_activity and pg_locks; then try again",
             ) from error
         said = str(error.orig).strip().splitlines()[0]
-        raise Unavailable(f"PostgreSQL: {said}", hint=unreachable_hint(said)) from error
+        raise DatabaseUnavailable(f"PostgreSQL: {said}", hint=unreachable_hint(said)) from error
     finally:
         engine.dispose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from sqlalchemy import text
 from queuer.domain.errors import Unavailable
 from queuer.local import postgres
 from queuer.store import migrate
-from queuer.store.engine import begin, conninfo, make_engine
+from queuer.store.engine import DatabaseUnavailable, begin, conninfo, make_engine
 from queuer.store.leader import lead
 
 NAME = "localhost"
@@ -122,3 +123,10 @@ def test_another_authority_is_refused_with_the_setting(
     with pytest.raises(Unavailable, match="certificate verify failed") as refused:
         migrate.check(verified)
     assert "PGSSLROOTCERT or `database.ca`" in str(refused.value)
+
+
+def test_a_server_that_is_gone_ends_a_term_as_any_loss_of_the_database_does() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        with pytest.raises(DatabaseUnavailable, match="refused"):
+            migrate.check(f"postgresql://queuer@127.0.0.1:{taken.getsockname()[1]}/queuer")
