@@ -20,6 +20,8 @@ from queuer.local.kubectl import KubectlError
 T = TypeVar("T")
 
 QUEUE_LABEL = "queuer.dev/queue"
+_NOT_YET = "There can be a delay between when CustomResourceDefinitions are created"
+"""What the API server says of a kind whose definition another test has just made anew."""
 
 
 class Refused(AssertionError):
@@ -59,10 +61,18 @@ def read(cluster: Cluster, path: str, *, identity: str = "admin", **params: str)
 
 def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "alice") -> Any:
     """Create one object and return it as the API server stored it."""
-    try:
-        return json.loads(cluster.kubectl(identity).create(manifest, "--output=json"))
-    except KubectlError as error:
-        raise Refused(str(error)) from error
+    made = list[str]()
+
+    def created() -> bool:
+        try:
+            made.append(cluster.kubectl(identity).create(manifest, "--output=json"))
+        except KubectlError as error:
+            if _NOT_YET not in str(error):
+                raise Refused(str(error)) from error
+        return bool(made)
+
+    wait_until(created, timeout=60, describe="its kind is served")
+    return json.loads(made[0])
 
 
 def crash(cluster: Cluster, part: str) -> None:

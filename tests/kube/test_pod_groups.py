@@ -361,3 +361,13 @@ async def test_a_group_of_the_name_of_one_that_is_gone_is_another(other: Pod, fi
     groups.put(other)
     groups.look()
     assert heard.runs == {"u-a": ["a"]}
+
+
+async def test_a_group_that_waits_keeps_its_name_over_a_change_of_leader() -> None:
+    """Its first pod named it when it was alone; another of the same second may come before it in the order."""
+    heard = Heard()
+    groups = PodGroups(heard, listed=lambda: False)
+    groups.put(pod("a"))
+    groups.put(pod("b"))
+    groups.recall({"u-b": gang("u-b", namespace="n", name="g", kind="Pod", user="ada")})
+    assert heard.runs == {"u-b": ["a", "b"]}

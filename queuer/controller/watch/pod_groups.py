@@ -82,7 +82,7 @@ class PodGroups:
         """Runs that the database has, by uid, but for those that are over. Called once when a term begins.
 
         Pods that were made anew have no label yet. Who led before knew of which run they are; this process knows it by
-        their group and user, where a controller makes them: a group that was made by hand is another one.
+        their group and user, where a controller makes them. A group that was made by hand has the pod that named it.
         """
         self.look()
         there = {uid for runs in self._runs.values() for uid in runs}
@@ -90,7 +90,7 @@ class PodGroups:
             key = known[uid].namespace, known[uid].name
             runs = self._runs.setdefault(key, {})
             gone = empty_run(known[uid])
-            new = next((r for r in runs.values() if r.metadata.uid not in known and _is_anew(r, gone)), None)
+            new = next((r for r in runs.values() if r.metadata.uid not in known and _is_known(r, gone)), None)
             if new is not None:
                 del runs[new.metadata.uid]
                 self._listener.went(new.metadata.uid)
@@ -150,9 +150,10 @@ def _goes_on(run: PodGroup, pods: Mapping[str, Pod]) -> bool:
     return POD.outcome(run) is None and (left or anew)
 
 
-def _is_anew(new: PodGroup, gone: PodGroup) -> bool:
-    """Whether the pods of a run that nobody knows were made in place of those of one that is gone."""
-    return new.is_new and any(_takes_place(pod, gone) for pod in new.pods)
+def _is_known(new: PodGroup, gone: PodGroup) -> bool:
+    """Whether a run that nobody knows is one that the database has: with the pod that gave it its uid, or made anew."""
+    uid = gone.metadata.uid
+    return new.is_new and any(pod.metadata.uid == uid or _takes_place(pod, gone) for pod in new.pods)
 
 
 def _takes_place(pod: Pod, run: PodGroup) -> bool:

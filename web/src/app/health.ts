@@ -44,7 +44,7 @@ export interface Seen extends Pick<Freshness, "link" | "loggedIn" | "since"> {
   controller: Controller | undefined;
   /** Why the last question was not answered; null: it was. */
   error: Error | null;
-  /** When the server answered last. */
+  /** When the server answered this question last; before its first answer the stream's time stands for it. */
   answered: Date | undefined;
 }
 
@@ -76,7 +76,7 @@ function login({ link, loggedIn, answered }: Seen): Part {
   };
 }
 
-function server({ error, answered }: Seen): Part {
+function server({ error, answered, since }: Seen): Part {
   const name = SERVER;
   const failure = error instanceof Failure ? error : undefined;
   // A refused login is an answer.
@@ -88,7 +88,7 @@ function server({ error, answered }: Seen): Part {
     level: "bad",
     word,
     text: failure.message,
-    since: answered,
+    since: answered ?? since,
     act: `Whoever runs Queuer looks ${where}. The page comes back by itself.`,
   };
 }
