@@ -42,6 +42,7 @@ _SETTINGS = View(
         Column("STATE", "effectiveState"),
         Column("WEIGHT", lambda queue: f"{queue['weight']:g}", right=True),
         Column("PENDING", "pendingWorkloads", right=True),
+        Column("HELD", "heldWorkloads", right=True),
         Column("ADMITTED", "admittedWorkloads", right=True),
         Column("NAMESPACES", lambda queue: ", ".join(queue["namespaces"]) or "-"),
         Column("WRITER", "managedBy"),

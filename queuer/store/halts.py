@@ -13,11 +13,11 @@ from queuer.domain.queue import QueueState, QueueTree
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.codec import record_of
 from queuer.store.holdings import Holding, holdings
-from queuer.store.waiting import UNSTARTABLE
+from queuer.store.waiting import OUT_OF_TURN
 
 _WAITING = text(f"""
     SELECT uid, kind, namespace, name, queue, pod_sets FROM workload
-    WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {UNSTARTABLE} ORDER BY submitted, uid
+    WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {OUT_OF_TURN} ORDER BY submitted, uid
 """)
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.waiting import UNSTARTABLE
+from queuer.store.waiting import OUT_OF_TURN
 from queuer.store.workloads import StoredWorkload, stored_of
 
 _WAITING = text(f"""
     SELECT uid, namespace FROM workload
     WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
         AND (queue = :queue OR starts_with(queue, :queue || '.'))
-    ORDER BY state = 'Held', {UNSTARTABLE}, first DESC, priority DESC, submitted, uid COLLATE "C"
+    ORDER BY state = 'Held', {OUT_OF_TURN}, first DESC, priority DESC, submitted, uid COLLATE "C"
 """)
 _AMOUNTS = text("""
     SELECT alike.run, each.key AS resource,

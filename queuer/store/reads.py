@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import NotFound
 from queuer.store.codec import record_of
 from queuer.store.listing import steps
-from queuer.store.waiting import UNSTARTABLE
+from queuer.store.waiting import OUT_OF_TURN
 from queuer.store.workloads import StoredWorkload, stored_of
 
 _ONE = text("SELECT * FROM workload WHERE uid = :uid")
@@ -31,7 +31,7 @@ _LINE = text(f"""
            count(w.uid) AS waiting
     FROM workload me LEFT JOIN (
         SELECT uid, queue, first, priority, submitted FROM workload
-        WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {UNSTARTABLE}
+        WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {OUT_OF_TURN}
     ) w ON w.queue = me.queue
     WHERE me.uid = :uid
 """)

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.workload import State
 from queuer.store.codec import instant, seconds
-from queuer.store.waiting import ROWS
+from queuer.store.waiting import BESIDE, ROWS
 
 _STATES = text("""
     SELECT state, count(*) AS jobs FROM workload
@@ -18,9 +18,8 @@ _STATES = text("""
 _LONG = text(f"""
     SELECT count(*) AS jobs, min(submitted) AS oldest FROM ({ROWS}) AS waiting WHERE admissible AND submitted < :before
 """)
-_BESIDE = text("""
-    SELECT count(*) FROM workload
-    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND explanation #> '{primary,params,runs}' = 'true'
+_BESIDE = text(f"""
+    SELECT count(*) FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND {BESIDE}
 """)
 _PLACING = text("""
     SELECT count(*) AS jobs, min(admitted_at) AS oldest FROM workload
@@ -51,7 +50,7 @@ async def states(connection: AsyncConnection) -> dict[State, int]:
 
 
 async def beside(connection: AsyncConnection) -> int:
-    """Jobs that run and that no queue counts. Each is marked as one that can never start, too."""
+    """Jobs that run and that no queue counts."""
     return int((await connection.execute(_BESIDE)).scalar_one())
 
 

@@ -91,9 +91,9 @@ class Amounts:
 class QueueView:
     """A queue with its amounts; counts are of workloads in its subtree.
 
-    `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
-    `unstartable`, and those on hold, which are `held`. `starved_since`: since when a leaf is starved of
-    anything, None for less than a minute.
+    `waiting` and `oldest` (submit time of the first of them) are of pending jobs. Those that can never start are
+    `unstartable`, those on hold and in queues that are held or drain are `held`. `starved_since`: since when a leaf is
+    starved of anything, None for less than a minute.
     """
 
     queue: Queue
@@ -205,7 +205,7 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
             ),
             waiting=sum(group.jobs for group in below if group.demand),
             unstartable=sum(group.jobs for group in below if group.unstartable),
-            held=sum(group.jobs for group in below if not (group.demand or group.unstartable)),
+            held=sum(group.jobs for group in below if group.held),
             admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((group.oldest for group in below if group.demand), default=None),
             starved_since=_later(starving, rows.starved.get(queue.path)),

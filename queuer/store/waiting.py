@@ -15,7 +15,11 @@ from queuer.domain.reasons import Token, Verdict
 from queuer.store.codec import record_of
 
 UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
-"""Of a row of `workload` whether the job can never start as it is: then it is ahead of nobody."""
+"""Of a row of `workload` whether the job can never start as it is."""
+BESIDE = "(explanation #> '{primary,params,runs}' = 'true') IS TRUE"
+"""Of such a row whether the job runs all the same, and no queue counts it."""
+OUT_OF_TURN = f"({UNSTARTABLE} OR {BESIDE})"
+"""The job has no turn as it is, so it is ahead of nobody."""
 _TOKEN = "coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END)"
 _BY_TOKEN = " ".join(f"WHEN '{token}' THEN '{token.verdict}'" for token in Token)
 VERDICT = f"""coalesce(explanation ->> 'verdict',
@@ -45,7 +49,8 @@ _LINE = text("""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Waiting jobs of one queue and reason that ask for the same. `amounts`: of all together, base units; `oldest`:
-    submit time; `since`: since when the first of them has this reason.
+    submit time; `since`: since when the first of them has this reason. A job is held, unstartable, or demand; one that
+    runs beside the queues is none of them.
     """
 
     queue: str
@@ -61,8 +66,13 @@ class Group:
 
     @property
     def demand(self) -> bool:
-        """Whether it is demand: in line, neither on hold nor what can never start."""
-        return self.in_line and not self.unstartable and self.token is not Token.ON_HOLD
+        """Whether it is pending: in line, neither held nor unstartable."""
+        return self.in_line and not self.unstartable and not self.held
+
+    @property
+    def held(self) -> bool:
+        """Whether the job, its queue or its namespace is kept from starting on purpose."""
+        return self.verdict is Verdict.HELD
 
 
 async def groups(connection: AsyncConnection) -> list[Group]:

@@ -339,6 +339,8 @@ async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
         ("warning", "1 job runs, and no queue counts it: apply the tree that it was in"),
         ("info", "1 job can never start as it is"),
     ]
+    listed = (await api.get("/api/v1/workloads?unstartable=true")).json()["items"]
+    assert [row["uid"] for row in listed] == ["wrong"]
 
 
 async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.models import instant
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import rollup
 from queuer.store.engine import begin
@@ -38,6 +38,7 @@ def because(token: Token, **params: Any) -> Explanation:
         (because(Token.EXCEEDS_MAX_QUOTA), False, False),
         (because(Token.MISCONFIGURED), False, False),
         (because(Token.ON_HOLD), False, False),
+        (because(Token.SUSPENDED, queue=A), False, False),  # its queue is held or drains
         (None, False, True),
     ],
 )
@@ -52,7 +53,7 @@ async def test_only_admissible_work_starves_its_queue(
     gpus = next((a for a in queue["accounts"] if a["resource"] == GPU), None)
     assert gpus is not None
     assert gpus["starved"] is starved
-    held = told is not None and told.primary.token is Token.ON_HOLD
+    held = told is not None and told.verdict is Verdict.HELD
     assert (queue["heldWorkloads"], queue["oldestPending"] is not None) == (int(held), counted)
     assert (gpus["pending"], queue["pendingWorkloads"]) == (("16", 1) if counted else ("0", 0))
     assert queue["unstartableWorkloads"] == (0 if counted or held else 1)

@@ -17,6 +17,7 @@ PARAMS: tuple[dict[str, Any], ...] = (
     {},
     {"unstartable": True},
     {"unstartable": False},
+    {"runs": True},
     {"headUnstartable": True},
     {"live": True, "queue": "root"},
     {"queue": "root.a"},

@@ -259,13 +259,13 @@ def _unmanaged(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
 
 
 def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
-    """`beside`: how many of them run all the same, as after the loss of the database."""
+    """`beside`: how many run all the same, as after the loss of the database."""
     if beside:
         what = "job runs, and no queue counts it" if beside == 1 else "jobs run, and no queue counts them"
         text = f"{beside} {what}: apply the tree that {'it was' if beside == 1 else 'they were'} in"
-        yield item(Attention.UNSTARTABLE, text, count=beside, severity=Severity.WARNING)
+        yield item(Attention.OUTSIDE, text, count=beside)
     # Of all that wait, as a job in a queue that is not there is in no subtree.
-    if (count := sum(group.jobs for group in view.waiting if group.unstartable) - beside) > 0:
+    if count := sum(group.jobs for group in view.waiting if group.unstartable):
         text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
         yield item(Attention.UNSTARTABLE, text, count=count)
 

@@ -61,7 +61,8 @@ class Account(Model):
 class Queue(Model):
     """A queue with its configuration and its live figures, its own subtree included.
 
-    Jobs that can never start as they are count as `misconfigured` alone, those on hold as `held`; neither is pending.
+    A job that waits is pending, held (itself, its queue or its namespace, on purpose), or unstartable: it can never
+    start as it is.
     """
 
     path: str

@@ -30,7 +30,7 @@ _FAMILIES = {
     "limit": "What the queue never uses more than; of root at most the live capacity. None without a limit.",
     "borrowed": "Used above what is guaranteed.",
     "lent": "Of the guarantee what others use.",
-    "pending": "Demand that is not admitted, without jobs on hold and those that can never start.",
+    "pending": "Demand that is neither admitted, held (the job or its queue) nor unable ever to start.",
     "starved": "What others borrow of the room that the next gang of this leaf lacks inside its guarantee.",
 }
 """Help by amount. Each metric has a series for each account of a queue: at most seven an account."""

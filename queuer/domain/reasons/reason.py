@@ -77,8 +77,11 @@ class Reason:
 
     @property
     def unstartable(self) -> bool:
-        """Whether the job can never start as it is: its token says so, or not even an idle cluster could hold it."""
-        return self.token.verdict is Verdict.CHANGE or self.params.get("unstartable") is True
+        """Whether the job can never start as it is: its token says so, or not even an idle cluster could hold it. A job
+        that runs beside the queues has started.
+        """
+        never = self.token.verdict is Verdict.CHANGE or self.params.get("unstartable") is True
+        return never and self.params.get("runs") is not True
 
     @property
     def verdict(self) -> Verdict:
