@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -205,9 +206,16 @@ class Printer:
             screen.print(table(columns, rows, headers=headers))
         _lines(line.rstrip() for line in captured.get().splitlines())
 
-    def line(self, text: str | Text) -> None:
-        """Print a line; a terminal may wrap it."""
-        console(self.color).print(styled(text) if isinstance(text, str) else text, soft_wrap=True)
+    def line(self, text: str | Text, *, indent: int | None = None) -> None:
+        """Print a line. `indent`: words are wrapped to that column; None: the terminal wraps, and it can be copied."""
+        screen, line = console(self.color), styled(text) if isinstance(text, str) else text
+        if indent is None:
+            screen.print(line, soft_wrap=True)
+            return
+        room = max(indent, screen.width - indent)
+        for number, part in enumerate(line[indent:].wrap(screen, room)):
+            part.rstrip()
+            screen.print((line[:indent] if number == 0 else styled(" " * indent)) + part, soft_wrap=True)
 
 
 _OPTIONS = (
@@ -246,6 +254,20 @@ def clean(text: object) -> str:
     )
 
 
+def local(text: str) -> str:
+    """A sentence whose moments, such as `2026-11-24 18:43:07 UTC`, are in the reader's zone: today `19:43:07 CET`."""
+    return _MOMENT.sub(_local, text)
+
+
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b")
+
+
+def _local(found: re.Match[str]) -> str:
+    at = moment(found[0].replace(" UTC", "Z")).astimezone()
+    day = "" if at.date() == datetime.now(at.tzinfo).date() else f"{at:%Y-%m-%d} "
+    return f"{day}{at:%H:%M:%S %Z}"
+
+
 def console(color: Color = Color.AUTO) -> Console:
     """Stdout. Piped output is never cut to a width."""
     from rich.console import Console
@@ -262,7 +284,7 @@ def console(color: Color = Color.AUTO) -> Console:
 
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr."""
-    sys.stderr.write(clean(text) + "\n")
+    sys.stderr.write(local(clean(text)) + "\n")
 
 
 def value(entry: Any, key: Key) -> Any:
@@ -294,7 +316,7 @@ def styled(value: object) -> Text:
     """A cell; verdicts and states get their colour, beside the word and never instead of it."""
     from rich.text import Text
 
-    text = clean("-" if value is None else value)
+    text = local(clean("-" if value is None else value))
     return Text(text, style=STYLES.get(text, ""))
 
 

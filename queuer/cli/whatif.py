@@ -50,7 +50,7 @@ def shape(
 ) -> None:
     """Would a gang of this shape start now? Nothing is reserved. Exit 0 whatever the answer; see --exit-status."""
     with Client.from_env() as client:
-        namespace = namespace or _own_namespace(client)
+        namespace = namespace or _own_namespace(client, queue)
         queue = queue or _own_queue(client, namespace)
         asked = {"queue": queue, "namespace": namespace, "required": level, "priority": priority}
         answer = _simulate(client, {"shape": what, **asked})
@@ -75,7 +75,7 @@ def job(
     meta = found if isinstance(found, Mapping) else {}
     asked = {"queue": queue, "required": level, "priority": priority}
     with Client.from_env() as client:
-        namespace = namespace or meta.get("namespace") or _own_namespace(client)
+        namespace = namespace or meta.get("namespace") or _own_namespace(client, queue)
         answer = _simulate(client, {"job": manifest, "namespace": namespace, **asked})
     print_simulation(answer, str(meta.get("name") or file), out)
     _exit(answer, exit_status)
@@ -98,8 +98,14 @@ def _manifest(file: str) -> Any:
     return documents[0]
 
 
-def _own_namespace(client: Client) -> str:
-    return _one(client.get("/me")["namespaces"], option="-n NAMESPACE", what="namespaces that you may read")
+def _own_namespace(client: Client, queue: str | None) -> str:
+    """The only namespace that the reader may read, of those that the queue serves where one is named."""
+    readable, what = client.get("/me")["namespaces"], "namespaces that you may read"
+    for found in client.get("/queues")["items"] if queue else ():
+        if found["path"] == queue:
+            readable = [name for name in found["namespaces"] if name in readable]
+            what += f" and {queue} serves"
+    return _one(readable, option="-n NAMESPACE", what=what)
 
 
 def _own_queue(client: Client, namespace: str) -> str:
@@ -124,7 +130,7 @@ def print_simulation(answer: Mapping[str, Any], name: str, out: Printer) -> None
     head.stylize(_STYLES.get(answer["answer"], ""), len(name) + 2)
     out.line(head)
     for line in _lines(answer):
-        out.line(f"  {line}")
+        out.line(f"  {line}", indent=15)
     for text in answer["warnings"]:
         say(f"warning: {text}")
     say(f"{answer['label']}, cycle of {answer['asOf'][:19]}Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +13,11 @@ from queuer.cli.client import Client
 from queuer.cli.completion import job_names
 from queuer.cli.failures import EXIT_BY_VERDICT, Exit, Misused
 from queuer.cli.jobs import find, reference
-from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, styled
+from queuer.cli.output import Column, Printer, View, ago, moment, printed, styled
 from queuer.domain.quantity import age, devices
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _LABEL_WIDTH = 14
 
@@ -46,8 +49,8 @@ def why(
             return
         found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
     if out.for_people:
-        for line in explain(found):
-            out.line(line)
+        for line, indent in explain(found):
+            out.line(line, indent=indent)
     else:
         out.answer(found, names=[reference(found)])
     if exit_status:
@@ -75,8 +78,8 @@ def reasons(now: datetime) -> View:
     )
 
 
-def explain(job: Mapping[str, Any]) -> list[Any]:
-    """The lines of `queuer why`."""
+def explain(job: Mapping[str, Any]) -> list[tuple[Text, int | None]]:
+    """The lines of `queuer why`, and to which column each is wrapped; None: it is a command."""
     found, now = job["explanation"], moment(job["asOf"])
     waited = age(
         (now - moment(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
@@ -85,11 +88,14 @@ def explain(job: Mapping[str, Any]) -> list[Any]:
     head = f"{job['kind'].lower()}/{job['name']}  {state}  in {job['queue']}"
     if found["cycle"] is not None and found["ageSeconds"] is not None:
         head += f"    cycle {found['cycle']}, {age(found['ageSeconds'])} ago"
-    lines: list[Any] = [styled(head)]
+    lines: list[tuple[Text, int | None]] = [(styled(head), 0)]
     if found["primary"]:
-        primary = found["primary"]
-        lines.append(styled(found["verdict"]) + styled(f"  {primary['token']}: {primary['text']}"))
-    return lines + [f"  {each['label']:<{_LABEL_WIDTH}}{clean(each['text'])}" for each in found["paragraphs"]]
+        primary, verdict = found["primary"], styled(found["verdict"])
+        lines.append((verdict + styled(f"  {primary['token']}: {primary['text']}"), len(verdict) + 2))
+    for each in found["paragraphs"]:
+        indent = None if each["label"] == "next" else _LABEL_WIDTH + 2
+        lines.append((styled(f"  {each['label']:<{_LABEL_WIDTH}}{each['text']}"), indent))
+    return lines
 
 
 _SINCE = {

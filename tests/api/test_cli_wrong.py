@@ -132,7 +132,8 @@ async def test_a_job_that_would_go_to_no_queue_is_not_found(shared: httpx2.Async
 
 
 async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: httpx2.AsyncClient) -> None:
-    ask = ["sim", "shape", "-n", "team-a", "-q", A, "--exit-status"]
+    """The namespace is found where the queue serves one."""
+    ask = ["sim", "shape", "-q", A, "--exit-status"]
     assert [(await run(shared, *ask, shape)).code for shape in ("1xgpu:8", "99xgpu:8")] == [0, 11]
     assert (await run(shared, *ask[:-1], "99xgpu:8")).code == 0
 

@@ -32,7 +32,7 @@ def _team(namespace: str) -> dict[str, Any]:
     return {"namespaces": [namespace], "quota": [{"resource": GPU, "guaranteed": 128}]}
 
 
-TREE = {
+TREE: dict[str, Any] = {
     "apiVersion": "queuer.dev/v1",
     "kind": "QueueTree",
     "prune": True,

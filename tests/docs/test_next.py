@@ -121,7 +121,7 @@ def admin(alice: Reader) -> Reader:
 def tree(alice: Reader, **team_a: Any) -> None:
     """The tree of the pages, with more said of team-a, once the controller has read it."""
     cluster, canary = alice.place.cluster, "root.research.canary"
-    said: dict[str, dict[str, Any]] = TREE["queues"]  # type: ignore[assignment]
+    said = TREE["queues"]
     queues = {**said, TEAM_A: {**said[TEAM_A], **team_a}, canary: {"namespaces": ["team-a"]}}
     headers = {"Authorization": f"Bearer {cluster.token('admin')}", "If-Match": "*"}
     params = {"reason": "what a test asks for"}

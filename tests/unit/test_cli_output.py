@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from queuer.cli.output import clean, written
+from queuer.cli.output import Color, Printer, clean, local, written
 from queuer.cli.queues import quota_text
 from queuer.cli.tree import bar, drawn, main_resource
 from queuer.cli.why import explain
@@ -122,7 +124,7 @@ def workload(**changes: Any) -> dict[str, Any]:
 
 
 def test_why_prints_verdict_reason_and_paragraphs() -> None:
-    assert [str(line) for line in explain(workload())] == [
+    assert [str(line) for line, _ in explain(workload())] == [
         "pytorchjob/llama  Queued 9m  in root.team-a    cycle 7, 4s ago",
         "WAIT  TopologyPlacementFailed: needs 8 nodes in one rack; best rack r07 has 6",
         "  would admit   topology=block",
@@ -135,4 +137,38 @@ def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> N
         "cycle": None, "ageSeconds": None, "verdict": None, "primary": None, "paragraphs": [],
     }  # fmt: skip
     job = workload(state="Running", landed="2026-11-21T10:08:00Z", explanation=nothing)
-    assert [str(line) for line in explain(job)] == ["pytorchjob/llama  Running 1m  in root.team-a"]
+    assert [str(line) for line, _ in explain(job)] == ["pytorchjob/llama  Running 1m  in root.team-a"]
+
+
+def test_why_is_wrapped_at_words_on_a_narrow_terminal_but_for_what_is_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    for line, indent in explain(workload()):
+        Printer(color=Color.NEVER).line(line, indent=indent)
+    assert capsys.readouterr().out.splitlines() == [
+        "pytorchjob/llama  Queued 9m  in",
+        "root.team-a    cycle 7, 4s ago",
+        "WAIT  TopologyPlacementFailed: needs 8",
+        "      nodes in one rack; best rack r07",
+        "      has 6",
+        "  would admit   topology=block",
+        "  next          queuer queue [31mshow root.team-a",
+    ]
+
+
+def test_moments_of_a_sentence_are_told_in_the_zone_of_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert (
+            local("held by root at 2020-11-24 18:43:07 UTC: why")
+            == "held by root at 2020-11-25 03:43:07 JST: why"
+        )
+        today = datetime.now().astimezone().replace(hour=12, minute=0, second=7)
+        assert local(f"at {today.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC") == "at 12:00:07 JST"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

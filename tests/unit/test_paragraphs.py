@@ -76,7 +76,7 @@ def test_it_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
     evicted = {"at": 1_795_255_740.0, "cause": "reclaim", "note": note}
     lines = told(user="alice", attempt=2, detail={"evicted": evicted})
     assert "queued by: alice" in lines
-    assert f"attempt: 2; 10:09:00  {note}" in lines
+    assert f"attempt: 2; 2026-11-21 10:09:00 UTC  {note}" in lines
 
 
 def test_it_says_when_it_may_start() -> None:
@@ -120,7 +120,7 @@ def test_it_says_what_is_overridden_by_whom_and_why() -> None:
     override = {
         "hold": True, "priority": 500, "by": "root", "at": "2026-11-21T10:05:00Z", "reason": "maintenance",
     }  # fmt: skip
-    said = "override: held, priority 500 by root at 10:05:00: maintenance"
+    said = "override: held, priority 500 by root at 2026-11-21 10:05:00 UTC: maintenance"
     assert said in told(override=override)
 
 

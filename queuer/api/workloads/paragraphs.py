@@ -14,7 +14,7 @@ from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, 
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import expected_by
 from queuer.domain.quantity import age, devices
-from queuer.domain.reasons import plural
+from queuer.domain.reasons import moment, plural
 
 HISTORY, NAMES = 4, 4
 """How many moments are told, the newest, and how many nodes by name."""
@@ -58,8 +58,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "attempt", f"{job.attempt}{_attempt_before(detail.evicted)}"
     if past:
         yield "waited", _waited(past, now=now.timestamp())
-    for moment in job.timeline[-HISTORY:]:
-        yield "history", f"{_clock(moment.at)}  {moment.text}"
+    for step in job.timeline[-HISTORY:]:
+        yield "history", f"{_clock(step.at)}  {step.text}"
     if told.do:
         yield "do", told.do
     if told.next:
@@ -211,7 +211,7 @@ def duration(seconds: int) -> str:
 
 
 def _clock(at: datetime) -> str:
-    return f"{at:%H:%M:%S}"
+    return moment(at.timestamp())
 
 
 def _until(at: datetime, now: datetime) -> float:
