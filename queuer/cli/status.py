@@ -12,7 +12,7 @@ from queuer.cli.why import reasons
 
 _CAPACITY = [
     Column("RESOURCE", "resource"),
-    *(amount_column(key) for key in ("used", "outside", "free", "allocatable")),
+    *(amount_column(key) for key in ("used", "outside", "reserved", "free", "allocatable")),
 ]
 
 
@@ -29,8 +29,8 @@ def status(*, out: Printer) -> None:
     if found["capacity"]:
         out.line("")
         out.table(_CAPACITY, found["capacity"])
-        say("OUTSIDE: by pods that no queue pays for. FREE: the rest, but for nodes out of use;")
-        say("`queuer topo` tells what of it is held for jobs")
+        say("OUTSIDE: by pods that no queue pays for. RESERVED: held for jobs that wait, see `queuer topo`.")
+        say("FREE: the rest, but for nodes out of use")
     if found["reasons"]:
         out.line("")
         out.entries(reasons(now), found["reasons"])

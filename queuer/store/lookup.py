@@ -23,7 +23,7 @@ _HITS = text("""
 """)
 _NEWEST = text("""
     SELECT id, finished_at, status, capacity, stats->'out' AS out,
-        coalesce((stats->'unmanaged')::int, 0) AS unmanaged
+        coalesce((stats->'unmanaged')::int, 0) AS unmanaged, coalesce(stats->'reserved', '{}') AS reserved
     FROM cycle ORDER BY id DESC LIMIT 1
 """)
 _QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
@@ -33,8 +33,8 @@ _NOW = text("SELECT extract(epoch FROM now())::float8")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestCycle:
     """`capacity`: allocatable amounts by flavor; `unplaceable`: what of it is free on nodes that take no pods, being
-    `cordoned` or `not_ready`. Base units. `unmanaged`: suspended jobs with a queue label in namespaces that are not
-    managed.
+    `cordoned` or `not_ready`; `reserved`: what is free on other nodes and held for waiting jobs. Base units.
+    `unmanaged`: suspended jobs with a queue label in namespaces that are not managed.
     """
 
     id: int
@@ -42,6 +42,7 @@ class NewestCycle:
     status: str
     capacity: Mapping[str, Resources]
     unplaceable: Resources
+    reserved: Resources
     cordoned: int = 0
     not_ready: int = 0
     unmanaged: int = 0

@@ -126,16 +126,16 @@ class Author:
         admit: Sequence[Workload] = (),
         explain: Mapping[str, Explanation] | None = None,
         outside: Sequence[Outside] = (),
-        unmanaged: int = 0,
+        **seen: object,
     ) -> None:
-        """Commit a cycle. `outside`: pods that no queue pays for, as it saw them; `unmanaged`: see `NewestCycle`."""
+        """Commit a cycle. `outside`: pods that no queue pays for, as it saw them; `seen`: see `NewestCycle`."""
         self.cycles += 1
         record = support.cycle(self.cycles, at=NOW + self.cycles)
         async with begin(self.engine) as connection:
             await commit_cycle(
                 connection,
                 epoch=self.epoch,
-                record=replace(record, stats={**record.stats, "outside": outside, "unmanaged": unmanaged}),
+                record=replace(record, stats={**record.stats, "outside": outside, **seen}),
                 admissions=[support.admission(made) for made in admit],
                 explanations=explain or {},
             )

@@ -519,8 +519,9 @@ async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
 async def test_the_root_of_the_tree_has_what_pods_outside_use(
     monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author
 ) -> None:
+    """`status` has them, too. What is reserved is not free."""
     await author.tree()
-    await author.cycle(outside=[outside("big", 24)])
+    await author.cycle(outside=[outside("big", 24)], reserved={GPU: 16})
     accounts = {
         queue["path"]: next(a["outside"] for a in queue["accounts"] if a["resource"] == GPU)
         for queue in (await api.get("/api/v1/queues")).json()["items"]
@@ -530,8 +531,8 @@ async def test_the_root_of_the_tree_has_what_pods_outside_use(
     assert f"24 {GPU} more are used by pods that no queue pays for: queuer status" in tree.stderr
     status = await run(monkeypatch, api, "status")
     assert [line.split() for line in status.stdout.splitlines() if line.startswith(("RESOURCE", GPU))] == [
-        ["RESOURCE", "USED", "OUTSIDE", "FREE", "ALLOCATABLE"],
-        [GPU, "0", "24", "32", "64"],
+        ["RESOURCE", "USED", "OUTSIDE", "RESERVED", "FREE", "ALLOCATABLE"],
+        [GPU, "0", "24", "16", "16", "64"],
     ]
 
 

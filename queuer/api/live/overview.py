@@ -43,13 +43,15 @@ LONG_WAIT, LONG_LANDING, LONG_EVICTION = 3600.0, 600.0, 30.0
 
 class Capacity(Model):
     """A resource over all flavors. `used`: by admitted work of the queues; `outside`: by pods that no queue pays for;
-    `unplaceable`: free on nodes that are cordoned or not ready; `free`: all else that is allocatable.
+    `unplaceable`: not used, on nodes that are cordoned or not ready; `reserved`: not used, and held for jobs that wait;
+    `free`: all else that is allocatable.
     """
 
     resource: str
     allocatable: Quantity
     used: Quantity
     outside: Quantity
+    reserved: Quantity
     free: Quantity
     unplaceable: Quantity
 
@@ -135,7 +137,7 @@ async def _told(connection: AsyncConnection, there: Present) -> _Told:
     now, cycle = await lookup.now(connection), await lookup.newest_cycle(connection)
     times, series = await _series(connection, now=now)
     moved = await summary.moves(connection, since=now - DAY - STEP, step=STEP)
-    capacity = _capacity(view, cycle.unplaceable if cycle else {})
+    capacity = _capacity(view, cycle)
     return _Told(
         outside=view.outside,
         in_the_way=dict(in_the_way(view, {resource: c["free"] for resource, c in capacity.items()})),
@@ -273,20 +275,19 @@ def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
 # Figures
 
 
-def _capacity(view: TreeView, out: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def _capacity(view: TreeView, cycle: lookup.NewestCycle | None) -> dict[str, dict[str, int]]:
     """By resource the amounts of a `Capacity`."""
-    used = {(a.flavor, a.resource): a.used for a in view.queues[ROOT].amounts}
-    beside, found = total(view.outside), dict[str, dict[str, int]]()
+    parts: dict[str, Mapping[str, int]] = {
+        "used": {a.resource: a.used for a in view.queues[ROOT].amounts if a.flavor is None},
+        "outside": total(view.outside),
+        "reserved": cycle.reserved if cycle else {},
+        "unplaceable": cycle.unplaceable if cycle else {},
+    }
+    found = dict[str, dict[str, int]]()
     for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
         if flavor is None:
-            taken, closed, others = (
-                used.get((None, resource), 0),
-                out.get(resource, 0),
-                beside.get(resource, 0),
-            )
-            free = max(0, amount - taken - closed - others)
-            parts = {"allocatable": amount, "used": taken, "outside": others, "free": free}
-            found[resource] = {**parts, "unplaceable": closed}
+            taken = {name: part.get(resource, 0) for name, part in parts.items()}
+            found[resource] = {"allocatable": amount, **taken, "free": max(0, amount - sum(taken.values()))}
     return found
 
 

@@ -58,6 +58,7 @@ class Builder:
             self.state, cycle=request.cycle, began=request.at, now=now, trigger=request.trigger,
             status=plan.stats.status, waiting=len(plan.explanations),
             stats=msgspec.to_builtins(plan.stats, enc_hook=dict),
+            starts=judged.admissions, holds=(*judged.bonds, *judged.reservations),
         )  # fmt: skip
         changes = Round(
             self.state.live, now=now, cycle=cycle, bonds=judged.bonds, reservations=judged.reservations

@@ -37,8 +37,10 @@ NOTED = 5.0
 while a node has more in use than it has.
 """
 OUTSIDE = 60.0
-"""Seconds from one record to one that only says what pods outside the queues hold: they change all the time."""
-_SEEN = ("out", "outside", "unmanaged")
+"""Seconds from one record to one that only says what pods outside the queues hold, or what is free of a reserved place:
+both change all the time."""
+_SEEN = ("out", "outside", "unmanaged", "reserved")
+_RESTLESS = frozenset({"outside", "reserved"})
 
 
 class Decider(Protocol):
@@ -263,7 +265,7 @@ class Decisions:
     def _news(self, current: Mapping[str, object], *, now: float) -> set[str]:
         """What is to be written because it changed since it was."""
         news = {name for name, value in current.items() if value != self._written[name]}
-        return news if now >= self._written_at + OUTSIDE else news - {"outside"}
+        return news if now >= self._written_at + OUTSIDE else news - _RESTLESS
 
 
 def _seen_by(record: CycleRecord | None) -> dict[str, object]:

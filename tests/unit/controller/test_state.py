@@ -11,12 +11,12 @@ import pytest
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.landing.settle import evicting, requeued
-from queuer.controller.ledger.record import out_of_use
+from queuer.controller.ledger.record import out_of_use, reserved
 from queuer.controller.memory.live import SLACK, Live
 from queuer.controller.memory.pods import Maker, PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.assignments import Assignment, Placement
+from queuer.domain.assignments import Admission, Assignment, Placement, Reservation
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.outside import Outside, bounded
@@ -24,7 +24,7 @@ from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.solver.arrays import Arrays
-from tests.unit.make import gang, job_view
+from tests.unit.make import assigned, gang, job_view
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -171,6 +171,29 @@ def test_the_largest_owners_are_named_and_the_others_are_one_sum() -> None:
         {"gpu": 6, "pods": 3},
         {"n": {"gpu": 6}},
     )
+
+
+def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
+    """Guards `free` of the overview: room that is held for others is not free, and room that is used is not reserved."""
+    state = ClusterState()
+    for each in (node("n1"), node("n2"), node("n3"), node("n4", unschedulable=True)):
+        state.node_changed(each)
+    state.configure(RULES)
+    waits = gang("w", pods=8, requests=GPU)
+    for workload in (waits, gang("s", requests=GPU)):
+        state.put(Live(workload=workload, state=State.QUEUED))
+    hold = Reservation(
+        uid="w", assignments=(assigned({f"n{n}": 2 for n in range(1, 5)}),), start=9.0, expires=99.0
+    )
+    assert reserved(state, [hold]) == {"gpu": 24, "pods": 6}, "the last node is cordoned"
+    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    assert reserved(state, [hold]) == {"gpu": 12, "pods": 6}, "two are to land on n1, one on n2"
+    state.pod_changed(pod("a", "n1", owner="u", pod_set="main"))
+    state.pod_changed(pod("other", "n2"))
+    assert reserved(state, [hold]) == {"gpu": 8, "pods": 6}, "a pod that landed counts once"
+    starts = Admission(uid="s", assignments=(assigned({"n3": 1}),))
+    assert reserved(state, [hold], [starts]) == {"gpu": 4, "pods": 6}
+    assert reserved(state, []) == {}
 
 
 def test_live_capacity_is_told_as_the_decision_counts_it() -> None:

@@ -110,6 +110,7 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
           </b>
           <span>
             {short(resource)} used, {told(amount(capacity.free), resource)} free
+            {amount(capacity.reserved) > 0 && `, ${told(amount(capacity.reserved), resource)} reserved`}
             {amount(capacity.outside) > 0 && `, ${told(amount(capacity.outside), resource)} by pods outside the queues`}
             {amount(capacity.unplaceable) > 0 &&
               `, ${told(amount(capacity.unplaceable), resource)} on nodes out of use`}
