@@ -174,7 +174,7 @@ def test_the_largest_owners_are_named_and_the_others_are_one_sum() -> None:
 
 
 def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
-    """Guards `free` of the overview: room that is held for others is not free, and room that is used is not reserved."""
+    """Guards `free` of the overview: room that is held for others is not free, nor what is used reserved."""
     state = ClusterState()
     for each in (node("n1"), node("n2"), node("n3"), node("n4", unschedulable=True)):
         state.node_changed(each)
