@@ -3,7 +3,7 @@ them with best effort and within a budget. A note never delays an admission, and
 waited for.
 
 Both come together. A reason that asks the owner for a change is told at once, any other once the job has
-waited for a while. Another token is told when it has stood for some seconds.
+waited for a while. Another token, or the same of another queue or user, is told when it has stood for some seconds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ SETTLED = 10.0
 """Seconds that another kind of reason stands before it is told."""
 AGAIN, MOVED = 60.0, 1.0
 """Seconds after which a note is tried again that was refused, or met a job that had just changed."""
+_LIMITS = ("queue", "resource", "user")
+"""Parameters of a reason that say whose limit is in the way: another one is news, as another token is."""
 _LOOK = 1.0
 _MOST_EVENTS = 1000
 _SLICE = 1000
@@ -100,12 +102,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heard:
-    """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell."""
+    """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell;
+    `told`: what the job is known to say, None = not known in this term.
+    """
 
     namespace: str
     says: str
     since: float
     due: float
+    told: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,13 +139,14 @@ class Notes:
 
     def _hear(self, uid: str, namespace: str, reason: Reason, *, now: float) -> None:
         urgent = reason.verdict is Verdict.CHANGE
-        says = f"{reason.token}: {reason.text}" if urgent else reason.token
+        says = f"{reason.token}: {reason.text}" if urgent else _limit(reason)
         known = self._heard.get(uid)
         if known is not None and known.says == says:
             return
         since = now if known is None else known.since
         due = now if urgent else max(since + FIRST, now if known is None else now + SETTLED)
-        self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due)
+        told = None if known is None else known.told
+        self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due, told=told)
         if urgent:
             self._urgent.add(uid, namespace)
             self._rung.set()
@@ -206,22 +212,27 @@ class Notes:
         return next(iter(self._urgent.take(1) or self._due.take(1)), None)
 
     async def _tell(self, uid: str) -> None:
-        live, job = self.state.live.get(uid), self.state.jobs.get(uid)
-        if live is None or live.explanation is None or job is None or not live.state.waiting:
+        live, job, heard = self.state.live.get(uid), self.state.jobs.get(uid), self._heard.get(uid)
+        if live is None or live.explanation is None or job is None or heard is None or not live.state.waiting:
             return
         reason = live.explanation.primary
-        before = (job.status or "").partition(":")[0]
-        if before == reason.token and reason.verdict is not Verdict.CHANGE:
-            return
-        body = self.jobs.status(uid, reason)
-        if body is None:
-            return
-        refused = await self._try(self.jobs.patch(uid, body), uid)
+        urgent = reason.verdict is Verdict.CHANGE
+        moved = not urgent and heard.told not in (None, heard.says)
+        news = moved or (job.status or "").partition(":")[0] != reason.token
+        body = self.jobs.status(uid, reason) if news or urgent else None
+        refused = None if body is None else await self._try(self.jobs.patch(uid, body), uid)
         if refused is not None:
             self._again(uid, after=MOVED if isinstance(refused, ConflictError) else AGAIN)
-        elif before != reason.token:
+            return
+        self._told(uid, heard.says)
+        if body is not None and news:
             warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
             self._events.append(JobEvent(uid=uid, reason=reason.token, message=reason.text, warning=warning))
+
+    def _told(self, uid: str, says: str) -> None:
+        heard = self._heard.get(uid)  # as it is after the write: it may have changed meanwhile
+        if heard is not None:
+            self._heard[uid] = replace(heard, told=says)
 
     def _again(self, uid: str, *, after: float) -> None:
         heard = self._heard.get(uid)
@@ -250,3 +261,8 @@ class Notes:
         except TimeoutError:
             return
         self._rung.clear()
+
+
+def _limit(reason: Reason) -> str:
+    """The token and whose limit it is about, without figures."""
+    return " ".join([reason.token, *(str(reason.params.get(name, "")) for name in _LIMITS)])

@@ -33,9 +33,9 @@ class Cluster:
         self.events: list[tuple[str, str, str]] = []
         self.failures: list[Exception] = []
 
-    def waits(self, uid: str, token: Token, text: str, *, namespace: str = "ns") -> None:
+    def waits(self, uid: str, token: Token, text: str, *, namespace: str = "ns", **params: Any) -> None:
         workload = gang(uid, namespace=namespace)
-        live = Live(workload=workload, state=State.QUEUED, explanation=simple(token, text))
+        live = Live(workload=workload, state=State.QUEUED, explanation=simple(token, text, **params))
         if uid not in self.state.jobs:
             self.state.job_changed(job_view(uid, namespace=namespace))
         self.becomes(live)
@@ -101,6 +101,21 @@ async def test_why_a_job_waits_is_told_after_half_a_minute_and_when_another_kind
     cluster.waits("u", Token.BEHIND_IN_QUEUE, "v is ahead of it")
     assert await cluster.after(10.0) == ["u"]
     assert [reason for _, reason, _ in cluster.events] == [Token.WAITING_FOR_QUOTA, Token.BEHIND_IN_QUEUE]
+
+
+async def test_another_queue_or_user_whose_limit_is_in_the_way_is_told_like_another_kind_of_reason(
+    cluster: Cluster,
+) -> None:
+    """What kubectl shows names the same limit as `queuer why`, whose token is the same for all limits."""
+    alice, root = "alice has 16 of 16", "root uses 512 of 512"
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, alice, queue="root.a", user="alice")
+    assert await cluster.after(30.0) == ["u"]
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, root, queue="root")
+    assert await cluster.after(9.0) == []
+    assert await cluster.after(1.0) == ["u"]
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, "root uses 504 of 512", queue="root")
+    assert await cluster.after(100.0) == [], "figures alone are no news"
+    assert [text for _, _, text in cluster.events] == [alice, root]
 
 
 async def test_a_job_that_started_meanwhile_is_told_nothing(cluster: Cluster) -> None:
