@@ -35,24 +35,26 @@ _AMOUNTS = ("used", "borrowed", "pending")
 
 
 async def follow_revision(engine: AsyncEngine, state: ClusterState, *, every: float = EVERY) -> None:
-    """Take over each new revision; one that cannot be read leaves the last good one in force, and is looked at again.
-    Ends by DatabaseUnavailable, which ends the leadership too.
-    """
-    told = None
+    """Take over each new revision. Ends by DatabaseUnavailable, which ends the leadership too."""
     while True:
         await asyncio.sleep(every)
-        async with begin(engine) as connection:
-            if (present := await revision(connection)) == state.rules.revision:
-                continue
-            try:
-                rules = await load_config(connection)
-            except ConfigUnreadable as error:
-                if present != told:
-                    log.error("configuration not understood", revision=present, said=str(error))
-                told = present
-                continue
-        state.configure(rules)
-        log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))
+        await catch_up(engine, state)
+
+
+async def catch_up(engine: AsyncEngine, state: ClusterState) -> None:
+    """Take over the newest revision. One that cannot be read leaves the last good one in force."""
+    async with begin(engine) as connection:
+        if (present := await revision(connection)) == state.rules.revision:
+            return
+        try:
+            rules = await load_config(connection)
+        except ConfigUnreadable as error:
+            if present != state.revision:
+                log.error("configuration not understood", revision=present, said=str(error))
+            state.revision = present
+            return
+    state.configure(rules)
+    log.info("configuration", revision=rules.revision, queues=len(rules.tree.queues))
 
 
 async def follow_objects(

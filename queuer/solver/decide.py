@@ -112,7 +112,7 @@ class _Cycle:
         if self._repaired.contested:
             self._solver.heard(self._repaired.spent, proven=self._repaired.proven)
         reservations = self._reserver.finish(lines.values(), self._blocked)
-        return verified(self._made(reservations), self._state)
+        return verified(self._made(reservations), self._state.snapshot, now=self._state.time)
 
     # Turns
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Explanation, Token, simple
-from queuer.solver.records import Plan
-from queuer.solver.state import State
+from queuer.solver.records import Plan, Snapshot
 from queuer.solver.verify import Violation, verify
 
 ROUNDS = 8
@@ -21,34 +20,30 @@ class UnsoundPlan(QueuerError):
     code = "unsound_plan"
 
 
-def verified(plan: Plan, state: State) -> Plan:
+def verified(plan: Plan, snapshot: Snapshot, *, now: float) -> Plan:
     """The plan without the gangs that break a rule. Raises UnsoundPlan where that helps nothing."""
     broken: tuple[Violation, ...] = ()
+    waiting = frozenset(pending.workload.uid for pending in snapshot.pending)
     for _ in range(ROUNDS):
-        broken = verify(state.snapshot, plan, now=state.time)
+        broken = verify(snapshot, plan, now=now)
         if not broken:
             return plan
         named = {violation.uid for violation in broken}
-        plan = _without(plan, named, said=str(broken[0]), waiting=_waiting(state))
-    nothing = _without(plan, _new(plan, state), said=str(broken[0]), waiting=_waiting(state))
-    if left := verify(state.snapshot, nothing, now=state.time):
+        plan = _without(plan, named, said=str(broken[0]), waiting=waiting)
+    nothing = _without(plan, _new(plan, snapshot), said=str(broken[0]), waiting=waiting)
+    if left := verify(snapshot, nothing, now=now):
         raise UnsoundPlan(f"{len(left)} rules broken, first {left[0]}")
     return nothing
 
 
-def _new(plan: Plan, state: State) -> set[str]:
+def _new(plan: Plan, snapshot: Snapshot) -> set[str]:
     """All that this plan starts, binds or reserves for anew."""
-    standing = {bond.uid for bond in state.snapshot.bonds}
+    standing = {bond.uid for bond in snapshot.bonds}
     return (
         {admission.uid for admission in plan.admissions}
         | {bond.uid for bond in plan.bonds if bond.uid not in standing}
         | {reservation.uid for reservation in plan.reservations}
     )
-
-
-def _waiting(state: State) -> frozenset[str]:
-    """Uids of all that waits."""
-    return frozenset(pending.workload.uid for pending in state.snapshot.pending)
 
 
 def _without(plan: Plan, uids: Collection[str], *, said: str, waiting: Collection[str]) -> Plan:

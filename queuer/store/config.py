@@ -21,7 +21,7 @@ from queuer.domain.document import (
     parse_queue,
     parse_topology,
 )
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.nodes import Flavor, Toleration, Topology
 from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.routing import export_routing, read_routing
@@ -101,6 +101,20 @@ class Config(Rules):
 async def revision(connection: AsyncConnection) -> int:
     """The present revision, for a cheap look whether anything moved."""
     return int((await connection.execute(_REVISION)).scalar_one())
+
+
+class RulesMoved(QueuerError):
+    """The configuration in force is not the one that a decision was made by."""
+
+    code = "rules_moved"
+
+
+async def check_revision(connection: AsyncConnection, expected: int) -> None:
+    """Raise RulesMoved unless this revision is in force. After `events.put` it stays so until the transaction ends:
+    a changeset writes events.
+    """
+    if (present := await revision(connection)) != expected:
+        raise RulesMoved(f"decided by revision {expected}, revision {present} is in force")
 
 
 class ConfigUnreadable(Unavailable):

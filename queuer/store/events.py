@@ -104,18 +104,24 @@ def append(connection: AsyncConnection, rows: Sequence[Event]) -> None:
     connection.info[_COLLECTED].extend(rows)
 
 
-@asynccontextmanager
-async def written_last(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Write what the block appends, after all else that it does. An exception leaves nothing behind."""
-    collected: list[Event] = []
-    connection.info[_COLLECTED] = collected
-    yield
+async def put(connection: AsyncConnection) -> None:
+    """Write what was appended. From here on no other transaction with events commits before this one."""
+    collected: list[Event] = connection.info[_COLLECTED]
     if collected:
         parts = list(slices(collected))  # before the lock: encoding takes a while
+        collected.clear()
         await connection.execute(_RING, {"channel": CHANNEL})
         await connection.execute(_LOCK, {"key": EVENTS})
         for part in parts:
             await connection.execute(_APPEND, {"rows": part})
+
+
+@asynccontextmanager
+async def written_last(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Write what the block appends, after all else that it does. An exception leaves nothing behind."""
+    connection.info[_COLLECTED] = []
+    yield
+    await put(connection)
 
 
 async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> list[tuple[int, Event]]:

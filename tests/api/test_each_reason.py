@@ -20,10 +20,8 @@ from queuer.domain.nodes import Node, SchedulingTerms, Topology
 from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import State, Workload
-from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
-from queuer.solver.state import State as Moment
 from queuer.solver.stored import StoredCycle, encode
 from queuer.solver.verified import verified
 from tests.api.rows import GPU, NOW, Author
@@ -92,7 +90,7 @@ def _broken(plan: Plan, snapshot: Snapshot) -> Plan:
         replace(a, assignments=tuple(replace(row, nodes={"n0": row.count}) for row in a.assignments))
         for a in plan.admissions
     )
-    return verified(replace(plan, admissions=bad), Moment(Arrays.of(snapshot), time=NOW))
+    return verified(replace(plan, admissions=bad), snapshot, now=NOW)
 
 
 def queue(path: str, *, guaranteed: int | None = None, limit: int | None = None) -> Queue:

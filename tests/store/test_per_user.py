@@ -14,17 +14,17 @@ from tests.store.test_quarantine import Scene
 ADMITTED, WAITS = (State.ADMITTED, None), (State.QUEUED, "WaitingForQuota")
 
 
-def rules(*, revision: int, most: int) -> Rules:
+def rules(*, most: int) -> Rules:
     access = Access(per_user=PerUser(max_running=most))
     queue = Queue(path="root.a", namespaces=("team-a",), access=access)
-    return Rules(tree=QueueTree.of([queue]), revision=revision)
+    return Rules(tree=QueueTree.of([queue]), revision=0)
 
 
 @pytest.fixture
 async def scene(engine: AsyncEngine, epoch: int) -> Scene:
     """Its decisions admit all that they are asked about."""
     made = Scene(engine, epoch)
-    made.state.configure(rules(revision=2, most=1))
+    made.state.configure(rules(most=1))
     return made
 
 
@@ -42,20 +42,20 @@ async def test_a_limit_that_is_raised_lets_the_next_start_at_once(scene: Scene) 
     scene.comes("b1", "b2", "b3", user="bob")
     await scene.rounds()
     assert list((await scene.stored()).values()) == [ADMITTED, WAITS, WAITS]
-    scene.state.configure(rules(revision=3, most=2))
+    scene.state.configure(rules(most=2))
     await scene.rounds()
     assert list((await scene.stored()).values()) == [ADMITTED, ADMITTED, WAITS]
 
 
 async def test_who_may_use_the_queue_no_more_is_told_and_may_again_when_named(scene: Scene) -> None:
-    def named(*users: str, revision: int) -> Rules:
+    def named(*users: str) -> Rules:
         queue = Queue(path="root.a", namespaces=("team-a",), access=Access(users=users))
-        return Rules(tree=QueueTree.of([queue]), revision=revision)
+        return Rules(tree=QueueTree.of([queue]), revision=0)
 
-    scene.state.configure(named("carol", revision=3))
+    scene.state.configure(named("carol"))
     scene.comes("b1", user="bob")
     await scene.rounds()
     assert await scene.stored() == {"b1": (State.QUEUED, "Misconfigured")}
-    scene.state.configure(named("carol", "bob", revision=4))
+    scene.state.configure(named("carol", "bob"))
     await scene.rounds()
     assert await scene.stored() == {"b1": ADMITTED}

@@ -45,7 +45,7 @@ class Scene:
         self.wake = asyncio.Event()
         self.state = ClusterState(on_change=self.wake.set)
         self.state.configure(
-            Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("team-a",))]), revision=1)
+            Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("team-a",))]), revision=0)
         )
 
         async def nobody(*_: object, **__: object) -> frozenset[str]:
@@ -169,7 +169,7 @@ async def test_a_database_that_takes_nobody_s_writes_is_nobody_s_fault(
 async def test_a_job_that_was_never_stored_takes_no_place_in_line(scene: Scene) -> None:
     """Guards others of its namespace: nobody would ever give its place back."""
     queue = Queue(path="root.a", namespaces=("team-a",), access=Access(max_pending=1))
-    scene.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
+    scene.state.configure(Rules(tree=QueueTree.of([queue]), revision=0))
     scene.comes("a", priority=2**40)
     await scene.rounds()
     assert scene.quarantined() == {"a"}

@@ -61,8 +61,9 @@ class Builder:
             starts=judged.admissions, holds=(*judged.bonds, *judged.reservations),
         )  # fmt: skip
         changes = Round(
-            self.state.live, now=now, cycle=cycle, bonds=judged.bonds, reservations=judged.reservations
-        )
+            self.state.live, now=now, cycle=cycle, bonds=judged.bonds, reservations=judged.reservations,
+            revision=self.state.revision,
+        )  # fmt: skip
         for admission in judged.admissions:
             with isolate(admission.uid):
                 self._admit(changes, admission, cycle=request.cycle)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from opentelemetry import trace
 
+from queuer.controller.config import catch_up
 from queuer.controller.cycle.build import Builder
 from queuer.controller.cycle.forecast import Forecaster, compare
 from queuer.controller.cycle.judge import DecisionRequest, judge
@@ -24,6 +25,7 @@ from queuer.controller.term import Term
 from queuer.controller.tracing import TRACER
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
+from queuer.store.config import RulesMoved
 from queuer.store.cycles import CycleRecord
 from queuer.store.heartbeat import LastCycle
 
@@ -216,6 +218,9 @@ class Decisions:
                 return moved
             except Isolated as error:
                 term.quarantine(error.found)
+            except RulesMoved as error:
+                log.info("judged again", cycle=request.cycle, said=str(error))
+                await catch_up(term.engine, term.state)
 
     def _round(self, request: DecisionRequest, plan: Plan, *, now: float) -> Round | None:
         """The round of a plan; None where there is none, and nothing is changed by the plan yet."""

@@ -6,8 +6,9 @@ It is neither started nor held for, nobody is evicted for it, and it keeps its n
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 from queuer.controller.cycle.namespace_quota import Reckoning
@@ -16,10 +17,14 @@ from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Bond, LostWork, Reservation
+from queuer.domain.intake import check
 from queuer.domain.reasons import Explanation, Token, simple
+from queuer.domain.rules import Rules
 from queuer.domain.workload import Cause, Workload
 from queuer.kube.objects import ResourceQuota
+from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
+from queuer.solver.verified import verified
 
 _VICTIMS_STAY = simple(
     Token.PENDING_EVALUATION,
@@ -67,23 +72,27 @@ class Jobs(Protocol):
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what memory holds of it."""
 
+    def facts(self, job: JobView) -> NamespaceFacts:
+        """The facts beside the job on which its meaning depends."""
+
     def resource_quotas(self) -> Iterable[ResourceQuota]:
         """The ResourceQuotas of the namespaces as they are now."""
 
 
 def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jobs, now: float) -> Judgement:
-    """The part of the plan that is carried out."""
+    """The part of the plan that is carried out. Raises UnsoundPlan where newer rules leave none."""
+    plan = _kept(plan, request, state.rules)
     pending = [p.workload for p in request.snapshot.pending]
     current = {
         w.uid for w in pending if _waits(w.uid, state, now=now) and _same(state.live[w.uid].workload, w)
     }
-    standing = {uid for uid in current if _stands(uid, state, jobs)}
+    stands = cache(lambda uid: uid in current and _stands(uid, state, jobs))
     reckoning = Reckoning(state, jobs.resource_quotas())
     held = {bond.uid: bond for bond in request.snapshot.bonds if bond.deadline > now}
-    admissions, kept, refused = _starts(plan, state, standing=standing, held=held, reckoning=reckoning)
-    made, not_bound = _bonds(request, plan, state, standing=standing, reckoning=reckoning)
+    admissions, kept, refused = _starts(plan, state, stands=stands, held=held, reckoning=reckoning)
+    made, not_bound = _bonds(request, plan, state, stands=stands, reckoning=reckoning)
     bonds = (*kept, *made)
-    reservations = tuple(r for r in plan.reservations if r.uid in standing)
+    reservations = tuple(r for r in plan.reservations if stands(r.uid))
     started = {admission.uid for admission in admissions}
     late = overrun(state, (r for r in reservations if r.uid not in started), now=now)
     leave: dict[str, tuple[str, str, LostWork | None]] = {
@@ -109,6 +118,15 @@ def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jo
     )
 
 
+def _kept(plan: Plan, request: DecisionRequest, rules: Rules) -> Plan:
+    """The part of the plan that these rules allow too: a queue may have been held, or cut, while it was made."""
+    snapshot = request.snapshot
+    if snapshot.tree is rules.tree:
+        return plan
+    newer = replace(snapshot, tree=rules.tree, flavors=rules.flavors, topology=rules.topology)
+    return verified(plan, newer, now=request.at)
+
+
 def _waits(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether decisions are still asked about a workload: neither held nor found misconfigured since."""
     live = state.live.get(uid)
@@ -121,25 +139,33 @@ def _same(now: Workload, then: Workload) -> bool:
 
 
 def _stands(uid: str, state: ClusterState, jobs: Jobs) -> bool:
-    """Whether a workload still asks for what the decision was asked, also by what was heard of its job since."""
+    """Whether a workload still asks for what the decision was asked, also by what was heard of its job since, and its
+    queue still lets it.
+    """
     job = state.jobs.get(uid)
-    if job is None:
+    if job is None or uid not in state.unread:
+        return job is not None
+    if job.outcome is not None or not jobs.as_decided(job):
         return False
-    return uid not in state.unread or (job.outcome is None and jobs.as_decided(job))
+    rules, priorities = state.rules, jobs.facts(job).values
+    return not check(
+        state.live[uid].workload, rules.tree, rules.topology, state.nodes.values(), priorities=priorities,
+        groups=job.groups, waits=True,
+    )  # fmt: skip
 
 
 def _starts(
     plan: Plan,
     state: ClusterState,
     *,
-    standing: Container[str],
+    stands: Callable[[str], bool],
     held: Mapping[str, Bond],
     reckoning: Reckoning,
 ) -> tuple[list[Admission], list[Bond], dict[str, Explanation]]:
     """Gangs that start, and those that their namespace's ResourceQuota keeps back: their bonds, and why."""
     admissions, kept, refused = list[Admission](), list[Bond](), dict[str, Explanation]()
     for admission in plan.admissions:
-        if admission.uid not in standing:
+        if not stands(admission.uid):
             continue
         workload = state.live[admission.uid].workload
         if (why := reckoning.refusal(workload)) is None:
@@ -157,7 +183,7 @@ def _bonds(
     plan: Plan,
     state: ClusterState,
     *,
-    standing: Container[str],
+    stands: Callable[[str], bool],
     reckoning: Reckoning,
 ) -> tuple[list[Bond], dict[str, Explanation]]:
     """The plan's bonds that are kept or made, and why others are not.
@@ -169,7 +195,7 @@ def _bonds(
     earlier = {bond.uid for bond in request.snapshot.bonds}.difference(evicted.values())
     bonds, refused = list[Bond](), dict[str, Explanation]()
     for bond in plan.bonds:
-        if bond.uid not in standing:
+        if not stands(bond.uid):
             continue
         workload = state.live[bond.uid].workload
         if bond.uid not in earlier:

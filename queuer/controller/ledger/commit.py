@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.ledger.round import Change, Isolated, Round
 from queuer.domain.errors import Conflict
-from queuer.store import commands, cycles, ledger, outbox, transitions, workloads
+from queuer.store import commands, cycles, events, ledger, outbox, transitions, workloads
+from queuer.store.config import RulesMoved, check_revision
 from queuer.store.engine import DatabaseUnavailable, begin, sqlstate
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry
@@ -29,7 +30,8 @@ class _RolledBack(Exception):
 async def commit(engine: AsyncEngine, changes: Round, *, epoch: int) -> tuple[Entry, ...]:
     """Write all of a round in one transaction, or nothing. Returns the effects to send now.
 
-    Raises Isolated naming the workloads at fault; LeadershipLost, DatabaseUnavailable; and what is nobody's fault.
+    Raises Isolated naming the workloads at fault; LeadershipLost, DatabaseUnavailable, RulesMoved; and what is nobody's
+    fault.
     """
     try:
         async with begin(engine) as connection:
@@ -46,7 +48,7 @@ async def _at_fault(
     Raises `error` where it is nobody's fault: the leadership or the database is lost, no change fails alone, or each
     of several fails with one SQLSTATE that no value causes.
     """
-    if isinstance(error, LeadershipLost | DatabaseUnavailable):
+    if isinstance(error, LeadershipLost | DatabaseUnavailable | RulesMoved):
         raise error
     if isinstance(error, Conflict) and (named := error.uids & changes.uids):
         return dict.fromkeys(sorted(named), error)
@@ -102,7 +104,11 @@ async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tupl
     reasons = {c.uid: why for c in all_ if (why := c.reason) is not None}
     await workloads.explain(connection, epoch, reasons, at=at, cycle=number)
     effects = [effect for c in sorted(all_, key=_sent_later) for effect in c.effects]
-    return await outbox.put(connection, epoch, effects, at=at, cycle=number)
+    entries = await outbox.put(connection, epoch, effects, at=at, cycle=number)
+    if changes.revision is not None:
+        await events.put(connection)
+        await check_revision(connection, changes.revision)
+    return entries
 
 
 def _sent_later(change: Change) -> bool:

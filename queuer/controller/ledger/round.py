@@ -203,7 +203,7 @@ class Round(dict[str, Change]):
     """Changes by uid, made at `now`, and of workloads of which nothing could be made why: `failed`.
 
     `cycle`: the record of a decision, if the round carries one out; `bonds`, `reservations`: all that hold from then
-    on, None = those of before.
+    on, None = those of before. `revision`: the configuration that must be in force at the commit, None = any.
     """
 
     def __init__(
@@ -214,9 +214,10 @@ class Round(dict[str, Change]):
         cycle: CycleRecord | None = None,
         bonds: tuple[Bond, ...] | None = None,
         reservations: tuple[Reservation, ...] | None = None,
+        revision: int | None = None,
     ) -> None:
         super().__init__()
-        self._lives, self.now = lives, now
+        self._lives, self.now, self.revision = lives, now, revision
         self.cycle, self.bonds, self.reservations = cycle, bonds, reservations
         self.failed: dict[str, Exception] = {}
 

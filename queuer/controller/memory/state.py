@@ -32,7 +32,8 @@ class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
-    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`: uids of workloads that are
+    read; `elsewhere`: those with our label in namespaces that did not opt in. `revision`: the configuration that was
+    looked at last: that of `rules`, or a newer one that cannot be read. `moving`: uids of workloads that are
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
     `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
     still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about the first pod of
@@ -49,6 +50,7 @@ class ClusterState:
         self.elsewhere: dict[str, JobView] = {}
         self.live: dict[str, Live] = {}
         self.rules = Rules()
+        self.revision = self.rules.revision
         self.bonds: tuple[Bond, ...] = ()
         self.reservations: tuple[Reservation, ...] = ()
         self.estimates = Estimates()
@@ -251,7 +253,8 @@ class ClusterState:
         self.moving, self.timed, self.holds, self.unstartable = set(), set(), set(), set()
         for live in self.live.values():
             self._file(live)
-        self.rules, self.bonds, self.reservations = rules, bonds, reservations
+        self.rules, self.revision = rules, rules.revision
+        self.bonds, self.reservations = bonds, reservations
         self._allocatable = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold, self.failures = Quarantine(), {}, {}
@@ -269,7 +272,7 @@ class ClusterState:
         """
         if rules == self.rules:
             return
-        self.rules = rules
+        self.rules, self.revision = rules, rules.revision
         self._allocatable = self._outlook = None
         self.lines.rebuild()
         self.read_again(self.jobs)

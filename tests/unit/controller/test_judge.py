@@ -26,9 +26,12 @@ from queuer.domain.assignments import (
     Placement,
     SolveStatus,
 )
+from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store.tables import NotAsked
 from tests.solver.make import plan_of
@@ -58,6 +61,9 @@ class Patches:
     def as_decided(self, job: JobView) -> bool:
         return job.uid not in self._edited
 
+    def facts(self, job: JobView) -> NamespaceFacts:
+        return NamespaceFacts()
+
     def resource_quotas(self) -> tuple[ResourceQuota, ...]:
         return self._quotas
 
@@ -68,6 +74,9 @@ LOST = LostWork(resource="nvidia.com/gpu", amount=162, next=163)
 def world() -> tuple[ClusterState, DecisionRequest, Plan]:
     """`a` is admitted, `b` is bound to the place of `v`, which is evicted for it."""
     state = ClusterState()
+    state.configure(
+        Rules(tree=QueueTree.of([Queue(path=gang("a").queue, namespaces=(gang("a").namespace,))]))
+    )
     pending = [gang("a"), gang("b")]
     for one in pending:
         state.put(Live(workload=one, state=State.QUEUED))
