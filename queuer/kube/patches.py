@@ -18,7 +18,6 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from queuer.domain.keys import ADMISSION, STATUS, WORKLOAD
-from queuer.domain.reasons import Reason
 from queuer.kube.gated import DECIDED, STARTS, TAKES_BACK, decided_on
 from queuer.kube.kinds import JobKind, JobObject, Role
 from queuer.kube.kinds.pod import PodGroup
@@ -237,9 +236,9 @@ def free_patch(kind: JobKind, job: JobObject) -> dict[str, Any]:
     return {"metadata": {"annotations": {ADMISSION: None, STATUS: None}}, **patch}
 
 
-def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
-    """Write a reason on the job as `Token: sentence`; None where it is there already. Refused once the job moved on."""
-    text = f"{reason.token}: {reason.text}"[:_LONGEST_STATUS]
+def status_patch(job: JobObject, said: str | None) -> dict[str, Any] | None:
+    """Write `Token: sentence` on the job, or take it off; None where it is so. Refused once the job moved on."""
+    text = None if said is None else said[:_LONGEST_STATUS]
     if job.metadata.annotations.get(STATUS) == text:
         return None
     return {"metadata": _metadata(job, {STATUS: text})}

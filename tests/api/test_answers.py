@@ -118,7 +118,7 @@ def answers_of(cycle: StoredCycle) -> Iterator[Answer]:
 def rendered(job: models.WorkloadDetail) -> Answer:
     """As REST has it, and as the command line prints that."""
     told: dict[str, Any] = job.model_dump(mode="json", by_alias=True)
-    return {**told, "screen": [str(line) for line in lines_of(told)]}
+    return {**told, "screen": [str(line) for line, _ in lines_of(told)]}
 
 
 @cache

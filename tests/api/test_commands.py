@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -18,9 +19,9 @@ from queuer.api.workloads import commands as workload_commands
 from queuer.domain.override import Override
 from queuer.domain.workload import State
 from queuer.store import commands
-from queuer.store.commands import CommandAnswer
+from queuer.store.commands import CommandAnswer, NewCommand
 from queuer.store.engine import begin
-from queuer.store.tables import CommandOutcome
+from queuer.store.tables import CommandOutcome, CommandVerb
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
@@ -231,6 +232,24 @@ async def test_an_override_is_shown_on_the_row_and_in_full(
     page = (await shared.get(PATH, headers={"user": "alice"})).json()
     assert {item["uid"]: item["override"] for item in page["items"]} == {"a1": wanted, "a2": None}
     assert (await shared.get(f"{PATH}/a1", headers={"user": "alice"})).json()["override"] == wanted
+
+
+async def test_who_is_to_be_evicted_is_told_first_and_what_to_do_until_then(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    made = workload("r1", queue="root.research.team-a", namespace="team-a")
+    await author.submit(made)
+    await author.cycle(admit=[made])
+    order = NewCommand(verb=CommandVerb.EVICT, uid="r1", administers="root.research.team-a", delay=600.0)
+    async with begin(author.engine) as connection:
+        (put,) = await commands.add(connection, [order], actor="root", source="rest", reason="new switches")
+    told = (await shared.get(f"{PATH}/r1", headers={"user": "alice"})).json()["explanation"]
+    due = f"{datetime.fromtimestamp(put.due, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    assert told["do"].startswith(f"save its work before {due}: ")
+    assert [told["paragraphs"][0][part] for part in ("label", "text")] == [
+        "to leave", "evicted in 9m: new switches",
+    ]  # fmt: skip
+    assert told["next"] is None
 
 
 async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(

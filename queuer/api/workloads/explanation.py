@@ -27,6 +27,7 @@ from queuer.domain.reasons import (
     hide,
     look_at,
     namespaces_in,
+    save_work,
 )
 from queuer.domain.workload import State
 from queuer.kube.kinds.pod import POD
@@ -160,6 +161,8 @@ def _next_step(
         group=job.kind == POD.name and sum(pods.count for pods in job.pod_sets) > 1,
         reader=reader,
     )
+    if job.eviction is not None and job.state in _ON_NODES:
+        return save_work(job.eviction.at.timestamp())
     if primary is None:
         return look_at(advised, runs=job.state in _ON_NODES)
     return ROWS[primary.token].next(advised)

@@ -27,6 +27,8 @@ def paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> list[Paragraph]:
 
 def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str, str]]:
     told, detail, now = job.explanation, job.explanation.detail, job.as_of
+    if job.eviction:
+        yield "to leave", f"evicted in {age(_until(job.eviction.at, now))}: {job.eviction.reason}"
     if detail.failure:
         yield "failure", f"{_clock(detail.failure.at)}  {detail.failure.text}"
     for other in told.others:
@@ -38,8 +40,6 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "override", _override(job.override)
     for place in job.admission.placements if job.admission else ():
         yield "placed", _placement(place)
-    if job.eviction:
-        yield "to leave", f"evicted in {age(_until(job.eviction.at, now))}: {job.eviction.reason}"
     for available in detail.available:
         yield "free", _available(available)
     if detail.excluded:

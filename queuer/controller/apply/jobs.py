@@ -18,7 +18,6 @@ from queuer.domain.assignments import Placement
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
-from queuer.domain.reasons import Reason
 from queuer.domain.usable import routed
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
@@ -187,10 +186,10 @@ class ClusterJobs:
                 again = {**entry.patch, "metadata": metadata}
                 return again | {DECIDED: decided_on(job.object)} if DECIDED in again else again
 
-    def status(self, uid: str, reason: Reason) -> dict[str, Any] | None:
-        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
+    def status(self, uid: str, said: str | None) -> dict[str, Any] | None:
+        """The PATCH that writes this on the job; None where it is there already or the job is gone."""
         job = self._state.jobs.get(uid)
-        return None if job is None else status_patch(job.object, reason)
+        return None if job is None else status_patch(job.object, said)
 
     def _hostname(self, name: str) -> str:
         node = self._state.nodes.get(name)

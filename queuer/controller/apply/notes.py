@@ -22,8 +22,8 @@ from queuer.controller.memory.lines import Turns
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import QueuerError, Unavailable
-from queuer.domain.reasons import Reason, Verdict
-from queuer.domain.workload import Cause
+from queuer.domain.reasons import ROWS, AdvisedJob, NextStep, Reason, Verdict, save_work
+from queuer.domain.workload import Cause, Workload
 from queuer.kube.client import ApiError, ConflictError
 from queuer.store.commands import EvictionOrder
 
@@ -65,8 +65,8 @@ class JobEvent:
 class Jobs(Protocol):
     """The jobs of the cluster, as notes are written on them."""
 
-    def status(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
-        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
+    def status(self, uid: str, said: str | None) -> Mapping[str, Any] | None:
+        """The PATCH that writes this on the job, or takes it off; None where it is so already or the job is gone."""
 
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         """Merge-patch the job. Raises ApiError or Unavailable."""
@@ -126,6 +126,7 @@ class Notes:
     _due: Turns = field(default_factory=Turns)
     _events: deque[JobEvent] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     _later: list[tuple[float, str]] = field(default_factory=list)
+    _orders: dict[str, EvictionOrder] = field(default_factory=dict)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
 
     def look(self, lives: Iterable[tuple[str, Live | None]]) -> None:
@@ -160,8 +161,11 @@ class Notes:
             self.warn(eviction.uid, what, eviction.note)
 
     def ordered(self, order: EvictionOrder) -> None:
-        """Somebody has ordered an eviction for later."""
-        self.warn(order.uid, What.ORDERED, order.text)
+        """Somebody has ordered an eviction for later: it stands on the job until then."""
+        self.warn(order.uid, What.ORDERED, save_work(order.at).after(order.text))
+        self._orders[order.uid] = order
+        for due in (self.clock(), order.at + SETTLED):
+            heappush(self._later, (due, order.uid))
 
     def warn(self, uid: str, what: What, message: str) -> None:
         """An Event of its own, a warning."""
@@ -201,9 +205,9 @@ class Notes:
             if not self._later or self._later[0][0] > now:
                 return
             _, uid = heappop(self._later)
-            heard = self._heard.get(uid)
-            if heard is not None and heard.due <= now:
-                self._due.add(uid, heard.namespace)
+            heard, live = self._heard.get(uid), self.state.live.get(uid)
+            if live is not None and (uid in self._orders or (heard is not None and heard.due <= now)):
+                self._due.add(uid, live.workload.namespace)
 
     def _next(self) -> JobEvent | str | None:
         """An Event, or the uid of a job whose reason is due."""
@@ -212,34 +216,53 @@ class Notes:
         return next(iter(self._urgent.take(1) or self._due.take(1)), None)
 
     async def _tell(self, uid: str) -> None:
-        live, job, heard = self.state.live.get(uid), self.state.jobs.get(uid), self._heard.get(uid)
-        if live is None or live.explanation is None or job is None or heard is None or not live.state.waiting:
+        live, job = self.state.live.get(uid), self.state.jobs.get(uid)
+        if live is None or job is None or live.state.waiting:
+            self._orders.pop(uid, None)
+        if live is None or job is None:
             return
-        reason = live.explanation.primary
+        if not live.state.waiting:
+            await self._tell_order(uid, job.status or "")
+        elif live.explanation is not None:
+            await self._tell_reason(live, live.explanation.primary, job.status or "")
+
+    async def _tell_reason(self, live: Live, reason: Reason, status: str) -> None:
+        heard = self._heard.get(live.uid)
+        if heard is None:
+            return
         urgent = reason.verdict is Verdict.CHANGE
         moved = not urgent and heard.told not in (None, heard.says)
-        news = moved or (job.status or "").partition(":")[0] != reason.token
-        body = self.jobs.status(uid, reason) if news or urgent else None
-        refused = None if body is None else await self._try(self.jobs.patch(uid, body), uid)
-        if refused is not None:
-            self._again(uid, after=MOVED if isinstance(refused, ConflictError) else AGAIN)
+        news = moved or status.partition(":")[0] != reason.token
+        if (news or urgent) and not await self._write(live.uid, f"{reason.token}: {reason.text}"):
             return
-        self._told(uid, heard.says)
-        if body is not None and news:
+        if (now := self._heard.get(live.uid)) is not None:  # it may have changed meanwhile
+            self._heard[live.uid] = replace(now, told=heard.says)
+        if news:
             warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
-            self._events.append(JobEvent(uid=uid, reason=reason.token, message=reason.text, warning=warning))
+            message = _next(live.workload, reason).after(reason.text) if warning else reason.text
+            self._events.append(JobEvent(uid=live.uid, reason=reason.token, message=message, warning=warning))
 
-    def _told(self, uid: str, says: str) -> None:
-        heard = self._heard.get(uid)  # as it is after the write: it may have changed meanwhile
-        if heard is not None:
-            self._heard[uid] = replace(heard, told=says)
+    async def _tell_order(self, uid: str, status: str) -> None:
+        """It is taken off where the job runs on, as limits hold without its eviction."""
+        order = self._orders.get(uid)
+        over = order is not None and self.clock() >= order.at + SETTLED
+        if order is None or (over and not status.startswith(What.ORDERED)):
+            self._orders.pop(uid, None)
+        elif await self._write(uid, None if over else f"{What.ORDERED}: {order.text}") and over:
+            self._orders.pop(uid, None)
 
-    def _again(self, uid: str, *, after: float) -> None:
-        heard = self._heard.get(uid)
-        if heard is not None:
-            due = self.clock() + after
-            self._heard[uid] = replace(heard, due=due)
+    async def _write(self, uid: str, said: str | None) -> bool:
+        """Whether this stands on the job. It is tried again where it was refused."""
+        body = self.jobs.status(uid, said)
+        if body is None:
+            return True
+        refused = await self._try(self.jobs.patch(uid, body), uid)
+        if refused is not None:
+            due = self.clock() + (MOVED if isinstance(refused, ConflictError) else AGAIN)
+            if (heard := self._heard.get(uid)) is not None:
+                self._heard[uid] = replace(heard, due=due)
             heappush(self._later, (due, uid))
+        return refused is None
 
     async def _try(self, write: Awaitable[object], uid: str) -> QueuerError | None:
         """The refusal; None if it was written."""
@@ -266,3 +289,12 @@ class Notes:
 def _limit(reason: Reason) -> str:
     """The token and whose limit it is about, without figures."""
     return " ".join([reason.token, *(str(reason.params.get(name, "")) for name in _LIMITS)])
+
+
+def _next(workload: Workload, reason: Reason) -> NextStep:
+    """The next step of its owner."""
+    job = AdvisedJob(
+        uid=workload.uid, kind=workload.kind, namespace=workload.namespace, name=workload.name,
+        queue=workload.queue, params=reason.shown,
+    )  # fmt: skip
+    return ROWS[reason.token].next(job)

@@ -6,7 +6,7 @@
 from queuer.domain.reasons.amounts import be, moment, plural
 from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
 from queuer.domain.reasons.hide import hide, namespaces_in
-from queuer.domain.reasons.next_steps import AdvisedJob, NextStep, Reader, look_at
+from queuer.domain.reasons.next_steps import AdvisedJob, NextStep, Reader, look_at, save_work
 from queuer.domain.reasons.reason import (
     LONGEST,
     NO_PARAMS,
@@ -47,5 +47,6 @@ __all__ = [
     "over_limit_of",
     "plural",
     "said_by",
+    "save_work",
     "simple",
 ]

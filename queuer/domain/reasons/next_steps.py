@@ -25,6 +25,7 @@ from queuer.domain.keys import (
     Sort,
 )
 from queuer.domain.queue import ROOT
+from queuer.domain.reasons.amounts import moment
 from queuer.domain.reasons.changes import ChangeKind, JobChange
 
 _PATIENCE = "24h"
@@ -37,6 +38,11 @@ class NextStep:
 
     do: str = ""
     command: str | None = None
+
+    def after(self, sentence: str) -> str:
+        """The sentence, and then what there is to do: for readers who have no command line of ours."""
+        ended = sentence if sentence.endswith((".", "?")) else f"{sentence}."
+        return f"{ended} {self.do[0].upper()}{self.do[1:]}." if self.do else sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +335,14 @@ def show_controller(job: AdvisedJob) -> NextStep:
 
 
 # The job does not wait
+
+
+def save_work(at: float) -> NextStep:
+    """Its eviction is ordered for that time, in seconds."""
+    when = f"before {moment(at)}"
+    return NextStep(
+        do=f"save its work {when}: its pods end then, and it waits in its queue with its old submit time"
+    )
 
 
 def look_at(job: AdvisedJob, *, runs: bool) -> NextStep:

@@ -13,9 +13,10 @@ from queuer.controller.ledger.round import Change
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
-from queuer.domain.reasons import Reason, Token, simple
+from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.kube.client import ConflictError
+from queuer.store.commands import EvictionOrder
 from tests.unit.make import gang, job_view
 
 WAITS = (Token.WAITING_FOR_QUOTA, "16 of 16 are used")
@@ -52,9 +53,8 @@ class Cluster:
             pass
         return self.written[before:]
 
-    def status(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
-        job, text = self.state.jobs[uid], f"{reason.token}: {reason.text}"
-        return None if job.status == text else {"status": text}
+    def status(self, uid: str, said: str | None) -> Mapping[str, Any] | None:
+        return None if self.state.jobs[uid].status == said else {"status": said}
 
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         if self.failures:
@@ -82,7 +82,8 @@ async def test_what_the_owner_must_change_is_told_at_once_and_again_when_it_says
     assert await cluster.after(0.0) == []
     cluster.waits("u", Token.MISCONFIGURED, "queue root.y does not exist")
     assert await cluster.after(0.0) == ["u"]
-    assert cluster.events == [("u", *WRONG)], "one Event for one kind of reason"
+    step = "Delete the job and create it again with what the reason names mended."
+    assert cluster.events == [("u", WRONG[0], f"{WRONG[1]}. {step}")], "one Event for one kind of reason"
 
 
 async def test_why_a_job_waits_is_told_after_half_a_minute_and_when_another_kind_of_reason_has_stood(
@@ -144,6 +145,26 @@ async def test_an_eviction_says_for_whom_and_a_roll_back_what_the_scheduler_said
         cluster.notes.evicted([Change(uid=uid, before=None, after=None, cause=cause, note=note)])
     await cluster.after(0.0)
     assert cluster.events == [("v", "Evicted", "evicted for ns/g"), ("r", "RolledBack", "2 of 4 pods")]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_an_ordered_eviction_stands_on_the_job_with_its_time_until_then(
+    cluster: Cluster, stays: bool
+) -> None:
+    """It is taken off where the job runs on. The Event says what its owner does until then."""
+    cluster.waits("u", *WAITS)
+    running = replace(cluster.state.live["u"], state=State.RUNNING, explanation=None)
+    cluster.becomes(running)
+    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less for team-a"))
+    said = 'to be evicted at 1970-01-01 00:10:00 UTC by order of admin: "less for team-a"'
+    step = "Save its work before 1970-01-01 00:10:00 UTC: its pods end then, and it waits in its queue"
+    assert (await cluster.after(0.0), cluster.state.jobs["u"].status) == (["u"], f"EvictionOrdered: {said}")
+    assert cluster.events == [("u", "EvictionOrdered", f"{said}. {step} with its old submit time.")]
+    assert await cluster.after(600.0) == [], "it is written once"
+    if not stays:
+        cluster.becomes(replace(running, state=State.QUEUED))
+    assert await cluster.after(60.0) == ["u"] * stays
+    assert cluster.state.jobs["u"].status is None or not stays
 
 
 async def test_notes_are_a_tenth_of_the_other_writes_and_some_a_minute_urgent_ones_first(
