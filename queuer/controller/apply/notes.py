@@ -245,10 +245,12 @@ class Notes:
     async def _tell_order(self, uid: str, status: str) -> None:
         """It is taken off where the job runs on, as limits hold without its eviction."""
         order = self._orders.get(uid)
-        over = order is not None and self.clock() >= order.at + SETTLED
-        if order is None or (over and not status.startswith(What.ORDERED)):
-            self._orders.pop(uid, None)
-        elif await self._write(uid, None if over else f"{What.ORDERED}: {order.text}") and over:
+        if order is None:
+            return
+        over = self.clock() >= order.at + SETTLED
+        there = status.startswith(What.ORDERED) or not over
+        written = there and await self._write(uid, None if over else f"{What.ORDERED}: {order.text}")
+        if over and (written or not there):
             self._orders.pop(uid, None)
 
     async def _write(self, uid: str, said: str | None) -> bool:
