@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.workload import State
 from queuer.store.codec import instant, seconds
-from queuer.store.waiting import BESIDE, ROWS
+from queuer.store.waiting import BESIDE, ROWS, UNSTARTABLE
 
 _STATES = text("""
     SELECT state, count(*) AS jobs FROM workload
@@ -20,6 +20,10 @@ _LONG = text(f"""
 """)
 _BESIDE = text(f"""
     SELECT count(*) FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND {BESIDE}
+""")
+_NEVER = text(f"""
+    SELECT namespace, count(*) AS jobs FROM workload
+    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND {UNSTARTABLE} GROUP BY namespace
 """)
 _PLACING = text("""
     SELECT count(*) AS jobs, min(admitted_at) AS oldest FROM workload
@@ -52,6 +56,11 @@ async def states(connection: AsyncConnection) -> dict[State, int]:
 async def beside(connection: AsyncConnection) -> int:
     """Jobs that run and that no queue counts."""
     return int((await connection.execute(_BESIDE)).scalar_one())
+
+
+async def unstartable(connection: AsyncConnection) -> dict[str, int]:
+    """By namespace how many jobs can never start as they are, those in no queue too."""
+    return {row.namespace: int(row.jobs) for row in await connection.execute(_NEVER)}
 
 
 async def moves(connection: AsyncConnection, *, since: float, step: int) -> dict[float, tuple[int, int]]:

@@ -132,7 +132,8 @@ async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         for user, all_seen in (("root", True), ("bob", False)):
             client.headers["user"] = user
-            groups = (await get(client, "overview"))["reasons"]
+            overview = await get(client, "overview")
+            groups, never = overview["reasons"], overview["attention"][-1]
             assert {(g["token"], g["verdict"]): g["jobs"] for g in groups} == {
                 ("TopologyPlacementFailed", "CHANGE"): 3, ("TopologyPlacementFailed", "WAIT"): 3,
                 ("PendingEvaluation", "WAIT"): 1, ("OnHold", "HELD"): 1, ("Misconfigured", "CHANGE"): 1,
@@ -141,6 +142,11 @@ async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
                 found = await get(client, "workloads", verdict=group["verdict"], reason=group["token"])
                 assert len(found["items"]) + found["others"] == group["jobs"]
                 assert not (all_seen and found["others"])
+            found = await get(client, "workloads", unstartable="true")
+            yours = len(found["items"])
+            assert (never["yours"], never["count"]) == (yours, yours + found["others"])
+            split = "" if all_seen else ": 1 of yours, 3 of others"
+            assert never["text"] == f"4 jobs can never start as they are{split}"
         assert len((await get(client, "workloads", verdict="CHANGE"))["items"]) == 1
         assert (await get(client, "workloads", verdict="CHANGE", name="u0"))["others"] is None
 

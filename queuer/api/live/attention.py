@@ -46,13 +46,16 @@ _SEVERITY = {
 
 
 class AttentionItem(Model):
-    """One thing that needs somebody. `ref`: the queue that it is about."""
+    """One thing that needs somebody. `ref`: the queue that it is about; `yours`: of `count` jobs those that the caller
+    may list, where it is known.
+    """
 
     kind: Attention
     severity: Severity
     ref: str | None
     since: Instant | None
     count: int
+    yours: int | None = None
     text: str
 
 
@@ -63,12 +66,19 @@ def item(
     ref: str | None = None,
     since: float | None = None,
     count: int = 1,
+    yours: int | None = None,
     severity: Severity | None = None,
 ) -> AttentionItem:
     """An entry; `severity`: None = that of its kind."""
-    severity = severity or _SEVERITY.get(kind, Severity.WARNING)
-    since_then = None if since is None else instant(since)
-    return AttentionItem(kind=kind, severity=severity, ref=ref, since=since_then, count=count, text=text)
+    return AttentionItem(
+        kind=kind,
+        severity=severity or _SEVERITY.get(kind, Severity.WARNING),
+        ref=ref,
+        since=None if since is None else instant(since),
+        count=count,
+        yours=yours,
+        text=text,
+    )
 
 
 def of_queues(view: TreeView, origins: Origins) -> list[AttentionItem]:

@@ -6,7 +6,7 @@ It tells counts and amounts, so everybody may see it; owners of pods outside the
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,8 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings, asker: As
     async with one_view(engine) as snapshot:
         leader = await controller(snapshot, stale_after=settings.stale_after)
     owners = await shown(found.outside, asker)
-    attention = [*_controller(leader), *found.attention, *_outside(found, owners)]
+    own = await asker.readable(found.unstartable)
+    attention = [*_controller(leader), *found.attention, *_outside(found, owners), *_unstartable(found, own)]
     attention.sort(key=lambda item: GRAVEST.index(item.kind))
     more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
     return Overview.model_validate({**found.shared, **more, "outside": owners})
@@ -123,13 +124,15 @@ async def get_controller(engine: Engine, settings: Settings) -> Controller:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
     """The part that is the same for all callers of one moment: fields of the answer, and matters that need
-    somebody. `in_the_way`: resources that pods outside the queues hold, and whether jobs wait for them.
+    somebody. `in_the_way`: resources that pods outside the queues hold, and whether jobs wait for them; `unstartable`:
+    by namespace how many jobs can never start.
     """
 
     shared: Mapping[str, Any]
     attention: Sequence[AttentionItem]
     outside: Sequence[Outside]
     in_the_way: Mapping[str, bool]
+    unstartable: Mapping[str, int]
 
 
 async def _told(connection: AsyncConnection, there: Present) -> _Told:
@@ -148,8 +151,9 @@ async def _told(connection: AsyncConnection, there: Present) -> _Told:
             *await _ordered(connection, now=now),
             *_out(cycle),
             *_unmanaged(cycle),
-            *_unstartable(view, beside=await summary.beside(connection)),
+            *_beside(await summary.beside(connection)),
         ],
+        unstartable=await summary.unstartable(connection),
         shared={
             "as_of": now,
             "cycle": newest_cycle(cycle),
@@ -260,16 +264,21 @@ def _unmanaged(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
         yield item(Attention.UNMANAGED, text, count=count)
 
 
-def _unstartable(view: TreeView, *, beside: int) -> Iterator[AttentionItem]:
-    """`beside`: how many run all the same, as after the loss of the database."""
-    if beside:
-        what = "job runs, and no queue counts it" if beside == 1 else "jobs run, and no queue counts them"
-        text = f"{beside} {what}: apply the tree that {'it was' if beside == 1 else 'they were'} in"
-        yield item(Attention.OUTSIDE, text, count=beside)
-    # Of all that wait, as a job in a queue that is not there is in no subtree.
-    if count := sum(group.jobs for group in view.waiting if group.unstartable):
-        text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
-        yield item(Attention.UNSTARTABLE, text, count=count)
+def _beside(count: int) -> Iterator[AttentionItem]:
+    """Jobs that run although no queue let them in, as after the loss of the database."""
+    if count:
+        what = "job runs, and no queue counts it" if count == 1 else "jobs run, and no queue counts them"
+        text = f"{count} {what}: apply the tree that {'it was' if count == 1 else 'they were'} in"
+        yield item(Attention.OUTSIDE, text, count=count)
+
+
+def _unstartable(found: _Told, own: Collection[str]) -> Iterator[AttentionItem]:
+    """`own`: the namespaces whose jobs the caller may list."""
+    if count := sum(found.unstartable.values()):
+        yours = sum(found.unstartable[namespace] for namespace in own)
+        text = f"{plural(count, 'job')} can never start as {'it is' if count == 1 else 'they are'}"
+        split = f": {yours} of yours, {count - yours} of others" if yours < count else ""
+        yield item(Attention.UNSTARTABLE, text + split, count=count, yours=yours)
 
 
 # Figures

@@ -49,6 +49,8 @@ export function Jobs() {
   const filter: queries.JobFilter = { ...words, ...(deleted && { deleted: true }) };
   const query = useInfiniteQuery(queries.jobs(filter));
   const jobs = useMemo(() => query.data?.pages.flatMap((page) => page.items), [query.data]);
+  // A list behind a number has as many rows as it said, or says where the others are.
+  const others = search.verdict || search.reason || search.unstartable ? (query.data?.pages[0]?.others ?? 0) : 0;
   const { state: _, ...anyState } = words;
   const { data: byState } = useQuery(queries.jobGroups(anyState, "state"));
   const counts = new Map(byState?.groups?.map((each) => [each.key, each.jobs]));
@@ -177,6 +179,7 @@ export function Jobs() {
               ) : (
                 <None search={words} clear={() => void navigate({ search: {}, replace: true })} />
               )}
+              {others > 0 && <p className="soft">{grouped(others)} more in namespaces that you may not read.</p>}
             </>
           )
         }
