@@ -26,7 +26,7 @@ from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
-from tests.api.rows import Author, waits
+from tests.api.rows import TREE, Author, waits
 from tests.store.support import workload
 from tests.waiting import PATIENCE, until
 
@@ -145,6 +145,16 @@ async def test_amounts_and_counts_are_for_all(server: httpx2.AsyncClient, author
         assert set(changed) == {"root", "root.research", "root.research.team-b"}
         amounts = {row["resource"]: row for row in changed["root"]["amounts"]}
         assert amounts["nvidia.com/gpu"]["pending"] == "8"
+
+
+async def test_marks_of_a_queue_are_told_like_its_amounts(server: httpx2.AsyncClient, author: Author) -> None:
+    """Else a page that has read it a moment before shows for ever what is so no more: held, starved, another limit."""
+    async with followed(server, "alice", "?topics=queues,overview") as told:
+        await told.start()
+        held = {**TREE["queues"]["root.research.team-b"], "state": "held"}
+        await author.tree({**TREE, "queues": {**TREE["queues"], "root.research.team-b": held}})
+        assert (await told.until("overview"))["counts"] == {}
+        assert [row["path"] for row in (await told.until("queues"))["queues"]] == ["root.research.team-b"]
 
 
 async def test_who_comes_back_misses_nothing(server: httpx2.AsyncClient, author: Author) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,10 +29,11 @@ from queuer.api.models import instant
 from queuer.api.queues.tree_cache import TreeCache
 from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import ROOT
 from queuer.store import lookup, news, summary
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.news import Moved, TableMark
-from queuer.store.usage import Amounts, TreeView
+from queuer.store.usage import QueueView, TreeView
 
 log = structlog.get_logger(part="api")
 PAUSE, POLL, TREE_EVERY, START = 1.0, 1.0, 2.0, 10.0
@@ -176,7 +177,7 @@ class Feed:
         self._mark = TableMark(event=0, cycle=0)
         self._oldest = 0
         self._past: deque[Batch] = deque()
-        self._amounts: Mapping[str, Any] = {}
+        self._figures: Mapping[str, Any] = {}
         self._counts: Mapping[Any, int] = {}
         self._looked, self._stale = 0.0, True
         self._first = asyncio.Event()
@@ -257,18 +258,20 @@ class Feed:
         self._stale = True
         if time.monotonic() - self._looked >= TREE_EVERY:
             counts = await summary.states(connection)
-            if counts != self._counts:
-                told[Topic.OVERVIEW] = {"counts": counts}
             there = await self._tree()
-            amounts = _amounts(there.view)
-            changed = [row for path, row in amounts.items() if row != self._amounts.get(path)]
-            gone = [path for path in self._amounts if path not in amounts]
+            figures = _figures(there.view)
+            changed = [path for path, row in figures.items() if row != self._figures.get(path)]
+            gone = [path for path in self._figures if path not in figures]
+            if counts != self._counts or changed or gone:
+                told[Topic.OVERVIEW] = {"counts": counts}
             if len(changed) + len(gone) > QUEUES:
                 anew.add(Topic.QUEUES)
             elif changed or gone:
-                told[Topic.QUEUES] = {"queues": changed, "gone": gone}
-            self._counts, self._amounts = counts, amounts
-            self._looked, self._stale = time.monotonic(), there.marks.event < now.event
+                rows = [_row(there.view.queues[path]) for path in changed]
+                told[Topic.QUEUES] = {"queues": rows, "gone": gone}
+            self._counts, self._figures = counts, figures
+            self._looked = time.monotonic()
+            self._stale = there.marks.event < now.event or there.marks.cycle < now.cycle
         sent = {topic: message(topic, data) for topic, data in told.items()}
         return Batch(id=now.event, told=sent, jobs=jobs, anew=frozenset(anew))
 
@@ -283,21 +286,20 @@ def _anew(now: TableMark) -> Batch:
     return Batch(id=now.event, told={}, jobs={}, anew=frozenset(Topic))
 
 
-def _amounts(view: TreeView) -> dict[str, Any]:
-    return {
-        path: {"path": path, "waiting": queue.waiting, "amounts": _told(queue.amounts)}
-        for path, queue in view.queues.items()
-    }
+def _figures(view: TreeView) -> dict[str, Any]:
+    """By path all that a list of queues or the overview shows of a queue: a mark that comes is news like an amount."""
+    return {**view.queues, ROOT: (view.queues[ROOT], view.capacity, view.outside)}
 
 
-def _told(accounts: Collection[Amounts]) -> list[dict[str, Any]]:
-    """Accounts over all flavors: what moves in a list of queues."""
-    return [
+def _row(found: QueueView) -> dict[str, Any]:
+    """A queue as it is told, with its accounts over all flavors."""
+    amounts = [
         {
             "resource": each.resource,
             "used": format_quantity(each.used, resource=each.resource),
             "pending": format_quantity(each.pending, resource=each.resource),
         }
-        for each in accounts
+        for each in found.amounts
         if each.flavor is None
     ]
+    return {"path": found.queue.path, "waiting": found.waiting, "amounts": amounts}
