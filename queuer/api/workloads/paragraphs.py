@@ -6,7 +6,7 @@ The primary reason stands before them. Amounts are told with the numbers of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 
 from queuer.api.workloads import detail as figures
@@ -15,6 +15,7 @@ from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import expected_by
 from queuer.domain.quantity import age, devices
 from queuer.domain.reasons import moment, plural
+from queuer.domain.workload import State
 
 HISTORY, NAMES = 4, 4
 """How many moments are told, the newest, and how many nodes by name."""
@@ -40,6 +41,7 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "override", _override(job.override)
     for place in job.admission.placements if job.admission else ():
         yield "placed", _placement(place)
+    yield from _terms(job)
     for available in detail.available:
         yield "free", _available(available)
     if detail.excluded:
@@ -88,6 +90,27 @@ def _override(found: Override) -> str:
     said += [] if found.priority is None else [f"priority {found.priority}"]
     why = f": {found.reason}" if found.reason else ""
     return f"{', '.join(said)} by {found.by} at {_clock(found.at)}{why}"
+
+
+def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
+    """Until when it runs, by its own promise alone, and whether it may be evicted."""
+    most, runs = job.max_runtime_seconds, job.state is State.RUNNING
+    if job.state.ended or job.deleted is not None:
+        return
+    if runs and job.landed is not None:
+        end = None if most is None else job.landed + timedelta(seconds=most)
+        yield (
+            "promised end",
+            f"{_clock(end)}, {_span(_until(end, job.as_of))}" if end else "none: it runs to its own end",
+        )
+    elif most is not None:
+        yield "promises", f"to run {age(most)} at most"
+    if runs or not job.preemptible:
+        yield "may be evicted", "yes" if job.preemptible else "no: it is not preemptible"
+
+
+def _span(seconds: float) -> str:
+    return f"in {age(seconds)}" if seconds > 0 else f"{age(-seconds)} ago"
 
 
 def _placement(place: Placement) -> str:

@@ -14,7 +14,6 @@ import { Scroll } from "../../kit/Scroll";
 import { Title } from "../../kit/Title";
 import { demand } from "../../text/quantity";
 import { Commands } from "./Commands";
-import { Terms } from "./Terms";
 import { Placement } from "./Placement";
 import { Lanes } from "./Lanes";
 import { WhatIf } from "./WhatIf";
@@ -81,7 +80,13 @@ function Head({ job }: { job: WorkloadDetail }) {
       </span>
       <span className="soft">
         {job.user && <>by {job.user}, </>}
-        submitted <Ago at={job.submitted} suffix=" ago" />, priority {job.override?.priority ?? job.priority}
+        submitted <Ago at={job.submitted} suffix=" ago" />
+        {job.state === "Running" && job.landed && (
+          <>
+            , runs since <At at={job.landed} />
+          </>
+        )}
+        , priority {job.override?.priority ?? job.priority}
         {job.attempt > 1 && <>, attempt {job.attempt}</>}
       </span>
       <span className="spring" />
@@ -176,6 +181,11 @@ function Reasons({ job }: { job: WorkloadDetail }) {
   );
 }
 
+const ASKED = [
+  ...["promised end", "promises", "may be evicted"],
+  ...["asks", "override", "nodes", "holds it", "ahead", "waited"],
+];
+
 /** What it asks for, what there is, and who has the rest: the same words as `queuer why`. */
 function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   return (
@@ -185,7 +195,6 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       </header>
       <table className="plain">
         <tbody>
-          <Terms job={job} />
           {detail.available?.map((row) => (
             <tr key={row.flavor}>
               <th scope="row">free on {row.flavor}</th>
@@ -199,7 +208,7 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
               </td>
             </tr>
           ))}
-          {told(job, "asks", "override", "nodes", "holds it", "ahead", "waited").map((each, index) => (
+          {told(job, ...ASKED).map((each, index) => (
             <tr key={index}>
               <th scope="row">{each.label}</th>
               <td>
