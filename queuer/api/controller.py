@@ -105,11 +105,12 @@ class ControllerWatch:
 
 
 async def say_who_decides(request: Request, response: Response) -> None:
-    """Put it into the header of the answer."""
+    """Put it into the header of the answer, and of the problem that may come in its place."""
     watch: ControllerWatch = request.app.state.controller
     with suppress(QueuerError):  # the answer itself says that the database is away
         if text := await watch.text():
-            response.headers[HEADER] = text.encode("latin-1", "replace").decode("latin-1")
+            request.state.headers = {HEADER: text.encode("latin-1", "replace").decode("latin-1")}
+            response.headers.update(request.state.headers)
 
 
 def stale(found: Controller) -> Reason | None:

@@ -205,13 +205,16 @@ class Client:
                 next="queuer local status" if made_here(self.url) else "",
                 exit_code=Exit.UNREACHABLE,
             ) from error
+        silent = response.headers.get(_NOBODY_DECIDES)
         if response.is_error:
+            if silent is not None:
+                self._heed(None, silent)
             raise _failure(response, self._login)
         try:
             answer = response.json()
         except ValueError as error:
             raise _stranger(response, Exit.FAILURE) from error
-        self._heed(answer, response.headers.get(_NOBODY_DECIDES))
+        self._heed(answer, silent)
         return answer
 
 

@@ -61,6 +61,8 @@ async def test_every_verb_says_that_nobody_decides(shared: httpx2.AsyncClient, a
             assert "warning: " not in done.out
     assert "has not been heard of since" in (await run(shared, "status")).out
     assert "has not been heard of since" in (await run(shared, "top")).out
+    refused = await run(shared, "queue", "show", "root.nosuch")
+    assert (refused.code, len(SILENT.findall(refused.err))) == (Exit.NOT_FOUND, 1)
     await author.beat(silent=0)
     assert not SILENT.search((await run(shared, "jobs")).err)
 

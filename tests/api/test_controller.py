@@ -61,9 +61,13 @@ async def test_an_idle_controller_is_not_a_dead_one(
 
 
 async def test_a_controller_that_is_killed_is_missed_at_once(
-    api: httpx2.AsyncClient, author: Author, leader: psycopg.Connection[Any]
+    api: httpx2.AsyncClient,
+    author: Author,
+    leader: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its last heartbeat is fresh; the lock that it held is gone with its session."""
+    monkeypatch.setattr("queuer.api.controller.LOOK", 0.0)
     await author.submit(workload("u1", queue=A))
     await author.beat(cycle=concluded(ago=1))
     assert (await controller(api))["state"] == "leading"
@@ -71,6 +75,9 @@ async def test_a_controller_that_is_killed_is_missed_at_once(
     found, why = await controller(api), (await api.get("/api/v1/workloads/u1")).json()
     assert (found["state"], "nobody decides since" in found["text"]) == ("stale", True)
     assert why["reason"]["token"] == "ControllerStale"
+    wrong = await api.get("/api/v1/workloads/nosuch")
+    problem_of(wrong, status=404, code="not_found")
+    assert found["text"] in wrong.headers["queuer-controller"], "a refusal says so, too"
 
 
 @pytest.mark.parametrize("ago", [400, None])

@@ -316,3 +316,17 @@ async def test_a_failure_of_the_database_without_a_message_is_outlived(
         async with followed(server, "root", "?topics=workloads") as told:
             await told.start()
     assert "OperationalError" in {row.get("error") for row in logs}
+
+
+async def test_a_database_that_is_away_at_the_start_is_told_with_what_to_do(
+    server: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: feeds.Feed, *, begins: bool) -> None:
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(feeds, "START", 0.2)
+    monkeypatch.setattr(feeds.Feed, "_look", away)
+    found = await server.get("/stream", headers={"user": "root"})
+    detail = problem_of(found, status=503, code="unavailable")["detail"]
+    assert "no live views" in detail
+    assert "QUEUER_DATABASE_URL" in detail

@@ -218,10 +218,15 @@ def problem(
     )
 
 
-def _answer(request: Request, code: str, detail: str, **rest: Any) -> JSONResponse:
+def _answer(
+    request: Request, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **rest: Any
+) -> JSONResponse:
+    """The problem with the headers that every answer has, as far as the request has come to them."""
+    common = getattr(request.state, "headers", {})
     return problem(
-        code, detail, request_id=request.scope.get("request_id", ""), instance=request.url.path, **rest
-    )
+        code, detail, request_id=request.scope.get("request_id", ""), instance=request.url.path,
+        headers={**common, **(headers or {})}, **rest,
+    )  # fmt: skip
 
 
 def code_of(error: QueuerError) -> str:

@@ -31,7 +31,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import ROOT
 from queuer.store import lookup, news, summary
-from queuer.store.engine import DatabaseUnavailable
+from queuer.store.engine import DatabaseUnavailable, unreachable_hint
 from queuer.store.news import Moved, TableMark
 from queuer.store.usage import QueueView, TreeView
 
@@ -135,9 +135,7 @@ class Feed:
         try:
             await self._begun()
             if follower.ended:
-                raise Unavailable(
-                    "live views are not to be had just now", hint="try again, or read the lists"
-                )
+                raise Unavailable("there are no live views just now", hint="try again, or read the lists")
             self._resume(follower, after)
             if after is not None and await self._forgotten(after):
                 follower.too_old, follower.starts = True, self._mark.event
@@ -192,7 +190,8 @@ class Feed:
             async with asyncio.timeout(START):
                 await self._first.wait()
         except TimeoutError:
-            raise Unavailable("the database does not answer") from None
+            text = f"there are no live views: PostgreSQL has not answered for {START:.0f} s"
+            raise DatabaseUnavailable(text, hint=unreachable_hint("")) from None
 
     async def _read(self, first: asyncio.Event) -> None:
         """Read for all. A fault of ours ends the followers, who come back; the next of them has a new reader."""
