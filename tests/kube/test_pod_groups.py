@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from queuer.controller.apply.applier import ConflictVerdict, judge
 from queuer.controller.memory.live import JobView
-from queuer.controller.watch import pod_groups
 from queuer.controller.watch.pod_groups import PodGroups
 from queuer.controller.watch.views import job_view
 from queuer.domain.errors import InvalidInput
@@ -319,26 +317,6 @@ async def test_a_new_leader_knows_pods_that_were_made_anew_by_the_name_of_their_
     assert heard.runs == {"old": ["a", "b"]}
 
 
-async def test_a_new_leader_waits_for_pods_that_are_still_to_be_made_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And gives the group up as any other whose pods do not come."""
-    monkeypatch.setattr(pod_groups, "_ANEW", 0.0)
-    heard = Heard()
-    groups = PodGroups(heard, listed=lambda: False)
-    groups.recall(KNOWN)
-    assert heard.runs == {"old": []}
-    groups.put(by_controller("a"))
-    groups.look()
-    await asyncio.sleep(0)
-    assert heard.runs == {"old": ["a"]}
-    groups.remove("u-a")
-    groups.look()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert heard.runs == {}
-
-
 async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
     heard = Heard()
     groups = PodGroups(heard, listed=lambda: False)
@@ -347,19 +325,15 @@ async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
     assert heard.runs == {"r2": ["a"]}
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before the term", "while its pods are waited for"])
 @pytest.mark.parametrize(
     "other", [pod("a"), by_controller("a", user="mallory")], ids=["made by hand", "of another user"]
 )
-async def test_a_group_of_the_name_of_one_that_is_gone_is_another(other: Pod, first: bool) -> None:
+async def test_a_group_of_the_name_of_one_that_is_gone_is_another(other: Pod) -> None:
     """It would have the place, history and rest of a dead job."""
     heard = Heard()
     groups = PodGroups(heard, listed=lambda: False)
-    if first:
-        groups.put(other)
-    groups.recall(KNOWN)
     groups.put(other)
-    groups.look()
+    groups.recall(KNOWN)
     assert heard.runs == {"u-a": ["a"]}
 
 

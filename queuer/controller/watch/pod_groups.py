@@ -13,7 +13,6 @@ from queuer.domain.workload import Workload
 from queuer.kube.kinds.pod import (
     POD,
     PodGroup,
-    empty_run,
     group_name,
     group_of,
     is_coming,
@@ -83,22 +82,17 @@ class PodGroups:
 
         Pods that were made anew have no label yet. Who led before knew of which run they are; this process knows it by
         their group and user, where a controller makes them. A group that was made by hand has the pod that named it.
+        A run of which no pod is there just now is over.
         """
         self.look()
         there = {uid for runs in self._runs.values() for uid in runs}
         for uid in known.keys() - there:
-            key = known[uid].namespace, known[uid].name
-            runs = self._runs.setdefault(key, {})
-            gone = empty_run(known[uid])
-            new = next((r for r in runs.values() if r.metadata.uid not in known and _is_known(r, gone)), None)
-            if new is not None:
+            runs = self._runs.get((known[uid].namespace, known[uid].name), {})
+            unknown = (run for run in runs.values() if run.metadata.uid not in known)
+            if (new := next((run for run in unknown if _is_known(run, known[uid])), None)) is not None:
                 del runs[new.metadata.uid]
                 self._listener.went(new.metadata.uid)
                 runs[uid] = group_of(uid, new.pods)
-                self._listener.came(runs[uid])
-            elif not runs:
-                runs[uid] = gone
-                asyncio.get_running_loop().call_later(_ANEW, self._give_up, key, uid)
                 self._listener.came(runs[uid])
 
     def _soon(self, key: _Key) -> None:
@@ -146,19 +140,20 @@ class PodGroups:
 def _goes_on(run: PodGroup, pods: Mapping[str, Pod]) -> bool:
     """Whether a run that was known is one still: of pods that nobody makes anew, one must be left."""
     left = any(pod.metadata.uid in pods and is_coming(pods[pod.metadata.uid]) for pod in run.pods)
-    anew = run.stays and any(_takes_place(pod, run) for pod in pods.values())
+    user = run.metadata.annotations.get(USER, "")
+    anew = run.stays and any(_takes_place(pod, user) for pod in pods.values())
     return POD.outcome(run) is None and (left or anew)
 
 
-def _is_known(new: PodGroup, gone: PodGroup) -> bool:
+def _is_known(new: PodGroup, stored: Workload) -> bool:
     """Whether a run that nobody knows is one that the database has: with the pod that gave it its uid, or made anew."""
-    uid = gone.metadata.uid
-    return new.is_new and any(pod.metadata.uid == uid or _takes_place(pod, gone) for pod in new.pods)
+    return new.is_new and any(
+        pod.metadata.uid == stored.uid or _takes_place(pod, stored.user) for pod in new.pods
+    )
 
 
-def _takes_place(pod: Pod, run: PodGroup) -> bool:
+def _takes_place(pod: Pod, user: str) -> bool:
     """Whether a controller made it, for the user of the run."""
-    user = run.metadata.annotations.get(USER, "")
     return pod.metadata.controller is not None and pod.metadata.annotations.get(USER, "") == user
 
 

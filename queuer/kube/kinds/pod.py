@@ -24,10 +24,10 @@ from queuer.domain.keys import (
     USER,
     WORKLOAD,
 )
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import State
 from queuer.kube.kinds.job import MAIN
 from queuer.kube.kinds.row import JobKind, Role
-from queuer.kube.objects import PODS, Meta, OwnerReference, Pod, PodTemplate, Resource, Struct, TemplateMeta
+from queuer.kube.objects import PODS, Meta, Pod, PodTemplate, Resource, Struct, TemplateMeta
 
 GATE = QUEUE
 """The scheduling gate of a pod that waits in a queue, named as the label that asks for it."""
@@ -134,16 +134,6 @@ def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
         return group
     meta = msgspec.structs.replace(group.metadata, deletion_timestamp=max(map(str, going)))
     return msgspec.structs.replace(group, metadata=meta)
-
-
-def empty_run(workload: Workload) -> PodGroup:
-    """A run of which no pod is left, as it was stored. Whether its pods are made anew is still to be seen."""
-    maker = OwnerReference(api_version="", kind="", name="", uid="", controller=True)
-    meta = Meta(
-        name=workload.name, namespace=workload.namespace, uid=workload.uid, owner_references=[maker],
-        labels={QUEUE: workload.queue, POD_GROUP: workload.name}, annotations={USER: workload.user},
-    )  # fmt: skip
-    return PodGroup(metadata=meta)
 
 
 def runs_of(pods: Iterable[Pod], *, waiting: str | None) -> list[PodGroup]:
