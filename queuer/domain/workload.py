@@ -7,7 +7,7 @@ the state before and writes the state after. Neither spells a state that the tab
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
@@ -144,6 +144,26 @@ class Workload:
     def demand(self) -> Mapping[str, int]:
         """Requests of all pods at full size, by resource."""
         return demand_of(self.pod_sets, {p.name: p.count for p in self.pod_sets})
+
+    def ask(self, declared: Mapping[str, int] | None = None) -> Workload:
+        """What its owner asks for: a job was edited if this differs, and only then.
+
+        Neither what was learned of its run time nor how long it has waited belongs to it. `declared`: pods by pod set
+        as its owner wrote, where pods that have succeeded or are still to be made are no edit either.
+        """
+        sets = (
+            self.pod_sets
+            if declared is None
+            else tuple(
+                replace(
+                    p,
+                    count=declared.get(p.name, 0),
+                    min_count=None if p.min_count == p.count else p.min_count,
+                )
+                for p in self.pod_sets
+            )
+        )
+        return replace(self, pod_sets=sets, submitted=0.0, estimate=None, estimate_runs=None)
 
 
 def demand_of(pod_sets: tuple[PodSet, ...], counts: Mapping[str, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view, seconds_of
 from queuer.domain.assignments import Placement
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import FieldProblem
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.override import overridden
 from queuer.domain.usable import routed
@@ -62,13 +62,6 @@ class ClusterJobs:
 
     # -- what a job asks for
 
-    def workload(self, job: JobView) -> Workload:
-        """The workload of a job. Raises InvalidInput with every problem found."""
-        found, problems = self.reading(job)
-        if problems:
-            raise InvalidInput(*problems)
-        return found
-
     def reading(self, job: JobView) -> tuple[Workload, tuple[FieldProblem, ...]]:
         """As much of it as can be read, and every problem found."""
         found, problems = read_workload(BY_NAME[job.kind], job.object, facts=self.facts(job))
@@ -91,17 +84,10 @@ class ClusterJobs:
 
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""
-        live = self._state.live.get(job.uid)
-        try:
-            asked = overridden(self.workload(job), live.override) if live is not None else None
-        except InvalidInput:
+        live, (found, problems) = self._state.live.get(job.uid), self.reading(job)
+        if live is None or problems:
             return False
-        if live is None or asked is None:
-            return False
-        decided = live.workload
-        return (asked.queue, asked.pod_sets, asked.hold, asked.required) == (
-            decided.queue, decided.pod_sets, decided.hold, decided.required,
-        )  # fmt: skip
+        return overridden(found, live.override).ask() == live.workload.ask()
 
     def resource_quotas(self) -> Collection[ResourceQuota]:
         """The ResourceQuotas of the namespaces as they are now."""

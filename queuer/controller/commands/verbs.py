@@ -15,7 +15,6 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.settle import evicting
 from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live, lingers
-from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.intake import highest_priority
 from queuer.domain.override import Override, overridden
@@ -50,10 +49,8 @@ class CommandCase:
         """The job's own words; the last that were read where its object is gone."""
         if self.job is None:
             return live.workload
-        try:
-            return self.jobs.workload(self.job)
-        except InvalidInput:
-            return self.jobs.bare_workload(self.job)
+        found, problems = self.jobs.reading(self.job)
+        return self.jobs.bare_workload(self.job) if problems else found
 
     def stamped(self, live: Live) -> Override:
         """The present override, as the work of the command's actor."""

@@ -20,7 +20,7 @@ from queuer.domain.assignments import Admission, Bond, LostWork, Reservation
 from queuer.domain.intake import check
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.rules import Rules
-from queuer.domain.workload import Cause, Workload
+from queuer.domain.workload import Cause
 from queuer.kube.objects import ResourceQuota
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
@@ -84,8 +84,10 @@ def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jo
     plan = _kept(plan, request, state.rules)
     pending = [p.workload for p in request.snapshot.pending]
     current = {
-        w.uid for w in pending if _waits(w.uid, state, now=now) and _same(state.live[w.uid].workload, w)
-    }
+        w.uid for w in pending
+        if _waits(w.uid, state, now=now)
+        and ((own := state.live[w.uid].workload) is w or own.ask() == w.ask())
+    }  # fmt: skip
     stands = cache(lambda uid: uid in current and _stands(uid, state, jobs))
     reckoning = Reckoning(state, jobs.resource_quotas())
     held = {bond.uid: bond for bond in request.snapshot.bonds if bond.deadline > now}
@@ -131,11 +133,6 @@ def _waits(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether decisions are still asked about a workload: neither held nor found misconfigured since."""
     live = state.live.get(uid)
     return live is not None and is_candidate(live, state, now=now)
-
-
-def _same(now: Workload, then: Workload) -> bool:
-    """Whether it is the same job: an estimate, which is learned while it waits, makes it no other."""
-    return now == then or now == replace(then, estimate=now.estimate, estimate_runs=now.estimate_runs)
 
 
 def _stands(uid: str, state: ClusterState, jobs: Jobs) -> bool:

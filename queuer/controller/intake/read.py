@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -85,7 +85,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         not_asked = NotAsked.DRAINING if fault.draining else NotAsked.MISCONFIGURED
         runs = not job.suspended and (known is None or known.state.waiting)
         explanation = runs_beside(fault.explanation) if runs else fault.explanation
-    asked = workload, job.declared
+    ask = workload.ask(job.declared)
     if problems:
         workload = overridden(jobs.bare_workload(job), override)
     if known is None:
@@ -101,10 +101,12 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = _on_hold(override)
     if known is None:
         known = Live(workload=workload, state=waiting)
-    if (known.workload.hold and not workload.hold) or (not problems and _edited(known, *asked)):
+    # The first reading of a term is no edit: the row has the charge and what was learned, not what the job said.
+    edited = not problems and known.asked not in (None, ask)
+    if edited or (known.workload.hold and not workload.hold):
         known = replace(known, avoid={}, failures=0, rest=None)
     if not problems:
-        known = replace(known, asked=asked)
+        known = replace(known, asked=ask)
     if explanation is None and workload == known.workload and known.not_asked is None:
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
@@ -134,29 +136,6 @@ def _on_hold(override: Override | None) -> Explanation:
         return simple(Token.ON_HOLD, "held by the annotation queuer.dev/hold; remove it to release the job")
     why = f": {override.reason[:LONGEST]}" if override.reason else ""
     return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
-
-
-def _edited(known: Live, workload: Workload, declared: Mapping[str, int]) -> bool:
-    """Whether its owner has done something about what made it fail. `declared`: see `JobView`.
-
-    The first reading of a term is none: the row has the charge and what was learned, not what the job said. Another
-    number of pods alone is no edit: some have succeeded, or are still to be made anew. Nor is that it could not be read
-    meanwhile, or that its pods asked for something else than it says.
-    """
-    if known.asked is None:
-        return False
-    before, sizes = known.asked
-    were = {p.name: p for p in before.pod_sets}
-    pod_sets = tuple(
-        replace(p, count=was.count, min_count=was.min_count)
-        if (was := were.get(p.name)) is not None and p.count != was.count
-        else p
-        for p in workload.pod_sets
-    )
-    now = replace(
-        workload, pod_sets=pod_sets, submitted=before.submitted, estimate=before.estimate, hold=before.hold
-    )
-    return sizes != declared or now != before
 
 
 def _same(known: Live, found: Live) -> bool:

@@ -175,8 +175,7 @@ class Change:
             or (before.state, before.not_asked) != (after.state, after.not_asked)
         ):
             return True
-        own, learned = before.workload, after.workload
-        return replace(own, estimate=learned.estimate, estimate_runs=learned.estimate_runs) != learned
+        return before.workload.ask() != after.workload.ask()
 
     @property
     def reason(self) -> Explanation | None:

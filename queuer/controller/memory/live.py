@@ -56,8 +56,8 @@ class Live:
     decision is asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led. `taken_down`: when Queuer
-    last deleted pods that were left, and suspended the Jobs that make them. `asked`: the workload when it was last read
-    whole, with the sizes that its owner declared; None = not since this process leads. `override`: what counts instead
+    last deleted pods that were left, and suspended the Jobs that make them. `asked`: what its
+    owner asked for when it was last read whole; None = not since this process leads. `override`: what counts instead
     of the job's own words.
     """
 
@@ -79,7 +79,7 @@ class Live:
     rest: float | None = None
     left: float | None = None
     taken_down: float | None = None
-    asked: tuple[Workload, Mapping[str, int]] | None = None
+    asked: Workload | None = None
     deleted: bool = False
     override: Override | None = None
 
