@@ -15,7 +15,6 @@ from sqlalchemy.engine import Connection
 
 from queuer.store import migrate
 from queuer.store.locks import MIGRATION
-from queuer.store.tables import metadata
 
 _PAUSE = 1.0
 """Seconds between two looks whether another migration has ended."""
@@ -44,7 +43,6 @@ def run(connection: Connection) -> None:
     try:
         context.configure(
             connection=connection,
-            target_metadata=metadata,
             transaction_per_migration=True,
             on_version_apply=end_term,
         )

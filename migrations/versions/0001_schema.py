@@ -1,6 +1,6 @@
-"""The schema of the first release, in SQL: configuration, workloads, history (the parts of `queuer.store.tables`).
+"""The schema of the first release, in SQL: configuration, workloads, history.
 
-Until that release the schema is changed here and in `tables`; afterwards each change is a migration of its own.
+Until that release the schema is changed here; afterwards each change is a migration of its own.
 Revision: 0001, the first
 """
 
@@ -197,12 +197,12 @@ CREATE TABLE admission (
     cycle bigint NOT NULL,
     assignments jsonb NOT NULL,
     domains jsonb NOT NULL,
-    hosts jsonb,
+    hosts jsonb, -- {pod set: {node: pods}} when all of them ran; `assignments` are the plan
     at timestamptz NOT NULL,
     landed_at timestamptz,
     ended_at timestamptz,
     end_cause text,
-    hit boolean
+    hit boolean -- started inside the range that it was last told; NULL = it was told none
 );
 CREATE INDEX ix_admission_at ON admission (at);
 CREATE INDEX ix_admission_cycle ON admission (cycle);

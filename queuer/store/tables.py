@@ -1,4 +1,9 @@
-"""The words that columns hold, beside those of the domain."""
+"""The words that columns hold, beside those of the domain. The tables themselves are in `migrations/versions`.
+
+Rules: no extension. States and tokens are text with a CHECK that lists the words. Amounts are bigint base units, times
+are timestamptz. A table that grows has a retention rule (`queuer.store.retention`). Job facts that no query asks for
+are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
+"""
 
 from __future__ import annotations
 
