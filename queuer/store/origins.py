@@ -5,7 +5,7 @@ The tree says that it is so; whoever reads it wants to know since when, by whom 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +33,11 @@ MOST = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
     """`closed`: by the path of a queue that is held or drains itself; `cut`: by queue and account, the cut of a limit
-    below which more is used now. Changes that are no longer known are missing.
+    below which more is used now. A closing that is no longer known is missing, a cut is None.
     """
 
     closed: Mapping[str, Closing] = field(default_factory=dict)
-    cut: Mapping[tuple[str, Account], Closing] = field(default_factory=dict)
+    cut: Mapping[tuple[str, Account], Closing | None] = field(default_factory=dict)
 
 
 def over_limit(amounts: Amounts) -> int:
@@ -56,27 +56,27 @@ async def origins(connection: AsyncConnection, view: TreeView, known: Origins | 
         for amounts in queue.amounts
         if over_limit(amounts)
     }
-    if known is not None and over <= known.cut.keys():
-        return Origins(closed=known.closed, cut={account: known.cut[account] for account in over})
+    looked = {} if known is None else known.cut
+    unread = over - looked.keys()
+    found = await _cuts(connection, unread) if unread else {}
     return Origins(
         closed=await closings(connection, closed) if known is None else known.closed,
-        cut=await _cuts(connection, over) if over else {},
+        cut={account: found[account] if account in unread else looked[account] for account in over},
     )
 
 
 async def _cuts(
-    connection: AsyncConnection, over: Iterable[tuple[str, Account]]
-) -> dict[tuple[str, Account], Closing]:
+    connection: AsyncConnection, over: Collection[tuple[str, Account]]
+) -> dict[tuple[str, Account], Closing | None]:
     """The newest cut of each of these limits."""
-    wanted, found = set(over), dict[tuple[str, Account], Closing]()
-    values = {"queues": sorted({path for path, _ in wanted}), "most": MOST}
+    found: dict[tuple[str, Account], Closing | None] = dict.fromkeys(over)
+    values = {"queues": sorted({path for path, _ in over}), "most": MOST}
     for row in await connection.execute(_CUTS, values):
         before, after = dict(_limits(row.before)), dict(_limits(row.after))
         for account, limit in after.items():
-            was = before.get(account)
-            if (row.queue, account) in wanted and (was is None or limit < was):
-                made = Closing(queue=row.queue, at=row.at, actor=row.actor, reason=row.reason)
-                found.setdefault((row.queue, account), made)
+            key, was = (row.queue, account), before.get(account)
+            if key in found and found[key] is None and (was is None or limit < was):
+                found[key] = Closing(queue=row.queue, at=row.at, actor=row.actor, reason=row.reason)
     return found
 
 

@@ -313,6 +313,23 @@ async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(
     )
 
 
+async def test_history_begins_where_there_is_something_to_tell(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Guards the first step against an average with minutes before the tree was: 19 of 32 guaranteed."""
+    began = (time.time() - 3600) // 300 * 300
+    for minute in (-5, 0, 1, 2, 3, 4):
+        if minute == 2:
+            await author.tree()
+        async with begin(author.engine) as connection:
+            await rollup.record(connection, author.epoch, at=began + 60 * minute)
+    points = (await api.get("/api/v1/queues/root/history")).json()["points"]
+    told = [{a["resource"]: a["guaranteed"] for a in point["accounts"]} for point in points]
+    assert told == [{}, {GPU: "64"}]
+    series = (await api.get("/api/v1/overview")).json()["series"]
+    assert next(s["guaranteed"] for s in series if s["resource"] == GPU)[-1] == "64"
+
+
 @pytest.mark.parametrize(
     "query",
     ["step=7s", "step=x", "until=0.5", "since=2026-01-01", "since=2026-13-01T00:00:00Z",

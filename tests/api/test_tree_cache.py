@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.queues import tree_cache
 from queuer.api.queues.tree_cache import LASTS, Present, TreeCache
+from queuer.store import origins
 from queuer.store.config import Config
 from queuer.store.usage import TreeView, tree_view
-from tests.api.rows import TREE, Author
+from tests.api.rows import GPU, TREE, Author
 from tests.store.support import workload
 
 
@@ -52,14 +53,21 @@ async def test_who_asks_at_once_shares_it_and_who_has_done_something_sees_it(
     assert len(made) == 2
 
 
-async def test_who_closed_a_queue_is_read_once_a_revision(engine: AsyncEngine, author: Author) -> None:
-    """Reading it unfolds every changeset that was ever made, and a tree is made anew whenever work moves."""
-    read = list[str]()
+@pytest.fixture
+def read(engine: AsyncEngine) -> list[str]:
+    """Each statement that unfolds the changesets that were made: a tree is made anew whenever work moves."""
+    found = list[str]()
 
     def count(_conn: Any, _cursor: Any, statement: str, *_more: Any) -> None:
-        read.extend([statement] if "jsonb_array_elements(changes)" in statement else [])
+        found.extend([statement] if "jsonb_array_elements(changes)" in statement else [])
 
     event.listen(engine.sync_engine, "before_cursor_execute", count)
+    return found
+
+
+async def test_who_closed_a_queue_is_read_once_a_revision(
+    engine: AsyncEngine, author: Author, read: list[str]
+) -> None:
     document, tree = deepcopy(TREE), TreeCache(engine)
     await author.tree()
     for number, state in enumerate(("held", "draining"), 1):
@@ -69,6 +77,26 @@ async def test_who_closed_a_queue_is_read_once_a_revision(engine: AsyncEngine, a
             await author.submit(workload(f"{state}-{job}", queue="root.research.team-a"))
             assert (await tree()).origins.closed["root.research"].reason == state
         assert len(read) == number
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_the_cut_of_a_limit_is_read_once_a_revision(
+    engine: AsyncEngine, author: Author, read: list[str], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Also where it is not among those that are looked through."""
+    if not known:
+        monkeypatch.setattr(origins, "MOST", 0)
+    path, document, tree = "root.research.team-a", deepcopy(TREE), TreeCache(engine)
+    await author.tree()
+    runs = workload("runs", queue=path, gpus=8)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    document["queues"][path]["quota"] = [{"resource": GPU, "limit": 4}]
+    await author.tree(document)
+    for job in ("a", "b"):
+        await author.submit(workload(job, queue=path))
+        assert ((await tree()).origins.cut[path, (None, GPU)] is not None) is known
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize("large", [False, True])

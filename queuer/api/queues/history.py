@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -78,11 +78,16 @@ async def history(connection: AsyncConnection, queue: str, asked: Window) -> mod
     )
 
 
-def steps(rows: Iterable[UsagePoint], step: int) -> dict[float, list[UsagePoint]]:
-    """Rows by the start of their step, oldest first."""
+def steps(rows: Sequence[UsagePoint], step: int) -> dict[float, list[UsagePoint]]:
+    """Rows by the start of their step, oldest first. The step in which there is something to tell for the first time
+    has only the rows from then on: its average is not one with the time before the tree.
+    """
+    begun = next((row.at for row in rows if row.amounts), 0.0)
     found: dict[float, list[UsagePoint]] = {}
     for row in rows:
-        found.setdefault(row.at // step * step, []).append(row)
+        at = row.at // step * step
+        if row.at >= begun or at + step <= begun:
+            found.setdefault(at, []).append(row)
     return found
 
 
