@@ -252,7 +252,7 @@ def share(
     *,
     out: Printer,
 ) -> None:
-    """Show fair share: each queue's excess, capacity, weight and score; then who borrows what starved queues lack."""
+    """Show fair share: each queue's excess, capacity, weight and score; then who has what is lacking of guarantees."""
     found = fetch("/fair-share", root=path)
     out.listing(found, _SHARES, nothing=f"there is nothing to compare below {path} yet")
     if not out.for_people or not found["items"]:
@@ -261,6 +261,9 @@ def share(
     if found["pairs"]:
         out.line("")
         out.table(_PAIRS, found["pairs"])
+        say(
+            "LACKS: of its guarantee, for all jobs that fit it; a queue is starved of what the next job lacks"
+        )
 
 
 def _figure(title: str, key: Key) -> Column:
@@ -287,7 +290,7 @@ _SHARES = View(
 )
 _NOBODY = "nobody: it is free in pieces that do not help, or lost"
 _PAIRS = [
-    Column("STARVED", "starved"),
+    Column("QUEUE", "starved"),
     Column("LACKS", "amount", right=True),
     Column("RESOURCE", "resource"),
     Column("BORROWED BY", lambda pair: pair["borrower"] or _NOBODY),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, clean, clock, printed, say
+from queuer.cli.output import Column, Printer, clean, clock, moment, printed, say
 from queuer.cli.tree import drawn
 from queuer.domain.quantity import readable
 
@@ -62,14 +62,14 @@ def topo(
         out.answer({"levels": answers, "slots": fits}, names=names)
         return
     out.table(_DOMAINS, _rows(answers))
-    for line in _held_for(answers[-1]):
+    for line in held_for(answers[-1]):
         out.line(clean(line))
     for answer in answers:
         if answer["leftOut"]:
             say(f"{answer['leftOut']} more domains of level {answer['level']} are not shown")
     say(f"{answers[0]['resource']} as of cycle {answers[0]['cycle']}. OUT: nodes cordoned or not ready")
     say(
-        "USED: by pods; OUTSIDE: of it by pods that no queue pays for; RESERVED: not used, and held for a job"
+        "USED: by pods of queues; OUTSIDE: by pods that no queue pays for; RESERVED: by nobody, and held for a job"
     )
     if fits is not None:
         out.table(_SLOTS, fits["rows"])
@@ -108,13 +108,16 @@ def _rows(answers: Sequence[Answer]) -> Iterator[Answer]:
         yield {**domain, **amounts, "name": branch + domain["domain"], "out": out or "-"}
 
 
-def _held_for(answer: Answer) -> Iterator[str]:
+def held_for(answer: Answer) -> Iterator[str]:
     """Each job that room is held for, with all its places in one level."""
     places: dict[str, list[str]] = {}
     for domain in answer["domains"]:
         for held in domain["heldFor"]:
             job = f"{held['namespace']}/{held['name']}" if held["name"] else f"a job of {held['queue']}"
-            when = f" from {clock(held['start'])}" if held["start"] else ", once its victims have left"
+            when = ", once its victims have left"
+            if held["start"]:
+                ahead = moment(held["start"]) > moment(answer["asOf"])
+                when = f" from {clock(held['start'])}" if ahead else ", as room frees up"
             amount = readable(held["amounts"][answer["resource"]], resource=answer["resource"])
             places.setdefault(job + when, []).append(f"{_path(domain)} ({amount})")
     for job, there in places.items():

@@ -80,7 +80,7 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
         for label, text in closings(queue, inherited=False):
             say(f"{queue['path']}: {label}, {text}")
     if count := queues[0]["unstartableWorkloads"]:
-        say(f"{count} more need a change of the job or of a queue: queuer jobs --state Queued")
+        say(f"{count} more need a change of the job or of a queue: queuer jobs --verdict CHANGE")
     outside = (account_of(queues[0], named, flavor) or {}).get("outside")
     if outside and outside != "0":
         say(f"{outside} {named} more are used by pods that no queue pays for: queuer status")

@@ -32,9 +32,9 @@ class HeldFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
-    """A domain by its values from the widest level down. Amounts in base units, of one resource. `used`: by pods, of
-    that `outside` by those that no queue pays for; `reserved`: on usable nodes, not used, and held for `held_for` or
-    for pods that land; `free`: on usable nodes, neither. `whole_nodes`: usable nodes that are free altogether.
+    """A domain by its values from the widest level down. Amounts in base units, of one resource. `used`: by pods of
+    queues; `outside`: by pods that no queue pays for; `reserved`: on usable nodes, neither, and held for `held_for` or
+    for pods that land; `free`: the rest of usable nodes. `whole_nodes`: usable nodes that are free altogether.
     `parent`: the domain one level wider, empty for the widest and for hosts that are in none.
     """
 
@@ -90,10 +90,11 @@ class ClusterMap:
         usable = ~(self._cordoned | self._unready)
         alloc, idle = nodes.alloc[:, column], state.free_now[:, column].clip(min=0)
         free = np.where(usable, self._room.free[:, column].clip(min=0), 0)
+        outside = self._outside(resource)
         parts = {
-            "nodes": np.ones_like(alloc), "cordoned": self._cordoned, "not_ready": self._unready,
-            "allocatable": alloc, "used": alloc - idle, "reserved": np.where(usable, idle - free, 0), "free": free,
-            "outside": self._outside(resource), "whole_nodes": usable & (alloc > 0) & (free == alloc),
+            "nodes": np.ones_like(alloc), "cordoned": self._cordoned, "not_ready": self._unready, "allocatable": alloc,
+            "used": (alloc - idle - outside).clip(min=0), "outside": outside, "free": free,
+            "reserved": np.where(usable, idle - free, 0), "whole_nodes": usable & (alloc > 0) & (free == alloc),
         }  # fmt: skip
         sums = {name: nodes.sums(at, part).tolist() for name, part in parts.items()}
         held, parents = self._held_for(at, column), self._parents(at)

@@ -237,7 +237,7 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
     found = (await api.get("/api/v1/topology", params={"level": "rack", "limit": 1})).json()
     assert (found["resource"], found["free"], found["largestFree"], found["leftOut"]) == (GPU, "32", "16", 1)
     assert found["fragmentation"] == 0.5
-    assert (found["used"], found["reserved"]) == ("0", "0")
+    assert (found["used"], found["outside"], found["reserved"]) == ("0", "0", "0")
     hosts = (await api.get("/api/v1/topology", params={"level": "host"})).json()["domains"]
     assert {host["parent"] for host in hosts} == {"r0", "r1"}
     table = (await api.get("/api/v1/topology/slots", params={"shape": "2xgpu:8"})).json()

@@ -85,12 +85,13 @@ def test_slots_agree_with_simulations(seed: int) -> None:
 
 
 def test_the_map_adds_up_and_counts_what_can_be_used() -> None:
+    """Used is what queues pay for, as on every other screen; the pod of nobody's queue is outside."""
     out = node("n4", gpu=4, labels={"block": "b", "rack": "r2"}, unschedulable=True)
     work = [running(gang("w", pod_set(1, 3), queue="root.a"), {"n0": 1})]
-    there = ClusterMap(AfterCycle.of(stored(snapshot([*RACKS, out], [queue("root.a")], admitted=work))))
-    rows = there.domains("rack", GPU)
-    assert [(row.path[-1], row.free, row.whole_nodes, row.cordoned) for row in rows] == [
-        ("r1", 8, 2, 0), ("r0", 5, 1, 0), ("r2", 0, 0, 1),
+    seen = snapshot([*RACKS, out], [queue("root.a")], admitted=work, foreign={"n1": {GPU: 1}})
+    rows = ClusterMap(AfterCycle.of(stored(seen))).domains("rack", GPU)
+    assert [(row.path[-1], row.used, row.outside, row.free, row.whole_nodes, row.cordoned) for row in rows] == [
+        ("r1", 0, 0, 8, 2, 0), ("r0", 3, 1, 4, 0, 0), ("r2", 0, 0, 0, 0, 1),
     ]  # fmt: skip
     assert sum(row.allocatable for row in rows) == 20
 

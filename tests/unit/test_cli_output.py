@@ -10,6 +10,7 @@ import pytest
 
 from queuer.cli.output import Color, Printer, clean, local, written
 from queuer.cli.queues import quota_text
+from queuer.cli.topo import held_for
 from queuer.cli.tree import bar, drawn, main_resource
 from queuer.cli.why import explain
 from queuer.domain.quantity import age, devices
@@ -172,3 +173,19 @@ def test_moments_of_a_sentence_are_told_in_the_zone_of_the_reader(monkeypatch: p
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ("2026-11-24T12:30:00Z", " from "),
+        ("2026-11-24T11:50:00Z", ", as room frees up: "),
+        (None, ", once its victims have left: "),
+    ],
+)
+def test_a_reservation_whose_time_has_come_is_told_without_one(start: str | None, said: str) -> None:
+    held = {"namespace": "a", "name": "big", "queue": "root.a", "start": start, "amounts": {GPU: "8"}}
+    domain = {"domain": "r1", "parent": "b1", "heldFor": [held]}
+    (line,) = held_for({"resource": GPU, "asOf": "2026-11-24T12:00:00Z", "domains": [domain]})
+    assert line.startswith(f"reserved for a/big{said}")
+    assert line.endswith(": b1/r1 (8)")

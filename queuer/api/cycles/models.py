@@ -85,10 +85,12 @@ class Domain(Model):
     cordoned: int
     not_ready: int
     allocatable: Amounts
-    used: Amounts = Field(description="By pods, of queues or not.")
-    outside: Amounts = Field(description="Of it by pods that no queue pays for.")
-    reserved: Amounts = Field(description="Not used, and held: for `heldFor`, or where pods are landing.")
-    free: Amounts = Field(description="Neither used nor reserved.")
+    used: Amounts = Field(description="By pods of queues.")
+    outside: Amounts = Field(description="By pods that no queue pays for.")
+    reserved: Amounts = Field(
+        description="Taken by nobody, and held: for `heldFor`, or where pods are landing."
+    )
+    free: Amounts = Field(description="Neither taken nor reserved.")
     held_for: list[HeldFor]
     whole_nodes: int = Field(description="Nodes that can be used and where nothing of the resource is taken.")
 
@@ -104,6 +106,7 @@ class Topology(Model):
     domains: list[Domain]
     left_out: int = Field(description="Domains beyond the bound of an answer.")
     used: str
+    outside: str
     reserved: str
     free: str
     largest_free: str

@@ -53,6 +53,7 @@ async def get_topology(
         domains=[_domain(row, what, seen) for row in rows[:limit]],
         left_out=max(0, len(rows) - limit),
         used=format_quantity(sum(row.used for row in rows), resource=what),
+        outside=format_quantity(sum(row.outside for row in rows), resource=what),
         reserved=format_quantity(sum(row.reserved for row in rows), resource=what),
         free=format_quantity(free, resource=what),
         largest_free=format_quantity(largest, resource=what),

@@ -127,7 +127,10 @@ def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change])
         asked = f" ({detail['method']} {detail['path']})" if "path" in detail else ""
         return f"refused: may not {detail['right']}{asked}"
     if "arguments" in detail:
-        asked = ", ".join(f"{name} {value}" for name, value in (detail.get("arguments") or {}).items())
+        given = (detail.get("arguments") or {}).items()
+        asked = ", ".join(
+            name if value is True else f"{name} {value}" for name, value in given if value is not False
+        )
         named = "kind" in detail
         job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}" if named else "a job"
         return f"{action.rpartition('.')[2]} {job}" + (f": {asked}" if asked else "")

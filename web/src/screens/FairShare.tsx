@@ -16,7 +16,7 @@ import { amount, demand, short, told } from "../text/quantity";
 type Pair = FairShareList["pairs"][number];
 
 const PAIRS: readonly Column<Pair>[] = [
-  { id: "starved", title: "starved", width: "minmax(24ch, 2fr)", cell: (pair) => <To path={pair.starved} /> },
+  { id: "starved", title: "queue", width: "minmax(24ch, 2fr)", cell: (pair) => <To path={pair.starved} /> },
   {
     id: "lacks",
     title: "lacks",

@@ -228,6 +228,7 @@ function Sum({ level, resource }: { level: string; resource: string | undefined 
   return (
     <p className="soft">
       {told(amount(data.used), data.resource)} {short(data.resource)} used
+      {amount(data.outside) > 0 && `, ${told(amount(data.outside), data.resource)} by pods outside the queues`}
       {amount(data.reserved) > 0 && `, ${told(amount(data.reserved), data.resource)} reserved`},{" "}
       {told(amount(data.free), data.resource)} free; the largest free part in one {data.level} is{" "}
       {told(amount(data.largestFree), data.resource)}. Fragmentation {data.fragmentation.toFixed(2)}.
@@ -313,6 +314,13 @@ function columnsOf(resource: string, fits: ReadonlySet<string>): Column<Domain>[
       width: "10ch",
       number: true,
       cell: (row) => told(amount(row.used[resource]), resource),
+    },
+    {
+      id: "outside",
+      title: "outside",
+      width: "10ch",
+      number: true,
+      cell: (row) => told(amount(row.outside[resource]), resource),
     },
     {
       id: "all",

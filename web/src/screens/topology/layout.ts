@@ -47,14 +47,14 @@ const BETWEEN = 8;
 
 type Seen = Pick<
   Domain,
-  "domain" | "parent" | "used" | "reserved" | "free" | "allocatable" | "heldFor" | "cordoned" | "notReady"
+  "domain" | "parent" | "used" | "outside" | "reserved" | "free" | "allocatable" | "heldFor" | "cordoned" | "notReady"
 >;
 
 export function hosts(domains: readonly Seen[], resource: string): Host[] {
   return domains.map((domain) => ({
     name: domain.domain,
     inside: domain.parent ?? "",
-    used: amount(domain.used[resource]),
+    used: amount(domain.used[resource]) + amount(domain.outside[resource]),
     reserved: amount(domain.reserved[resource]),
     free: amount(domain.free[resource]),
     whole: amount(domain.allocatable[resource]),
