@@ -33,7 +33,7 @@ from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author
+from tests.api.rows import GPU, TREE, Author, waits
 from tests.store.support import NOW, Eviction, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
@@ -457,7 +457,7 @@ async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_
     await author.tree()
     await author.submit(workload("a1", queue=A, gpus=8, pods=5))
     strangers = [outside("big", 24), outside("mine", 8, namespace="team-a"), outside("small", 8), SYSTEM]
-    await author.cycle(outside=strangers)
+    await author.cycle(outside=strangers, explain={"a1": waits()})
     admin, alice = [
         (await shared.get("/api/v1/overview", headers={"user": user})).json() for user in ("root", "alice")
     ]
@@ -479,17 +479,16 @@ async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_
 
 
 @pytest.mark.parametrize(
-    ("strangers", "guaranteed", "pods", "severity"),
+    ("strangers", "guaranteed", "why", "severity"),
     [
-        ([outside("big", 8)], 64, 0, "info"),  # 56 are left for them
-        (
-            [outside("big", 8)],
-            65,
-            0,
-            None,
-        ),  # 64 are there: the guarantee is not kept without these pods either
-        ([SYSTEM], 64, 8, None),  # every cluster has these
-        ([Outside(namespace="n", kind="Job", name="web", amounts={"cpu": 1000})], 64, 8, None),
+        ([outside("big", 8)], 64, None, "info"),  # 56 are left for them
+        ([outside("big", 8)], 56, None, None),
+        ([outside("big", 8)], 65, None, "info"),  # all 64 that there are
+        ([outside("big", 40)], 8, waits(), "warning"),
+        ([outside("big", 40)], 8, waits(Token.ON_HOLD), None),
+        ([outside("big", 16)], 8, waits(), None),  # more is left than they hold
+        ([SYSTEM], 64, waits(), None),  # every cluster has these
+        ([Outside(namespace="n", kind="Job", name="web", amounts={"cpu": 1000})], 64, waits(), None),
     ],
 )
 async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hold(
@@ -497,15 +496,17 @@ async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hol
     author: Author,
     strangers: list[Outside],
     guaranteed: int,
-    pods: int,
+    why: Explanation | None,
     severity: str | None,
 ) -> None:
     tree = copy.deepcopy(TREE)
     tree["queues"]["root.research"]["quota"] = [{"resource": GPU, "guaranteed": guaranteed}]
+    for team in (A, B):
+        tree["queues"][team]["quota"] = []
     await author.tree(tree)
-    if pods:
-        await author.submit(workload("a1", queue=A, gpus=8, pods=pods))
-    await author.cycle(outside=strangers)
+    if why is not None:
+        await author.submit(workload("a1", queue=A, gpus=8, pods=8))
+    await author.cycle(outside=strangers, explain={} if why is None else {"a1": why})
     found = (await api.get("/api/v1/overview")).json()["attention"]
     assert [i["severity"] for i in found if i["kind"] == "outside"] == ([severity] if severity else [])
 

@@ -6,11 +6,12 @@ Amounts are for everybody. An owner is named to those who see the jobs of its na
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 
 from queuer.api.identity.rights import Asker
 from queuer.api.models import Amounts, Model
 from queuer.domain.outside import Outside, total
-from queuer.domain.quantity import Resources, devices, format_resources
+from queuer.domain.quantity import NOTHING, Resources, add, devices, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import be, plural
 from queuer.store.usage import TreeView
@@ -47,18 +48,18 @@ async def shown(found: Iterable[Outside], asker: Asker) -> list[OutsidePods]:
 def in_the_way(view: TreeView, free: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
     """Resources of which pods outside the queues, system pods aside, hold what a queue is guaranteed or a job lacks.
 
-    The flag: jobs wait for it. `free`: by resource, what is left. More may be guaranteed than there is: then it is not
-    these pods that break the guarantee.
+    The flag: jobs wait for room alone, ask for more of it than is left, and these pods hold more of it than that.
+    `free`: by resource, what is left. More may be guaranteed than there is: then all that there is is guaranteed.
     """
     held = total(each for each in view.outside if not each.system)
+    asked = reduce(add, (group.amounts for group in view.waiting if group.admissible), NOTHING)
     for amounts in view.queues[ROOT].amounts:
         resource, there = amounts.resource, held.get(amounts.resource, 0)
         if amounts.flavor is not None or resource not in free or resource == "pods" or not there:
             continue
-        left = free[resource]
-        lacked = amounts.pending > left and left < there
+        lacked = free[resource] < min(asked.get(resource, 0), there)
         whole = view.capacity.get((None, resource), 0)
-        if lacked or whole - there < amounts.guaranteed <= whole:
+        if lacked or whole - there < min(amounts.guaranteed, whole):
             yield resource, lacked
 
 
