@@ -104,6 +104,7 @@ def show(path: QueuePath, *, out: Printer) -> None:
         *(("placement", written(rule)) for rule in queue["placement"]),
         ("jobs", jobs),
         ("room", clean(room)),
+        *(("left", clean(a["remainder"])) for a in queue["accounts"] if a["remainder"]),
     ]
     for label, text in facts:
         out.line(f"  {label:<12}{text}")

@@ -92,8 +92,8 @@ class QueueView:
     """A queue with its amounts; counts are of workloads in its subtree.
 
     `waiting` and `oldest` (submit time of the first of them) are of pending jobs. Those that can never start are
-    `unstartable`, those on hold and in queues that are held or drain are `held`. `starved_since`: since when a leaf is
-    starved of anything, None for less than a minute.
+    `unstartable`, those on hold and in queues that are held or drain are `held`. `smallest`: by resource the least that
+    a pending job asks for. `starved_since`: since when a leaf is starved of anything, None for less than a minute.
     """
 
     queue: Queue
@@ -103,6 +103,7 @@ class QueueView:
     held: int
     admitted: int
     oldest: float | None
+    smallest: Resources
     starved_since: float | None
 
 
@@ -208,6 +209,7 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
             held=sum(group.jobs for group in below if group.held),
             admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((group.oldest for group in below if group.demand), default=None),
+            smallest=_smallest(group for group in below if group.demand),
             starved_since=_later(starving, rows.starved.get(queue.path)),
         )
     strays: dict[str, int] = {}
@@ -240,6 +242,16 @@ def _starving(
 def _later(job: float | None, minute: float | None) -> float | None:
     """The clock of a starved queue: its job may wait for longer, and other jobs may have starved it before."""
     return None if job is None or minute is None else max(job, minute)
+
+
+def _smallest(waiting: Iterable[Group]) -> Resources:
+    """By resource the least that one of these jobs asks for."""
+    least: dict[str, int] = {}
+    for group in waiting:
+        for resource, amount in group.amounts.items():
+            if asks := amount // group.jobs:
+                least[resource] = min(asks, least.get(resource, asks))
+    return least
 
 
 def _demand(waiting: Iterable[Group]) -> ChargeByQueue:

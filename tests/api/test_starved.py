@@ -80,7 +80,10 @@ async def test_what_is_left_of_a_guarantee_accuses_nobody(
     await author.submit(workload("u1", queue=A, pods=asks, gpus=8), *runs_there)
     await author.cycle(admit=runs_there, explain={"u1": LACKS_ROOM})
     queue = (await api.get(f"/api/v1/queues/{A}")).json()
-    assert next(a["starved"] for a in queue["accounts"] if a["resource"] == GPU) is starved
+    gpus = next(a for a in queue["accounts"] if a["resource"] == GPU)
+    assert gpus["starved"] is starved
+    left = "24 gpu of the guarantee are left, and the smallest pending job asks 32 gpu"
+    assert gpus["remainder"] == (left if asks == 4 else None), "information, beside the alarm"
     attention = (await api.get("/api/v1/overview")).json()["attention"]
     assert [item["ref"] for item in attention if item["kind"] == "starved"] == [A] * starved
 

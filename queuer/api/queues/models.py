@@ -56,6 +56,9 @@ class Account(Model):
         description="Of an account over its limit: the cut of the limit, where it is known."
     )
     outside: Quantity | None = None
+    remainder: str | None = Field(
+        default=None, description="That what is left of the guarantee is too small for every pending job."
+    )
 
 
 class Queue(Model):

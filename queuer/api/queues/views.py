@@ -8,14 +8,15 @@ from queuer.api.queues import models
 from queuer.domain.access import ACCESS
 from queuer.domain.document import POLICY
 from queuer.domain.outside import total
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import Resources, devices, format_quantity, format_resources
 from queuer.domain.queue import QueueState
+from queuer.domain.reasons.state_sentences import left_of_guarantee
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
 from queuer.store.closings import Closing
 from queuer.store.config import ObjectKind
 from queuer.store.origins import Origins, over_limit
-from queuer.store.usage import QueueView, TreeView, amounts_of
+from queuer.store.usage import Amounts, QueueView, TreeView, amounts_of
 
 
 def queues(view: TreeView, origins: Origins) -> dict[str, models.Queue]:
@@ -50,6 +51,7 @@ def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
                 over_limit=over_limit(own),
                 cut=_origin(origins.cut.get((queue.path, (account.flavor, account.resource)))),
                 outside=None if beside is None or account.flavor else beside.get(account.resource, 0),
+                remainder=_remainder(own, found.smallest),
             )
             for own, account in zip(found.amounts, amounts_of(view, found), strict=True)
         ],
@@ -60,6 +62,14 @@ def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
         oldest_pending=found.oldest,
         starved_since=found.starved_since,
     )
+
+
+def _remainder(own: Amounts, smallest: Resources) -> str | None:
+    left, asks = own.guaranteed - own.used, smallest.get(own.resource, 0)
+    if own.flavor is not None or not 0 < left < asks:
+        return None
+    told = [devices(format_resources({own.resource: amount})) for amount in (left, asks)]
+    return left_of_guarantee(*told)
 
 
 def _origin(made: Closing | None) -> models.Origin | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuer.domain.queue import QueueState
-from queuer.domain.reasons.amounts import plural
+from queuer.domain.reasons.amounts import be, plural
 
 
 def halting(
@@ -43,6 +43,13 @@ def over_limit_of(path: str, over: str, *, by: str, why: str) -> str:
     """That a queue uses more than its limit. `by`: who cut the limit, where that is known."""
     cut = f". The limit was cut{said_by(by, why)}" if by else ""
     return f"{path} uses {over} more than its limit, and nothing new starts there{cut}"
+
+
+def left_of_guarantee(left: str, asks: str) -> str:
+    """That what is left of a guarantee is too small for every job that waits."""
+    return (
+        f"{left} of the guarantee {be(left.partition(' ')[0])} left, and the smallest pending job asks {asks}"
+    )
 
 
 def said_by(by: str, why: str) -> str:

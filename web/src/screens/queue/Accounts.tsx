@@ -80,7 +80,7 @@ function Row({ of, path, since, scale, byFlavor }: RowProps) {
         {short(of.resource)} {byFlavor && <small>{of.flavor ?? "all flavors"}</small>}{" "}
         {of.starved && <Starved since={since} />}{" "}
         {over > 0 && <Chip word="warning" label={`${told(over, of.resource)} over limit`} />}{" "}
-        {over > 0 && <small>{origin(of.cut, path, now)}</small>}
+        {over > 0 && <small>{origin(of.cut, path, now)}</small>} {of.remainder && <small>{of.remainder}</small>}
       </th>
       <td>
         <QuotaBar account={of} {...(scale > 0 && { scale })} />
