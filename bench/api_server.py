@@ -1,4 +1,4 @@
-"""An API server of objects in memory: lists in pages, watches, merge patches, Events, who may what, and the guard.
+"""An API server of objects in memory: lists in pages, watches, patches of jobs, Events, who may what, and the guard.
 
 Nothing comes of a job that starts, unless somebody (`bench.kubelet`) is told of what happens to jobs.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+import jsonpatch
 from aiohttp import web
 
 from queuer.kube.guard import RESOURCES as GUARD
@@ -50,6 +51,7 @@ class ApiServer:
         self.on_job: Callable[[dict[str, Any]], None] = lambda _job: None
         self._objects: dict[str, dict[str, dict[str, Any]]] = {r.collection: {} for r in SERVED}
         self._watches: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
+        self._removed: dict[str, deque[tuple[int, bytes]]] = defaultdict(lambda: deque(maxlen=1000))
         self._pages: dict[str, list[dict[str, Any]]] = {}
         self._version = 1
         self._starts = asyncio.Event()
@@ -86,6 +88,8 @@ class ApiServer:
 
     def _tell(self, resource: Resource, what: str, found: dict[str, Any]) -> None:
         line = json.dumps({"type": what, "object": found}).encode() + b"\n"
+        if what == "DELETED":
+            self._removed[resource.collection].append((self._version, line))
         for watch in self._watches[resource.collection]:
             watch.put_nowait(line)
 
@@ -129,9 +133,12 @@ class ApiServer:
         await response.prepare(request)
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         since = int(request.query["resourceVersion"])
+        missed = [each for each in self._removed[request.path] if each[0] > since]
         for found in self._objects[request.path].values():
-            if int(found["metadata"]["resourceVersion"]) > since:
-                lines.put_nowait(json.dumps({"type": "ADDED", "object": found}).encode() + b"\n")
+            if (version := int(found["metadata"]["resourceVersion"])) > since:
+                missed.append((version, json.dumps({"type": "ADDED", "object": found}).encode() + b"\n"))
+        for _, line in sorted(missed):
+            lines.put_nowait(line)
         self._watches[request.path].add(lines)
         try:
             with suppress(ConnectionError):
@@ -177,10 +184,16 @@ class ApiServer:
         found, patch = self._objects[JOBS.collection].get(request.path), await request.json()
         if found is None:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
-        asked = patch.get("metadata", {}).get("resourceVersion")
-        if asked not in (None, found["metadata"]["resourceVersion"]):
-            return web.json_response({"kind": "Status", "code": 409, "reason": "Conflict"}, status=409)
-        new = _merged(found, patch)
+        if isinstance(patch, list):
+            try:
+                new = jsonpatch.apply_patch(found, patch)
+            except jsonpatch.JsonPatchException:
+                return web.json_response({"kind": "Status", "code": 422, "reason": "Invalid"}, status=422)
+        else:
+            asked = patch.get("metadata", {}).get("resourceVersion")
+            if asked not in (None, found["metadata"]["resourceVersion"]):
+                return web.json_response({"kind": "Status", "code": 409, "reason": "Conflict"}, status=409)
+            new = _merged(found, patch)
         if found["spec"]["suspend"] and not new["spec"].get("suspend"):
             new["spec"]["suspend"] = False
             self.started[found["metadata"]["name"]] = asyncio.get_running_loop().time()
