@@ -16,6 +16,7 @@ from queuer.cli.completion import queue_paths
 from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.output import Format, Printer, printed, say
 from queuer.domain.document import LEAST_REASON
+from queuer.domain.quantity import amount_text, amounts_text, readable
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import be, jobs_with, plural
 
@@ -219,7 +220,9 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{word}: {_names(impact[key])}"
     for row in plan["overLimit"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
-        yield f"over limit: {row['queue']} uses {row['used']} {row['resource']}{of}, {row['over']} above {row['limit']}"
+        over, limit = (readable(row[key], resource=row["resource"]) for key in ("over", "limit"))
+        used = amount_text(row["used"], row["resource"])
+        yield f"over limit: {row['queue']} uses {used}{of}, {over} above {limit}"
     if plan["victims"]["count"]:
         yield f"running: {_jobs(plan['victims'])} {_fate(plan)}: {_names(plan['victims'])}"
     if impact is not None and impact["unstartableRunning"]["count"]:
@@ -227,7 +230,8 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"running: {_jobs(lost)} could never start again after leaving: {_names(lost)}"
     for row in plan["reclaimable"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
-        yield f"reclaimable: {row['amount']} {row['resource']}{of} more of what runs in {row['queue']}"
+        amount = amount_text(row["amount"], row["resource"])
+        yield f"reclaimable: {amount}{of} more of what runs in {row['queue']}"
     if plan["reductions"]:
         yield f"takes something away: needs --reason of at least {LEAST_REASON} characters"
 
@@ -248,8 +252,9 @@ def _fate(plan: Mapping[str, Any]) -> str:
 
 
 def _jobs(found: Mapping[str, Any]) -> str:
-    amounts = ", ".join(f"{amount} {name}" for name, amount in found["amounts"].items() if name != "pods")
-    return jobs_with(found["count"], amounts)
+    return jobs_with(
+        found["count"], amounts_text({name: n for name, n in found["amounts"].items() if name != "pods"})
+    )
 
 
 def _names(found: Mapping[str, Any]) -> str:

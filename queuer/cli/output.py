@@ -112,13 +112,13 @@ class Column:
     exact: str = ""
 
 
-def amount_column(key: str) -> Column:
+def amount_column(key: str, *, title: str = "") -> Column:
     """Amounts of the resource that an entry names, as people read them."""
 
     def text(entry: Any) -> str | None:
         return None if entry[key] is None else readable(entry[key], resource=entry["resource"])
 
-    return Column(key.upper(), text, right=True, exact=key)
+    return Column(title or key.upper(), text, right=True, exact=key)
 
 
 @dataclass(frozen=True, slots=True)

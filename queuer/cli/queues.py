@@ -31,6 +31,7 @@ from queuer.cli.output import (
 )
 from queuer.cli.pending import pending
 from queuer.cli.tree import closings, tree
+from queuer.domain.quantity import readable, short
 from queuer.domain.queue import ROOT
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
@@ -66,10 +67,16 @@ def settings(found: Mapping[str, object]) -> str:
 
 def quota_text(row: Answer) -> str:
     """A row of quota in few words: `gpu 16 guaranteed, limit 24 (h100)`."""
-    said = [f"{row['guaranteed']} guaranteed"] if row["guaranteed"] is not None else []
-    said += [f"{key} {row[key]}" for key in ("limit", "lend") if row[key] is not None]
+    resource = row["resource"]
+    amounts = {
+        key: readable(row[key], resource=resource)
+        for key in ("guaranteed", "limit", "lend")
+        if row[key] is not None
+    }
+    said = [f"{amounts.pop('guaranteed')} guaranteed"] if "guaranteed" in amounts else []
+    said += [f"{key} {amount}" for key, amount in amounts.items()]
     flavor = f" ({row['flavor']})" if row["flavor"] else ""
-    return f"{row['resource'].rpartition('/')[2]} {', '.join(said)}{flavor}"
+    return f"{short(resource)} {', '.join(said)}{flavor}"
 
 
 _AMOUNTS = ("used", "guaranteed", "limit", "borrowed", "lent", "pending")
@@ -184,7 +191,7 @@ def _first_resource(points: Sequence[Answer]) -> str | None:
 def _steps(resource: str | None) -> View:
     def amount(key: str, point: Answer) -> str:
         rows = (a for a in point["accounts"] if a["resource"] == resource and a["flavor"] is None)
-        return next((row[key] for row in rows), "-")
+        return next((readable(row[key], resource=row["resource"]) for row in rows), "-")
 
     keys = [key for key in _AMOUNTS if key != "limit"]
     return View(
@@ -292,7 +299,7 @@ _SHARES = View(
 _NOBODY = "nobody: it is free in pieces that do not help, or lost"
 _PAIRS = [
     Column("QUEUE", "starved"),
-    Column("LACKS", "amount", right=True),
+    amount_column("amount", title="LACKS"),
     Column("RESOURCE", "resource"),
     Column("BORROWED BY", lambda pair: pair["borrower"] or _NOBODY),
 ]

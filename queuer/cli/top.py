@@ -25,6 +25,7 @@ from queuer.cli.client import Client
 from queuer.cli.failures import CommandFailed
 from queuer.cli.output import Column, ago, console, say, styled, table
 from queuer.cli.tree import main_resource, tree_rows
+from queuer.domain.quantity import amount_text, readable
 
 LEAST_SECONDS = 2.0
 _BLINK = 0.25
@@ -144,8 +145,9 @@ def frame(seen: Seen, *, now: datetime, height: int) -> Group:
     capacity = overview["capacity"]
     parts: list[Any] = [_head(seen, now), Text("Jobs    " + (", ".join(counts) or "none"))]
     for row in [row for row in capacity if row["resource"] == resource] or capacity[:1]:
+        used, free = (readable(row[key], resource=row["resource"]) for key in ("used", "free"))
         parts.append(
-            Text(f"Room    {row['used']} used, {row['free']} free of {row['allocatable']} {row['resource']}")
+            Text(f"Room    {used} used, {free} free of {amount_text(row['allocatable'], row['resource'])}")
         )
     parts.append(Text())
     parts += [Text(f"! {styled(item['text']).plain}", style="yellow") for item in attention]

@@ -18,7 +18,7 @@ import typer
 from queuer.cli.client import fetch
 from queuer.cli.failures import Misused
 from queuer.cli.output import Column, Printer, View, ago, clean, clock, moment, printed, say
-from queuer.domain.quantity import parse_quantity, readable
+from queuer.domain.quantity import amount_text, parse_quantity, readable
 from queuer.domain.reasons import said_by
 
 Answer = Mapping[str, Any]
@@ -83,7 +83,7 @@ def _notes(queues: Sequence[Answer], named: str, flavor: str | None) -> None:
         say(f"{count} more need a change of the job or of a queue: queuer jobs --verdict CHANGE")
     outside = (account_of(queues[0], named, flavor) or {}).get("outside")
     if outside and outside != "0":
-        say(f"{outside} {named} more are used by pods that no queue pays for: queuer status")
+        say(f"{amount_text(outside, named)} more are used by pods that no queue pays for: queuer status")
     others = [r for r in resources_of(queues) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 
@@ -103,7 +103,8 @@ def closings(queue: Answer, *, inherited: bool = True) -> Iterator[tuple[str, st
             cut = f"; the limit was cut{_origin(account['cut'])}" if account.get("cut") else ""
             yield (
                 "over limit",
-                f"{account['overLimit']} {account['resource']}{of} above {account['limit']}{cut}",
+                f"{amount_text(account['overLimit'], account['resource'])}{of} above "
+                f"{readable(account['limit'], resource=account['resource'])}{cut}",
             )
 
 

@@ -14,6 +14,7 @@ from queuer.cli.client import Client
 from queuer.cli.completion import queue_paths
 from queuer.cli.failures import EXIT_BY_VERDICT, Misused
 from queuer.cli.output import Printer, printed, say, styled
+from queuer.domain.quantity import amounts_text
 
 Queue = Annotated[
     str | None,
@@ -147,8 +148,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         nodes = ", ".join(f"{node} ({count})" for node, count in place["nodes"].items())
         yield f"{place['podSet']:<12} {place['count']} pods on {place['flavor']}: {nodes}"
     for row in answer["evictions"]:
-        amounts = ", ".join(f"{amount} {resource}" for resource, amount in row["amounts"].items())
-        yield f"{'evicts':<12} {row['gangs']} gangs of {row['queue']}: {amounts}"
+        yield f"{'evicts':<12} {row['gangs']} gangs of {row['queue']}: {amounts_text(row['amounts'])}"
     reasons = [answer["primary"]] if answer["primary"] else []
     for reason in [*reasons, *answer["others"]]:
         yield f"{reason['verdict']:<12} {reason['token']}: {reason['text']}"

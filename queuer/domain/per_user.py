@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import format_quantity, readable, short
 from queuer.domain.queue import PerUser, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload, demand_of
@@ -155,19 +155,20 @@ def _explanation(user: str, share: Share, asks: int) -> Explanation:
     counts_jobs = share.resource == JOBS
     what = "jobs" if counts_jobs else share.resource
     figures = {"limit": share.limit, "used": share.used, "ahead": share.ahead, "asks": asks}
-    said = {name: str(n) if counts_jobs else format_quantity(n, resource=what) for name, n in figures.items()}
+    said = {name: readable(n, resource=what) for name, n in figures.items()}
     who, where = f"user {user}" if user else "who is not named", f"in {share.queue} (perUser)"
     if asks > share.limit:
         token = Token.EXCEEDS_MAX_QUOTA
-        text = f"Asks {said['asks']} {what}; {who} may have {said['limit']} at most {where}."
+        text = f"Asks {said['asks']} {short(what)}; {who} may have {said['limit']} at most {where}."
     else:
         token = Token.WAITING_FOR_QUOTA
-        text = f"{who} has {said['used']} of {said['limit']} {what} {where}"
+        text = f"{who} has {said['used']} of {said['limit']} {short(what)} {where}"
         text += f", and asks {said['ahead']} in waiting jobs before this one" if share.ahead else ""
         text += "." if counts_jobs else f"; this job asks {said['asks']}."
     key = "maxRunning" if counts_jobs else "limits"
+    shown = {name: format_quantity(n, resource=what) for name, n in figures.items()}
     named = {} if counts_jobs else {"resource": share.resource}
-    return simple(token, text, queue=share.queue, user=user, perUser=key, **named, **said)
+    return simple(token, text, queue=share.queue, user=user, perUser=key, **named, **shown)
 
 
 def _limits(own: PerUser) -> Mapping[str, int]:

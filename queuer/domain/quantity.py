@@ -7,8 +7,10 @@ base unit are rounded up, as the API server does. Reference: apimachinery `resou
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
+from math import floor
 from types import MappingProxyType
 
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -82,25 +84,45 @@ def format_quantity(amount: int, *, resource: str) -> str:
     return str(amount)
 
 
-def readable(quantity: str, *, resource: str) -> str:
-    """A quantity as people read it: `15360` cpu → `15,360`, `15359500m` → `15,359.5`, `500m` → `500m`, memory
-    `167772060Mi` → `160Ti`. It is rounded, so it is no input.
+def readable(quantity: str | int, *, resource: str) -> str:
+    """An amount as people read it: `15360` cpu → `15,360`, `500m` → `500m`, memory `167772060Mi` → `160 TiB`. It is
+    rounded, but to no fewer than four digits, so it is no input. An integer is in base units.
     """
-    amount = parse_quantity(quantity, resource=resource)
+    amount = quantity if isinstance(quantity, int) else parse_quantity(quantity, resource=resource)
     if _is_cpu(resource):
-        return quantity if amount < 1000 else _rounded(amount / 1000)
+        return f"{amount}m" if 0 < abs(amount) < 1000 else _rounded(amount / 1000)
     if _in_bytes(resource):
         for suffix, factor in _BINARY.items():
-            if amount >= factor:
-                return f"{_rounded(amount / factor)}{suffix}"
+            if abs(amount) >= factor:
+                return f"{_rounded(amount / factor)} {suffix}B"
     return _rounded(amount)
 
 
 def _rounded(amount: float) -> str:
-    """At most one decimal, and separators from five digits on."""
-    near = round(amount, 1)
+    """Four digits or more, without noughts at the end of a fraction; separators from five whole digits on."""
+    places = 1 if abs(amount) >= 100 else 2 if abs(amount) >= 10 else 3
+    near = floor(amount * 10**places + 0.5) / 10**places
     whole = int(near) if near == int(near) else near
-    return f"{whole:,}" if near >= 10_000 else str(whole)
+    return f"{whole:,}" if abs(near) >= 10_000 else str(whole)
+
+
+def short(resource: str) -> str:
+    """`gpu` of `nvidia.com/gpu`."""
+    return resource.rpartition("/")[2]
+
+
+def amount_text(quantity: str | int, resource: str) -> str:
+    """`15,360 cpu`, `160 TiB memory`, `8 gpu`."""
+    return f"{readable(quantity, resource=resource)} {short(resource)}"
+
+
+def amounts_text(amounts: Mapping[str, str | int]) -> str:
+    """All of these; a resource is named in full beside another one that ends the same."""
+    ends = Counter(map(short, amounts))
+    return ", ".join(
+        amount_text(amount, name) if ends[short(name)] == 1 else f"{readable(amount, resource=name)} {name}"
+        for name, amount in amounts.items()
+    )
 
 
 def in_whole_units(amount: int, *, resource: str) -> float:
@@ -123,11 +145,11 @@ def format_resources(amounts: Resources) -> dict[str, str]:
     return {name: format_quantity(amount, resource=name) for name, amount in sorted(amounts.items())}
 
 
-def devices(demand: Mapping[str, str]) -> str:
-    """The devices that a job asks for, or its cpu if there are none. Amounts are quantities."""
+def devices(demand: Mapping[str, str] | Resources) -> str:
+    """The devices that a job asks for, or its cpu if there are none."""
     plain = ("cpu", "memory", "ephemeral-storage", "pods")
     few = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
-    return ", ".join(f"{readable(demand[name], resource=name)} {name.rsplit('/', 1)[-1]}" for name in few)
+    return amounts_text({name: demand[name] for name in few})
 
 
 def age(seconds: float) -> str:

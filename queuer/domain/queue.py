@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import NO_LABELS
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import readable, short
 from queuer.domain.routing import RoutingRule, routing_problems
 
 ROOT = "root"
@@ -375,7 +375,7 @@ class QueueTree:
             parts = " + ".join(f"{kid.rsplit('.', 1)[-1]} {_show(n, row)}" for kid, n in shares.items() if n)
             yield FieldProblem(
                 field=f"{at}.guaranteed",
-                message=f"children of {queue.path} are guaranteed {_show(total, row)} {row.resource} ({parts}), "
+                message=f"children of {queue.path} are guaranteed {_show(total, row)} {short(row.resource)} ({parts}), "
                 f"more than its {_show(row.guaranteed, row)}",
                 hint="raise the parent or lower a child",
             )
@@ -395,4 +395,4 @@ class QueueTree:
 
 
 def _show(amount: int, row: QuotaRow) -> str:
-    return format_quantity(amount, resource=row.resource)
+    return readable(amount, resource=row.resource)

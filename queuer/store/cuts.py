@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.fields import format_duration
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import readable, short
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
 from queuer.store.changeset import Changeset, JudgedChangeset
@@ -36,12 +36,10 @@ class Over:
     @property
     def problem(self) -> FieldProblem:
         """In words."""
-        limit, used, over = (
-            format_quantity(n, resource=self.resource) for n in (self.limit, self.used, self.over)
-        )
+        limit, used, over = (readable(n, resource=self.resource) for n in (self.limit, self.used, self.over))
         return FieldProblem(
             field=f"queues.{self.queue}.quota[{self.row}].limit",
-            message=f"{limit} is {over} below the {used} {self.resource} in use",
+            message=f"{limit} is {over} below the {used} {short(self.resource)} in use",
             hint="nothing new starts there while more is used",
         )
 
@@ -119,27 +117,25 @@ def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]
     before, lends = view.config.tree, _lends(after[path])
     for amounts in view.queues[path].amounts:
         account = (amounts.flavor, amounts.resource)
-        named = f"{amounts.resource}" + (f" of {amounts.flavor}" if amounts.flavor else "")
+        named = short(amounts.resource) + (f" of {amounts.flavor}" if amounts.flavor else "")
         old, new = before.guaranteed(path, *account), after.guaranteed(path, *account)
         if new < old and new < amounts.used:
             taken, said, used = (
-                format_quantity(n, resource=amounts.resource)
+                readable(n, resource=amounts.resource)
                 for n in (min(old, amounts.used) - new, new, amounts.used)
             )
             message = f"guaranteed {said} {named} is below the {used} in use: {taken} more can be taken back"
             yield FieldProblem(field=f"queues.{path}.quota", message=message)
         kept = min(amounts.lent, max(0, new - amounts.used))
         if new < old and kept < amounts.lent:
-            lost, lent = (
-                format_quantity(n, resource=amounts.resource) for n in (amounts.lent - kept, amounts.lent)
-            )
+            lost, lent = (readable(n, resource=amounts.resource) for n in (amounts.lent - kept, amounts.lent))
             message = (
                 f"{lost} of the {lent} {named} that others use of its guarantee can be taken back no more"
             )
             yield FieldProblem(field=f"queues.{path}.quota", message=message)
         lend, previous = lends.get(account), _lends(before[path]).get(account)
         if lend is not None and lend < amounts.lent and (previous is None or lend < previous):
-            said, lent = (format_quantity(n, resource=amounts.resource) for n in (lend, amounts.lent))
+            said, lent = (readable(n, resource=amounts.resource) for n in (lend, amounts.lent))
             message = f"lends {said} {named}, below the {lent} that others use"
             yield FieldProblem(field=f"queues.{path}.quota", message=message)
 
@@ -190,8 +186,8 @@ def _less_per_user(old: Access, new: Access, at: str) -> Iterator[FieldProblem]:
     for resource, amount in now.limits.items():
         before = was.limits.get(resource)
         if _lower(before, amount):
-            said = "any" if before is None else format_quantity(before, resource=resource)
-            message = f"a user's {resource} {said} -> {format_quantity(amount, resource=resource)}"
+            said = "any" if before is None else readable(before, resource=resource)
+            message = f"a user's {short(resource)} {said} -> {readable(amount, resource=resource)}"
             yield FieldProblem(field=f"{at}.limits.{resource}", message=message)
     if _lower(was.max_running, now.max_running):
         message = f"a user's running jobs {was.max_running or 'any'} -> {now.max_running}"

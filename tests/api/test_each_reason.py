@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import httpx2
 import pytest
 
+from queuer.cli.output import local
 from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import Quarantine
@@ -167,8 +168,8 @@ async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
     assert (re.search(r"\d", primary["text"]) is None) <= (token in WITHOUT_FIGURES)
     page = (await run(Wire(api), "why", "u1")).out
     lines = page.splitlines()
-    assert lines[1] == f"{token.verdict}  {token}: {primary['text']}"
-    steps = [["do", found["do"]], ["next", found["next"]]]
+    assert lines[1] == local(f"{token.verdict}  {token}: {primary['text']}")
+    steps = [["do", local(found["do"])], ["next", found["next"]]]
     assert [line.split(maxsplit=1) for line in lines[-2:] if found["next"] or line is lines[-1]] == [
         step for step in steps if step[1]
     ]

@@ -263,7 +263,7 @@ async def test_what_is_most_likely_a_mistake_is_warned_about(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told"), [(8, []), (7, ["32 nvidia.com/gpu are guaranteed in all, and the nodes have 31"])]
+    ("gpus", "told"), [(8, []), (7, ["32 gpu are guaranteed in all, and the nodes have 31"])]
 )
 async def test_a_device_that_died_under_work_is_warned_about_as_the_decision_counts_it(
     api: httpx2.AsyncClient, author: Author, gpus: int, told: list[str]

@@ -103,7 +103,7 @@ async def test_headroom_says_what_may_start_and_what_is_in_the_way(
     assert gpus["largestGang"] == {"rack": 4, "host": 2}
     live = [room for room in gpus["rooms"] if room["queue"] == "root" and room["flavor"] is None]
     assert [(room["limit"], room["room"], room["live"]) for room in live] == [("32", "26", True)]
-    assert f"{A} may start 24 {GPU} now" in found["text"]
+    assert f"{A} may start 24 gpu now" in found["text"]
     assert (found["cycle"], found["controller"]["state"]) == (1, "idle")
     (one,) = (await api.get(f"/api/v1/queues/{A}/headroom")).json()["rows"]
     assert (one["pod"], one["mayStartNow"]) == ({GPU: "1", "pods": "1"}, "26")
@@ -425,8 +425,8 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     out = told["nodesOut"]
     assert (out["severity"], out["text"]) == ("info", "1 node is cordoned; 8 gpu are free there")
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
-    assert f"of 16 {GPU}" in told["starved"]["text"]
-    assert f"24 {GPU}" in told["overLimit"]["text"]
+    assert "of 16 gpu" in told["starved"]["text"]
+    assert "24 gpu" in told["overLimit"]["text"]
     assert (found["attentionTotal"], told["unstartable"]["count"]) == (len(found["attention"]), 2)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
     assert [gpus[part] for part in ("allocatable", "used", "free", "unplaceable")] == ["64", "32", "24", "8"]
@@ -546,7 +546,7 @@ async def test_the_root_of_the_tree_has_what_pods_outside_use(
     }
     assert (accounts["root"], accounts[A]) == ("24", None)
     tree = await run(monkeypatch, api, "queue", "tree")
-    assert f"24 {GPU} more are used by pods that no queue pays for: queuer status" in tree.stderr
+    assert "24 gpu more are used by pods that no queue pays for: queuer status" in tree.stderr
     status = await run(monkeypatch, api, "status")
     assert [line.split() for line in status.stdout.splitlines() if line.startswith(("RESOURCE", GPU))] == [
         ["RESOURCE", "USED", "OUTSIDE", "RESERVED", "FREE", "ALLOCATABLE"],

@@ -146,7 +146,7 @@ async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author
          "may have 4 at most in root"),
         (
             {"access": {"perUser": {"limits": {GPU: 8}}}}, {"user": "alice"}, "waits", "WaitingForQuota",
-            "user alice has 8 of 8 nvidia.com/gpu in root (perUser); this job asks 8.",
+            "user alice has 8 of 8 gpu in root (perUser); this job asks 8.",
         ),
         ({"access": {"perUser": {"maxRunning": 1}}}, {"user": "alice"}, "waits", "WaitingForQuota", "has 1 of 1 jobs"),
         ({"access": {"perUser": {"maxRunning": 1}}}, {"user": "carol"}, "starts", None, ""),

@@ -184,7 +184,7 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
     assert (told["closed"]["ref"], told["closed"]["severity"]) == ("root.research", "info")
     assert told["closed"]["text"] == 'root.research drains by root: "why we drain"; 1 job waits there'
     assert told["overLimit"]["text"] == (
-        f"{A} uses 8 {GPU} more than its limit, and nothing new starts there. "
+        f"{A} uses 8 gpu more than its limit, and nothing new starts there. "
         'The limit was cut by test: "lease of 16"'
     )
     assert [told[kind]["since"] for kind in ("closed", "overLimit")] == [
@@ -194,7 +194,7 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
     shown = (await run(monkeypatch, shared, "queue", "show", A)).stdout
     at = clock(queue["closed"]["at"])
     assert f'draining    with root.research above it, set at {at} by root: "why we drain"' in shown
-    assert f"over limit  8 {GPU} above 16; the limit was cut at " in shown
+    assert "over limit  8 gpu above 16; the limit was cut at " in shown
     tree = (await run(monkeypatch, shared, "queue", "tree")).stderr
     assert "root.research: draining" in tree
     assert f"{A}: over limit" in tree

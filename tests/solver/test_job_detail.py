@@ -60,7 +60,7 @@ def test_nodes_that_do_not_count_are_counted_by_cause() -> None:
     )
     found = told(snap)
     assert found.primary.text == (
-        f"main needs room for 3 pods of 8 {GPU}; 2 fit on all usable nodes together, 1 is missing."
+        "main needs room for 3 pods of 8 gpu; 2 fit on all usable nodes together, 1 is missing."
     )
     causes = ("Flavor", "Selector", "Taint", "Cordoned", "NotReady", "Avoided", "Full")
     by = [{"why": why, "nodes": 1} for why in causes]
@@ -73,24 +73,24 @@ def test_a_pod_that_no_node_could_hold_is_told_what_the_largest_has() -> None:
     used = [running(gang("r", pod_set(1, 8)), {"busy": 1})]
     for count, texts in (
         (1, []),
-        (3, [f"Asks 27 {GPU}; the cluster has 24."]),
+        (3, ["Asks 27 gpu; the cluster has 24."]),
     ):
         found = told(snapshot(nodes, TWO, admitted=used, pending=[gang("g", pod_set(count, 9))]))
         assert found.detail["excluded"]["by"] == [{"why": "TooSmall", "nodes": 3, "largest": {GPU: "8"}}]
         reasons = [each.text for each in (found.primary, *found.others)]
         assert reasons[:-1] == texts
         assert reasons[-1].endswith(
-            f"even with every node idle none would fit on any node; the largest has 8 {GPU}."
+            "even with every node idle none would fit on any node; the largest has 8 gpu."
         )
 
 
 def test_a_resource_that_no_node_has_is_told_with_the_one_that_was_meant() -> None:
     each = PodSet(name="main", count=1, requests={f"{GPU}s": 8, "pods": 1})
     found = told(snapshot([node("n0")], TWO, pending=[gang("g", each)]))
-    assert found.primary.text == f"Asks 8 {GPU}s; no node has {GPU}s; did you mean {GPU}?"
+    assert found.primary.text == f"Asks 8 gpus; no node has {GPU}s; did you mean {GPU}?"
     other = replace(each, requests={"other.org/chip": 1, "pods": 1})
     found = told(snapshot([node("n0")], TWO, pending=[gang("g", other)]))
-    assert found.primary.text == "Asks 1 other.org/chip; no node has other.org/chip."
+    assert found.primary.text == "Asks 1 chip; no node has other.org/chip."
 
 
 def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
@@ -194,7 +194,7 @@ def test_what_is_held_is_told_apart_from_what_is_used() -> None:
     waits = [gang("a", pod_set(1, 8)), gang("g", pod_set(4, 1), queue="root.c", submitted=1.0)]
     found = told(snapshot([node("n1"), node("n2")], queues, admitted=used, pending=waits))
     assert found.primary.text == (
-        f"root uses 8 of 16 {GPU} (the live capacity), 3 of these are leaving, 8 more are held for jobs that start "
+        "root uses 8 of 16 gpu (the live capacity), 3 of these are leaving, 8 more are held for jobs that start "
         "when others have left; this job asks 4."
     )
     assert holders(found, "workload", "held", "amount")[0] == ("a", True, "8")
@@ -232,7 +232,7 @@ def test_what_may_be_evicted_for_it_and_when(age: float, text: str) -> None:
     nodes = [node(f"n{i}", gpu=4) for i in range(4)]
     (reason,) = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(8, 1))])).others
     assert reason.text == (
-        f"root.a uses 0 of its guaranteed 8 {GPU} and may claim 8 more. This job asks 8: 0 are left by quota, {text}."
+        f"root.a uses 0 of its guaranteed 8 gpu and may claim 8 more. This job asks 8: 0 are left by quota, {text}."
     )
 
 

@@ -87,7 +87,7 @@ async def test_what_others_use_of_a_guarantee_is_not_taken_back_unsaid(engine: A
         assert (await cut(connection, tree(a={"guaranteed": 57}))).reductions == ()
         assert (await cut(connection, tree(a={"guaranteed": 58, "lend": 6}))).reductions == ()
         (claim,) = (await cut(connection, tree(a={"guaranteed": 1}))).reductions
-        assert claim.message == f"3 of the 4 {GPU} that others use of its guarantee can be taken back no more"
+        assert claim.message == "3 of the 4 gpu that others use of its guarantee can be taken back no more"
 
 
 async def test_a_raise_takes_nothing_away(engine: AsyncEngine) -> None:

@@ -59,7 +59,7 @@ def test_a_frame_says_jobs_room_queues_the_oldest_and_the_last_cycle() -> None:
     lines = shown(queue("root"), queue("root.a"))
     assert lines[0] == "Queuer  the controller leads  cycle 7 GREEDY, 4s ago"
     assert lines[1] == "Jobs    3 Queued, 2 Running"
-    assert lines[2] == f"Room    24 used, 8 free of 32 {GPU}"
+    assert lines[2] == "Room    24 used, 8 free of 32 gpu"
     assert "! root.a is [31mstarved" in lines
     assert next(line.split() for line in lines if "└─ a" in line) == [
         "└─", "a", "8/16", "64", "!", "1", "40m", "########........",

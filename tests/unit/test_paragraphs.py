@@ -40,7 +40,7 @@ def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
 def test_other_reasons_and_what_would_help() -> None:
     lines = told()
     assert "also: BorrowingLimitReached: 48 of 48 borrowed" in lines
-    assert "asks: 8 x worker of 8 nvidia.com/gpu, in one rack" in lines
+    assert "asks: 8 x worker of 8 gpu, in one rack" in lines
     assert "would admit: topology=block" in lines
     assert lines[-1] == "next: queuer queue show root.team-a"
 

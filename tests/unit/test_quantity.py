@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.quantity import MAX_AMOUNT, format_quantity, parse_quantity, readable
+from queuer.domain.quantity import MAX_AMOUNT, amounts_text, format_quantity, parse_quantity, readable
+
+CASES = Path(__file__).parents[2] / "web/src/text/amounts.json"
 
 
 @pytest.mark.parametrize(
@@ -64,14 +69,13 @@ def test_a_fraction_of_what_is_counted_in_pieces_is_refused_where_it_matters() -
     assert parse_quantity("1500m", resource="memory", whole=True) == 2
 
 
-@pytest.mark.parametrize(
-    ("resource", "quantity", "said"),
-    [
-        ("cpu", "15360", "15,360"), ("cpu", "15359500m", "15,359.5"), ("cpu", "500m", "500m"), ("cpu", "1500m", "1.5"),
-        ("cpu", "0", "0"), ("cpu", "9500m", "9.5"), ("memory", "167772060Mi", "160Ti"), ("memory", "4928Gi", "4.8Ti"),
-        ("memory", "512Mi", "512Mi"), ("memory", "1000", "1000"), ("nvidia.com/gpu", "1280", "1280"),
-        ("nvidia.com/gpu", "12800", "12,800"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("resource", "quantity", "said"), json.loads(CASES.read_text()))
 def test_amounts_are_told_as_people_read_them(resource: str, quantity: str, said: str) -> None:
+    """The page keeps to the same table."""
     assert readable(quantity, resource=resource) == said
+    assert readable(parse_quantity(quantity, resource=resource), resource=resource) == said
+
+
+def test_a_resource_is_named_in_short_unless_another_one_beside_it_ends_the_same() -> None:
+    assert amounts_text({"nvidia.com/gpu": "8", "memory": 2**40}) == "8 gpu, 1 TiB memory"
+    assert amounts_text({"nvidia.com/gpu": 8, "amd.com/gpu": 4}) == "8 nvidia.com/gpu, 4 amd.com/gpu"

@@ -25,7 +25,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.WAITING_FOR_QUOTA, ROW, "root.a uses 2 of 4 gpu (the limit); this job asks 3."),
     (T.BORROWING_LIMIT_REACHED,
      {**ROW, "resource": "cpu", "flavor": "x", "limit": 2500, "used": 2000, "asks": 1000, "atLeast": True},
-     "root.a uses 2 of 2500m cpu on x (the limit); this job asks at least 1."),
+     "root.a uses 2 of 2.5 cpu on x (the limit); this job asks at least 1."),
     (T.WAITING_FOR_QUOTA,
      {**ROW, "queue": "root", "flavor": "default", "leaving": 1, "held": 2, "kept": 1, "live": True},
      "root uses 2 of 4 gpu (the live capacity), 1 of these is leaving, 2 more are held for jobs that start when others "
@@ -39,7 +39,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "Work that is not preemptible starts only inside a guarantee: this job asks for pods alone; root.a is guaranteed "
      "none of that."),
     (T.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "memory", "asks": 2**33, "limit": 2**32},
-     "Asks 8Gi memory; root.a may never use more than 4Gi."),
+     "Asks 8 GiB memory; root.a may never use more than 4 GiB."),
     (T.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": 17, "limit": 16, "live": True},
      "Asks 17 gpu; the cluster has 16."),
     (T.EXCEEDS_MAX_QUOTA,
@@ -47,7 +47,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "Asks 6 gpu; even when nothing runs 5 of the 10 of root.p (the limit) are left, as 5 are not lent. It could start "
      "if 1 more were lent, or if it asked for 5 at most."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "level": "rack", "domain": "r0"},
-     "main needs room for 6 pods of 1 gpu, 1Gi memory in one rack; 4 fit in the best rack, r0, 2 are missing."),
+     "main needs room for 6 pods of 1 gpu, 1 GiB memory in one rack; 4 fit in the best rack, r0, 2 are missing."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "count": 1, "fits": 0, "missing": 1, "per": {"gpu": 5}},
      "main needs room for 1 pod of 5 gpu; none fits on any usable node."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "per": {"gpu": 1}, "unstartable": True, "level": "rack", "domain": "r0"},
@@ -57,7 +57,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "main needs room for 6 pods of 1 gpu in one rack; no usable node carries the label of level rack."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "fits": 6, "missing": 0, "together": "host", "sets": [
         {"podSet": "main", "count": 6, "per": {"gpu": 1}}, {"podSet": "b", "count": 1, "per": {"memory": 2**30}}]},
-     "main needs room for 6 pods of 1 gpu; b needs room for 1 pod of 1Gi memory; all of these in one host: there is "
+     "main needs room for 6 pods of 1 gpu; b needs room for 1 pod of 1 GiB memory; all of these in one host: there is "
      "room for each alone, none was found for all together."),
     (T.NODES_UNAVAILABLE, {"podSet": "main", "nodes": 4, "cordoned": 1, "notReady": 2, "avoided": 1},
      "None of the 4 nodes for main can be used: 1 cordoned, 2 not ready, 1 avoided after a failed landing."),

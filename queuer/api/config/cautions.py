@@ -13,7 +13,7 @@ from queuer.domain.capacity import Use, allocatable, live_capacity, lost_in_use
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.nodes import DEFAULT_FLAVOR, Node, flavor_of
-from queuer.domain.quantity import Resources, format_quantity
+from queuer.domain.quantity import Resources, readable, short
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.quota import charge_of
 from queuer.domain.rules import Rules
@@ -183,5 +183,5 @@ class Consequences:
 
 def _too_much(row: QuotaRow, total: int, there: int) -> str:
     of = f" on {row.flavor}" if row.flavor else ""
-    said, live = (format_quantity(n, resource=row.resource) for n in (total, there))
-    return f"{said} {row.resource}{of} are guaranteed in all, and the nodes have {live}"
+    said, live = (readable(n, resource=row.resource) for n in (total, there))
+    return f"{said} {short(row.resource)}{of} are guaranteed in all, and the nodes have {live}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from queuer.api.models import Instant, Model, instant
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import amount_text
 from queuer.domain.queue import QueueState
 from queuer.domain.reasons import closed_queue, over_limit_of
 from queuer.store.origins import Origins, over_limit
@@ -93,11 +93,7 @@ def of_queues(view: TreeView, origins: Origins) -> list[AttentionItem]:
 
 
 def _starved(found: QueueView) -> Iterator[AttentionItem]:
-    lacks = [
-        f"{format_quantity(amounts.starved, resource=amounts.resource)} {amounts.resource}"
-        for amounts in found.amounts
-        if amounts.starved
-    ]
+    lacks = [amount_text(amounts.starved, amounts.resource) for amounts in found.amounts if amounts.starved]
     if lacks:
         path = found.queue.path
         text = f"{path} is starved of {', '.join(lacks)}: it is guaranteed that, and others borrow it"
@@ -108,7 +104,7 @@ def _over(found: QueueView, origins: Origins) -> Iterator[AttentionItem]:
     path, over, cuts = found.queue.path, [], []
     for amounts in found.amounts:
         if more := over_limit(amounts):
-            over.append(f"{format_quantity(more, resource=amounts.resource)} {amounts.resource}")
+            over.append(amount_text(more, amounts.resource))
             cuts.append(origins.cut.get((path, (amounts.flavor, amounts.resource))))
     if over:
         cut = max((made for made in cuts if made is not None), key=lambda made: made.at, default=None)

@@ -11,7 +11,7 @@ from functools import reduce
 from queuer.api.identity.rights import Asker
 from queuer.api.models import Amounts, Model
 from queuer.domain.outside import Outside, total
-from queuer.domain.quantity import NOTHING, Resources, add, devices, format_resources
+from queuer.domain.quantity import NOTHING, Resources, add, devices
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import be, plural
 from queuer.store.usage import TreeView
@@ -71,7 +71,7 @@ def told_of(found: Sequence[Outside], resources: Sequence[str], told: Sequence[O
         if not each.system and any(each.amounts.get(resource) for resource in resources)
     ]
     held: Resources = total(each for each, _ in rows)
-    amounts = devices(format_resources({resource: held[resource] for resource in resources}))
+    amounts = devices({resource: held[resource] for resource in resources})
     named = [
         f"{row.kind} {row.namespace}/{row.name} ({plural(row.pods, 'pod')})" for _, row in rows if row.name
     ]

@@ -243,7 +243,7 @@ def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
     told = [] if cycle is None else [(cycle.not_ready, "not ready"), (cycle.cordoned, "cordoned")]
     said = [f"{n} node{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} {why}" for n, why in told if n]
     if cycle is not None and said:
-        free = devices(format_resources({r: n for r, n in cycle.unplaceable.items() if n}))
+        free = devices({r: n for r, n in cycle.unplaceable.items() if n})
         text = " and ".join(said) + (f"; {free} are free there" if free else "")
         severity = None if cycle.not_ready else Severity.INFO
         yield item(Attention.NODES_OUT, text, count=cycle.not_ready + cycle.cordoned, severity=severity)

@@ -11,7 +11,7 @@ from queuer.api.models import instant
 from queuer.api.queues import models
 from queuer.domain.fields import format_duration
 from queuer.domain.per_user import Share
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import amounts_text, format_quantity, readable, short
 from queuer.domain.queue import Access, QueueState
 from queuer.solver.ask import HeadroomTable
 from queuer.solver.headroom import Bound, Cap, Headroom
@@ -105,15 +105,13 @@ _WHY = {
 
 
 def _sentence(path: str, row: models.HeadroomRow) -> str:
-    borrows = f", {row.borrowable} of it borrowed" if row.borrowable != "0" else ""
+    borrows = f", {_said(row, row.borrowable)} of it borrowed" if row.borrowable != "0" else ""
     gangs = ", ".join(f"{pods} in one {level}" for level, pods in row.largest_gang.items())
     inside = f" Largest gang: {gangs}." if gangs and row.pods else ""
-    each = ", ".join(f"{amount} {name}" for name, amount in row.pod.items() if name != "pods")
-    amount = f"{row.may_start_now} {_what(row)} now{borrows}, in pods of {each}"
+    each = amounts_text({name: amount for name, amount in row.pod.items() if name != "pods"})
+    amount = f"{_said(row, row.may_start_now)} {_what(row)} now{borrows}, in pods of {each}"
     if row.reclaimable != "0":
-        amount += (
-            f", and up to {row.reclaimable} more by taking back what {_names(row.reclaimed_from)} borrows"
-        )
+        amount += f", and up to {_said(row, row.reclaimable)} more by taking back what {_names(row.reclaimed_from)} borrows"
     return f"{path} may start {amount}; {_WHY[row.capped_by].format(row.ancestor)}.{inside}"
 
 
@@ -124,8 +122,12 @@ def _names(paths: Sequence[str]) -> str:
 
 def _sentence_below(_: str, row: models.HeadroomRow) -> str:
     why = _WHY[row.capped_by].format(row.ancestor)
-    return f"All of them together may start {row.below} {_what(row)} now at most; {why}."
+    return f"All of them together may start {_said(row, row.below)} {_what(row)} now at most; {why}."
 
 
 def _what(row: models.HeadroomRow) -> str:
-    return row.resource if row.flavor == "default" else f"{row.resource} on {row.flavor}"
+    return short(row.resource) + ("" if row.flavor == "default" else f" on {row.flavor}")
+
+
+def _said(row: models.HeadroomRow, amount: str | None) -> str:
+    return readable(amount or "0", resource=row.resource)

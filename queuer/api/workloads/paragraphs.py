@@ -13,7 +13,7 @@ from queuer.api.workloads import detail as figures
 from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import expected_by
-from queuer.domain.quantity import age, devices
+from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
 from queuer.domain.reasons import moment, plural
 from queuer.domain.workload import State
 
@@ -72,8 +72,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
 
 
 def _pod_set(pod_set: PodSet) -> str:
-    asked = ((name, amount) for name, amount in pod_set.requests.items() if name != "pods" and amount != "0")
-    each = ", ".join(f"{amount} {name}" for name, amount in asked)
+    asked = {name: amount for name, amount in pod_set.requests.items() if name != "pods" and amount != "0"}
+    each = amounts_text(asked)
     least = f" (at least {pod_set.min_count})" if pod_set.min_count is not None else ""
     return f"{pod_set.count}{least} x {pod_set.name} of {each or 'nothing'}"
 
@@ -127,12 +127,11 @@ def _placement(place: Placement) -> str:
 def _available(row: figures.Available) -> str:
     """The devices if there are any: what is free on the flavor's nodes, and the room by quota from the leaf up."""
     free = devices(row.free)
-    name = free.partition(" ")[2]
     rooms = [
-        f"{level.queue} {amount}"
+        f"{level.queue} {readable(amount, resource=resource)}"
         for level in row.headroom
         for resource, amount in level.room.items()
-        if resource.rsplit("/", 1)[-1] == name
+        if free.endswith(f" {short(resource)}")
     ]
     room = f"; room by quota: {', '.join(rooms)}" if rooms else ""
     return f"{free} on {row.flavor}{room}"
@@ -147,7 +146,7 @@ def _excluded(excluded: figures.Excluded) -> str:
 
 
 def _cause(cause: figures.Cause) -> str:
-    largest = ", ".join(f"{amount} {name.rsplit('/', 1)[-1]}" for name, amount in cause.largest.items())
+    largest = amounts_text(cause.largest)
     return f"{cause.nodes} {cause.why}" + (f" (the largest has {largest})" if largest else "")
 
 
@@ -157,11 +156,11 @@ def _holder(holder: figures.Holder, *, now: datetime) -> str:
         starts = _until(holder.starts, now)
         told = f"reserved for {who or f'a job of {holder.queue}'}"
         return told + (f" in {age(starts)}" if starts > 0 else "")
-    resource = (holder.resource or "").rsplit("/", 1)[-1]
+    has = amount_text(holder.amount or 0, holder.resource or "")
     if holder.outside:
         owner = f"{holder.kind} {who}" if who else "other pods"
-        return f"{owner} outside the queues: {holder.amount} {resource}, {plural(holder.pods or 0, 'pod')}"
-    told = f"{who and who + ' in '}{holder.queue}: {holder.amount} {resource}"
+        return f"{owner} outside the queues: {has}, {plural(holder.pods or 0, 'pod')}"
+    told = f"{who and who + ' in '}{holder.queue}: {has}"
     if holder.leaving:
         return f"{told}, leaving"
     if holder.held:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from queuer.domain.quantity import format_quantity, parse_quantity
+from queuer.domain.quantity import format_quantity, parse_quantity, readable
 
 AMOUNTS = frozenset({
     "amount", "asks", "coming", "evictable", "free", "guaranteed", "held", "kept", "leaving", "left", "limit", "lower",
@@ -25,23 +25,34 @@ def shown(params: Mapping[str, Any]) -> dict[str, Any]:
     return _changed(params, int, lambda amount, resource: format_quantity(amount, resource=resource))
 
 
+def said(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with amounts as a sentence has them; `per` and the like stay integers."""
+    return _changed(
+        params, int, lambda amount, resource: readable(amount, resource=resource), by_resource=False
+    )
+
+
 def counted(params: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `shown`. Raises InvalidInput if an amount is no quantity."""
     return _changed(params, str, lambda amount, resource: parse_quantity(amount, resource=resource))
 
 
 def _changed(
-    params: Mapping[str, Any], kind: type, change: Callable[[Any, str], Any], resource: str | None = None
+    params: Mapping[str, Any],
+    kind: type,
+    change: Callable[[Any, str], Any],
+    resource: str | None = None,
+    by_resource: bool = True,
 ) -> dict[str, Any]:
     """`resource`: what the amounts of a nested row count, unless the row names its own."""
     found, resource = dict(params), params.get("resource", resource)
     for name, value in params.items():
         if resource is not None and name in AMOUNTS and type(value) is kind:
             found[name] = change(value, resource)
-        elif name in _BY_RESOURCE and isinstance(value, Mapping):
+        elif by_resource and name in _BY_RESOURCE and isinstance(value, Mapping):
             found[name] = {r: change(n, r) if type(n) is kind else n for r, n in sorted(value.items())}
         elif name in _ROWS and isinstance(value, list | tuple):
-            found[name] = [_changed(row, kind, change, resource) for row in value]
+            found[name] = [_changed(row, kind, change, resource, by_resource) for row in value]
     return found
 
 

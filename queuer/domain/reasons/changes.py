@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from queuer.domain.quantity import format_quantity
+from queuer.domain.quantity import amount_text, format_quantity
 
 
 class ChangeKind(StrEnum):
@@ -70,4 +70,4 @@ class JobChange:
             case ChangeKind.END:
                 if "name" in self.job:
                     return f"{self.job['namespace']}/{self.job['name']} ends"
-                return f"a job of {self.job['queue']} with {self.job['amount']} {self.job['resource']} ends"
+                return f"a job of {self.job['queue']} with {amount_text(self.job['amount'], self.job['resource'])} ends"

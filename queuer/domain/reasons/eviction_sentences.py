@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuer.domain.assignments import EvictionRule, LostWork
-from queuer.domain.quantity import devices, format_resources, in_whole_units
+from queuer.domain.quantity import devices, in_whole_units, short
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.workload import Cause, Workload
 
@@ -15,7 +15,7 @@ def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | 
     """
     own = other.namespace == victim.namespace
     who = f"{other.namespace}/{other.name} in {other.queue}" if own else f"a job of {other.queue}"
-    text = f"evicted for {who}, which asks {devices(format_resources(other.demand))} and "
+    text = f"evicted for {who}, which asks {devices(other.demand)} and "
     if cause == Cause.MAX_RUNTIME:
         return f"{text}has a reservation there; it ran longer than its max-runtime"
     if cause == EvictionRule.RECLAIM:
@@ -28,7 +28,7 @@ def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | 
 
 def _why_this(lost: LostWork) -> str:
     """Its lost work, and that of the cheapest candidate that stays."""
-    unit = f"{lost.resource.rsplit('/', 1)[-1]}-seconds"
+    unit = f"{short(lost.resource)}-seconds"
     own = f"{in_whole_units(lost.amount, resource=lost.resource):.0f} {unit}"
     if lost.next is None:
         return f"it loses {own} of work, and no other job that is measured in {unit} could go by this right"

@@ -24,6 +24,7 @@ from queuer.domain.keys import (
     WORKLOAD,
     Sort,
 )
+from queuer.domain.quantity import amount_text, short
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons.amounts import moment
 from queuer.domain.reasons.changes import ChangeKind, JobChange
@@ -193,8 +194,10 @@ def ask_less(job: AdvisedJob) -> NextStep:
         instead = f"{near} instead of" if near else "no"
         return _again(job, f"{instead} {job.params['resource']}")
     most = job.params.get("left") or job.params.get("limit")
-    size = "no" if most == "0" else f"at most {most}"
-    what = f"{size} {job.params['resource']}" if most and "resource" in job.params else "less"
+    what = "less"
+    if most and "resource" in job.params:
+        resource = job.params["resource"]
+        what = f"no {short(resource)}" if most == "0" else f"at most {amount_text(most, resource)}"
     queue = job.params.get("queue", job.queue)
     whose = "" if job.params.get("live") else f", or ask who administers {queue} for more"
     return _again(job, what, otherwise=whose)

@@ -1,6 +1,6 @@
 """Sentences about nodes: the domain that comes closest and what it lacks, or why no node counts.
 
-Parameters are as they are shown, with amounts as quantities. `queuer.domain.reasons.table` says which token uses which.
+Parameters have amounts as people read them. `queuer.domain.reasons.table` says which token uses which.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
+from queuer.domain.quantity import amounts_text
 from queuer.domain.reasons.amounts import be, plural
 
 
@@ -92,7 +93,7 @@ def lacks_place(p: PlaceParams) -> str:
 
 
 def _needs(p: Need) -> str:
-    each = ", ".join(f"{amount} {resource}" for resource, amount in p["per"].items())
+    each = amounts_text(p["per"])
     least = "at least " if p.get("atLeast") else ""
     text = f"{p['podSet']} needs room for {least}{plural(p['count'], 'pod')}{each and f' of {each}'}"
     return f"{text} in one {p['level']}" if "level" in p else text
@@ -107,7 +108,7 @@ def _fit(p: PlaceParams) -> str:
     if not most:
         anywhere = f"in any {level}" if level else f"on any {usable}node"
         text = f"{'even with every node idle none would fit' if idle else 'none fits'} {anywhere}"
-        largest = ", ".join(f"{amount} {resource}" for resource, amount in p.get("largest", {}).items())
+        largest = amounts_text(p.get("largest", {}))
         return f"{text}; the largest has {largest}" if largest else text
     where = f"in the best {level}, {p['domain']}" if level else f"on all {usable}nodes together"
     if idle:

@@ -1,6 +1,6 @@
 """Sentences about quota: the limit, the guarantee or the ResourceQuota that a job meets, with all numbers.
 
-Parameters are as they are shown, with amounts as quantities. `queuer.domain.reasons.table` says which token uses which.
+Parameters have amounts as people read them. `queuer.domain.reasons.table` says which token uses which.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
+from queuer.domain.quantity import amounts_text, short
 from queuer.domain.reasons.amounts import be
 
 BOUND = "jobs that start when others have left"
@@ -90,7 +91,7 @@ def exceeds_quota(p: QuotaParams) -> str:
     if "resourceQuota" in p:
         return _resource_quota(p)
     if "asked" in p:
-        asked = ", ".join(f"{amount} {resource}" for resource, amount in p["asked"].items())
+        asked = amounts_text(p["asked"])
         text = f"this job {_asks(p)} {asked or 'for pods alone'}; {p['queue']} is guaranteed none of that."
         return f"Work that is not preemptible starts only inside a guarantee: {text}"
     if "limit" not in p:
@@ -139,7 +140,7 @@ def _entitlement(p: QuotaParams) -> str:
 def _account(p: QuotaParams) -> str:
     """The resource, with its flavor unless there is only one."""
     flavor = p.get("flavor", DEFAULT_FLAVOR)
-    return p["resource"] if flavor == DEFAULT_FLAVOR else f"{p['resource']} on {flavor}"
+    return short(p["resource"]) + ("" if flavor == DEFAULT_FLAVOR else f" on {flavor}")
 
 
 def _limit(p: QuotaParams) -> str:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.reasons.amounts import counted, shown
+from queuer.domain.reasons.amounts import counted, said, shown
 from queuer.domain.reasons.changes import JobChange
 from queuer.domain.reasons.table import ROWS, Token, Verdict
 
@@ -64,7 +64,7 @@ class Reason:
         if self.said:
             return self.said
         try:
-            return ROWS[self.token].sentence(self.shown)
+            return ROWS[self.token].sentence(said(self.params))
         except (AttributeError, KeyError, TypeError):
             return ROWS[self.token].meaning
 

@@ -58,5 +58,5 @@ def said_by(by: str, why: str) -> str:
 
 
 def jobs_with(count: int, amounts: str) -> str:
-    """`2 jobs (16 nvidia.com/gpu)`."""
+    """`2 jobs (16 gpu)`."""
     return plural(count, "job") + (f" ({amounts})" if amounts else "")

@@ -16,7 +16,7 @@ from queuer.solver.explain.reasons import reasons
 from queuer.solver.records import Admitted, Pending, Snapshot
 from queuer.solver.refusal import Block, Refusal
 from tests.solver import make
-from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
+from tests.solver.make import decided, gang, node, pod_set, queue, row, running, snapshot, started
 
 TWO = (queue("root.a"), queue("root.b"))
 FLAVORS = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
@@ -71,60 +71,60 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
     [
         # own limit, parent's, root's: each names its queue
         (cluster(asks(3, "root.p.x"), queues=limits(4, 9, 9), admitted=[there(2, "root.p.x")]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"root.p.x uses 2 of 4 {GPU} (the limit); this job asks 3."),
+         Token.WAITING_FOR_QUOTA, "root.p.x uses 2 of 4 gpu (the limit); this job asks 3."),
         (cluster(asks(3, "root.p.x"), queues=limits(9, 4, 9), admitted=[there(2, "root.p.x")]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"root.p uses 2 of 4 {GPU} (the limit); this job asks 3."),
+         Token.WAITING_FOR_QUOTA, "root.p uses 2 of 4 gpu (the limit); this job asks 3."),
         (cluster(asks(3, "root.p.x"), queues=limits(9, 9, 4), admitted=[there(2, "root.p.x")]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"root uses 2 of 4 {GPU} (the limit); this job asks 3."),
+         Token.WAITING_FOR_QUOTA, "root uses 2 of 4 gpu (the limit); this job asks 3."),
         # a limit that is written comes before the live capacity
         (cluster(asks(9), queues=[queue("root", row(limit=12)), *TWO],
                  admitted=[there(8, "root.a", "n0", "n1"), there(4, "root.b", "n2")]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"root uses 12 of 12 {GPU} (the limit); this job asks 9."),
+         Token.WAITING_FOR_QUOTA, "root uses 12 of 12 gpu (the limit); this job asks 9."),
         (cluster(asks(3), queues=[queue("root.a", row(guaranteed=2, limit=4))], admitted=[there(2)]), WAIT,
-         Token.BORROWING_LIMIT_REACHED, f"root.a uses 2 of 4 {GPU} (the limit); this job asks 3."),
+         Token.BORROWING_LIMIT_REACHED, "root.a uses 2 of 4 gpu (the limit); this job asks 3."),
         # more than there can ever be
         (cluster(asks(9), queues=SMALL), CHANGE,
-         Token.EXCEEDS_MAX_QUOTA, f"Asks 9 {GPU}; root.a may never use more than 8."),
+         Token.EXCEEDS_MAX_QUOTA, "Asks 9 gpu; root.a may never use more than 8."),
         (cluster(asks(17, "root.c"), queues=SMALL), CHANGE,
-         Token.EXCEEDS_MAX_QUOTA, f"Asks 17 {GPU}; the cluster has 16."),
+         Token.EXCEEDS_MAX_QUOTA, "Asks 17 gpu; the cluster has 16."),
         (cluster(asks(14, "root.c"), queues=SMALL), CHANGE, Token.EXCEEDS_MAX_QUOTA,
-         f"Asks 14 {GPU}; even when nothing runs 13 of the 16 of root (the live capacity) are left, as 3 are not lent. "
+         "Asks 14 gpu; even when nothing runs 13 of the 16 of root (the live capacity) are left, as 3 are not lent. "
          "It could start if 1 more were lent, or if it asked for 13 at most."),
         # work that may not borrow; what can never start is told so however full the cluster is
         (cluster(asks(3, preemptible=False), queues=[queue("root.a", row(guaranteed=4))], admitted=[there(2)]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"{OWED} 4 {GPU}; this job asks 3."),
+         Token.WAITING_FOR_QUOTA, f"{OWED} 4 gpu; this job asks 3."),
         (cluster(asks(3, preemptible=False), queues=[queue("root.a", row(guaranteed=2))],
                  admitted=[there(2), there(12, "root.b", "n1", "n2", "n3")]), CHANGE,
          Token.EXCEEDS_MAX_QUOTA,
-         f"Work that is not preemptible does not borrow: root.a is guaranteed 2 {GPU}; this job asks 3."),
+         "Work that is not preemptible does not borrow: root.a is guaranteed 2 gpu; this job asks 3."),
         (cluster(asks(3, preemptible=False)), CHANGE, Token.EXCEEDS_MAX_QUOTA,
-         f"Work that is not preemptible starts only inside a guarantee: this job asks 3 {GPU}; root.a is guaranteed "
+         "Work that is not preemptible starts only inside a guarantee: this job asks 3 gpu; root.a is guaranteed "
          "none of that."),
         # figures are those of the smallest size
         (snapshot([node("n0")], [queue("root.a", row(limit=8))],
                   admitted=[running(gang("r", pod_set(1, 8)), {"n0": 1})],
                   pending=[gang("g", pod_set(4, 1, min_count=2))]), WAIT,
-         Token.WAITING_FOR_QUOTA, f"root.a uses 8 of 8 {GPU} (the limit); this job asks at least 2."),
+         Token.WAITING_FOR_QUOTA, "root.a uses 8 of 8 gpu (the limit); this job asks at least 2."),
         # no rack has room, though the amount is free; no idle cluster would have
         (cluster(gang("g", pod_set(6, 1), required="rack"),
                  admitted=[there(4, "root.b", "n0"), there(4, "root.b", "n2")]), WAIT, Token.TOPOLOGY_PLACEMENT_FAILED,
-         f"main needs room for 6 pods of 1 {GPU} in one rack; 4 fit in the best rack, r0, 2 are missing."),
+         "main needs room for 6 pods of 1 gpu in one rack; 4 fit in the best rack, r0, 2 are missing."),
         (cluster(gang("g", pod_set(3, 3), required="rack")), CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED,
-         f"main needs room for 3 pods of 3 {GPU} in one rack; even with every node idle 2 would fit in the best rack, "
+         "main needs room for 3 pods of 3 gpu in one rack; even with every node idle 2 would fit in the best rack, "
          "r0, 1 would be missing."),
         (cluster(gang("g", pod_set(1, 3), pod_set(1, 2, name="b"), required="host")), CHANGE,
          Token.TOPOLOGY_PLACEMENT_FAILED,
-         f"main needs room for 1 pod of 3 {GPU}; b needs room for 1 pod of 2 {GPU}; all of these in one host: there is "
+         "main needs room for 1 pod of 3 gpu; b needs room for 1 pod of 2 gpu; all of these in one host: there is "
          "room for each alone, not for all together, not even with every node idle."),
         # quota that is short today hides neither: nor does it for work that may not borrow
         (cluster(gang("g", pod_set(9, 1), required="rack"), queues=[queue("root.a", row(limit=10))],
                  admitted=[there(4)]), CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED,
-         f"main needs room for 9 pods of 1 {GPU} in one rack; even with every node idle 8 would fit in the best rack, "
+         "main needs room for 9 pods of 1 gpu in one rack; even with every node idle 8 would fit in the best rack, "
          "r0, 1 would be missing."),
         (cluster(gang("g", pod_set(9, 1), required="rack", preemptible=False),
                  queues=[queue("root.a", row(guaranteed=9))], admitted=[there(4)]), CHANGE,
          Token.TOPOLOGY_PLACEMENT_FAILED,
-         f"main needs room for 9 pods of 1 {GPU} in one rack; even with every node idle 8 would fit in the best rack, "
+         "main needs room for 9 pods of 1 gpu in one rack; even with every node idle 8 would fit in the best rack, "
          "r0, 1 would be missing."),
         # a selector is the job's fault; cordons and a cluster without nodes are the operator's
         (cluster(gang("g", pod_set(1, 1, terms=SSD))), CHANGE, Token.NO_MATCHING_FLAVOR,
@@ -160,7 +160,7 @@ def test_the_flavor_is_told_on_which_it_could_start_one_day(busy: int) -> None:
         )
     )
     assert (reason.token, reason.params["flavor"]) == (Token.WAITING_FOR_QUOTA, "y")
-    assert reason.text == f"root uses {busy} of 8 {GPU} on y (the live capacity); this job asks 5."
+    assert reason.text == f"root uses {busy} of 8 gpu on y (the live capacity); this job asks 5."
 
 
 # Other jobs
@@ -174,7 +174,7 @@ def test_behind_the_head_of_a_strict_queue() -> None:
     assert behind.params["owner"] == "head"
     never = told(cluster(gang("head", pod_set(5, 1)), ONE, queues=strict, admitted=[there(1)]))
     assert never.verdict is Verdict.CHANGE
-    assert never.text.endswith(f"delete it: Asks 5 {GPU}; root.a may never use more than 4.")
+    assert never.text.endswith("delete it: Asks 5 gpu; root.a may never use more than 4.")
 
 
 def test_what_can_never_start_is_told_so_behind_a_strict_head() -> None:

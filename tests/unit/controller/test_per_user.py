@@ -59,7 +59,7 @@ def test_two_that_fit_each_alone_are_not_offered_in_one_cycle() -> None:
     reason = found["y"].primary
     assert reason.token is Token.WAITING_FOR_QUOTA
     assert reason.text == (
-        f"user bob has 2 of 8 {GPU} in {A} (perUser), and asks 4 in waiting jobs before this one; this job asks 4."
+        f"user bob has 2 of 8 gpu in {A} (perUser), and asks 4 in waiting jobs before this one; this job asks 4."
     )
     assert reason.params == {
         "queue": A, "user": "bob", "perUser": "limits", "resource": GPU,
@@ -90,7 +90,7 @@ def test_what_is_too_large_by_itself_is_told_so_and_takes_nothing_from_others() 
     found = told(tree(one=PerUser(limits={GPU: 4})), waits(job("huge", 9, priority=9)), waits(job("x", 4)))
     assert found.keys() == {"huge"}
     assert found["huge"].primary.token is Token.EXCEEDS_MAX_QUOTA
-    assert found["huge"].primary.text == f"Asks 9 {GPU}; user bob may have 4 at most in {A} (perUser)."
+    assert found["huge"].primary.text == f"Asks 9 gpu; user bob may have 4 at most in {A} (perUser)."
 
 
 def test_what_can_never_start_takes_nothing_from_what_can_and_keeps_its_reason() -> None:

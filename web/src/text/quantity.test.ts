@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { amount, demand, grouped, told } from "./quantity";
+import amounts from "./amounts.json";
+import { amount, demand, told } from "./quantity";
 
 it.each([
   ["64", 64],
@@ -14,13 +15,12 @@ it.each([
   expect(amount(text)).toBe(value);
 });
 
-it("tells memory in binary units, and everything else as a count", () => {
-  expect(told(2048 * 2 ** 30, "memory")).toBe("2Ti");
-  expect(told(1280, "nvidia.com/gpu")).toBe("1\u202f280");
-  expect(grouped(0.25)).toBe("0.3");
+it.each(amounts)("tells an amount as the server does: %s %s as %s", (resource, quantity, said) => {
+  expect(told(amount(quantity), resource ?? "")).toBe(said);
 });
 
 it("names devices first, and pods only where nothing else is asked for", () => {
   expect(demand({ cpu: "32", memory: "1Ti", "nvidia.com/gpu": "8", pods: "1" })).toBe("8 gpu, 32 cpu");
   expect(demand({ pods: "3" })).toBe("3 pods");
+  expect(demand({ "nvidia.com/gpu": "8", "amd.com/gpu": "4" })).toBe("4 amd.com/gpu, 8 nvidia.com/gpu");
 });

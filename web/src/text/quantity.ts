@@ -1,4 +1,4 @@
-/** Kubernetes quantities as numbers, for lengths and sums. What is shown as text is the server's own words. */
+/** Kubernetes quantities as numbers, for lengths and sums, and amounts as people read them. */
 
 const FACTORS: Record<string, number> = {
   "": 1,
@@ -33,33 +33,36 @@ export function short(resource: string): string {
   return resource.slice(resource.lastIndexOf("/") + 1);
 }
 
-/** A sum or difference as text: memory in the largest binary unit that keeps three digits, all else as a count. */
+/** A number of base units as people read it, `160 TiB` or `15,360`: the server has the same rule (amounts.json). */
 export function told(value: number, resource: string): string {
-  if (resource !== "memory" && resource !== "ephemeral-storage") return grouped(value);
+  const plain = resource.replace(/^limits\./, "");
+  if (plain === "cpu" && value !== 0 && Math.abs(value) < 1) return `${Math.round(value * 1000)}m`;
+  if (!/^(memory|ephemeral-storage)$|^hugepages-/.test(plain)) return grouped(value);
   let power = 0;
   while (Math.abs(value) >= 1024 && power < BINARY.length - 1) {
     value /= 1024;
     power += 1;
   }
-  return `${round(value)}${BINARY[power] ?? ""}`;
+  return grouped(value) + (power > 0 ? ` ${BINARY[power]}B` : "");
 }
 
-/** `1 200`, with narrow spaces that do not break. */
+/** Four digits or more, without noughts at the end of a fraction; separators from five whole digits on. */
 export function grouped(value: number): string {
-  return round(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
-}
-
-function round(value: number): string {
-  return String(Math.abs(value) >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
+  const scale = Math.abs(value) >= 100 ? 10 : Math.abs(value) >= 10 ? 100 : 1000;
+  const near = Math.floor(value * scale + 0.5) / scale;
+  return Math.abs(near) >= 10_000 ? String(near).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",") : String(near);
 }
 
 /** `8 gpu, 64 cpu`: devices first, then cpu; memory, storage and pods only where nothing else is asked for. */
 export function demand(amounts: Record<string, string>): string {
   const names = Object.keys(amounts);
   const plain = new Set(["memory", "ephemeral-storage", "pods"]);
-  const shown = names.filter((name) => !plain.has(name));
-  return (shown.length ? shown : names)
+  const devices = names.filter((name) => !plain.has(name));
+  const shown = devices.length ? devices : names;
+  const ends = shown.map(short);
+  const named = (name: string) => (ends.filter((end) => end === short(name)).length > 1 ? name : short(name));
+  return shown
     .sort((a, b) => Number(b.includes("/")) - Number(a.includes("/")) || a.localeCompare(b))
-    .map((name) => `${amounts[name]} ${short(name)}`)
+    .map((name) => `${told(amount(amounts[name]), name)} ${named(name)}`)
     .join(", ");
 }
