@@ -111,7 +111,8 @@ def _sentence(path: str, row: models.HeadroomRow) -> str:
     each = amounts_text({name: amount for name, amount in row.pod.items() if name != "pods"})
     amount = f"{_said(row, row.may_start_now)} {_what(row)} now{borrows}, in pods of {each}"
     if row.reclaimable != "0":
-        amount += f", and up to {_said(row, row.reclaimable)} more by taking back what {_names(row.reclaimed_from)} borrows"
+        back = _said(row, row.reclaimable)
+        amount += f", and up to {back} more by taking back what {_names(row.reclaimed_from)} borrows"
     return f"{path} may start {amount}; {_WHY[row.capped_by].format(row.ancestor)}.{inside}"
 
 
