@@ -167,15 +167,18 @@ class Change:
 
     @property
     def edits(self) -> bool:
-        """Whether the job, or a rule that it is under, has changed; else it was looked at again, as after a cordon."""
+        """Whether the job, or a rule that it is under, has changed; else it was looked at again, as after a cordon or
+        an eviction, and may owe fewer pods by now.
+        """
         before, after = self.before, self.after
-        if (
-            before is None
-            or after is None
-            or (before.state, before.not_asked) != (after.state, after.not_asked)
-        ):
+        if before is None or after is None:
             return True
-        return before.workload.ask() != after.workload.ask()
+        if before.state.waiting and (before.state, before.not_asked) != (after.state, after.not_asked):
+            return True
+        if before.asked is not None and after.asked is not None:
+            return before.asked != after.asked
+        sizes = {p.name: p.count for p in after.workload.pod_sets}
+        return before.workload.ask(sizes) != after.workload.ask(sizes)
 
     @property
     def reason(self) -> Explanation | None:

@@ -134,17 +134,30 @@ def test_the_reason_of_a_rest_stays_when_the_job_is_read_again() -> None:
     assert "it could not start" in resting(replace(rests, explanation=None, failures=1)).primary.text
 
 
-def test_only_what_was_changed_is_an_edit() -> None:
-    """A look at a job, as after a cordon, and what is learned of how long it runs are none."""
+def _heard(succeeded: int = 0, **said: Any) -> Live:
+    scene = Scene()
+    scene.hear(succeeded, **said)
+    return scene.live
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["heard before", "of an earlier term"])
+def test_only_what_was_changed_is_an_edit(known: bool) -> None:
+    """A look at a job, as after a cordon, what is learned of how long it runs, and its progress are none. `known`: it
+    was read since this process leads.
+    """
     live = Scene().live
-    for after, edited in (
-        (replace(live, explanation=resting(replace(live, rest=9.0))), False),
-        (replace(live, workload=replace(live.workload, estimate=9.0, estimate_runs=5)), False),
-        (replace(live, workload=replace(live.workload, priority=9)), True),
-        (replace(live, not_asked=NotAsked.MISCONFIGURED), True),
-        (replace(live, state=State.HELD), True),
+    live = live if known else replace(live, asked=None)
+    evicted = replace(live, state=State.EVICTING)
+    for before, after, edited in (
+        (live, replace(live, explanation=resting(replace(live, rest=9.0))), False),
+        (live, replace(live, workload=replace(live.workload, estimate=9.0, estimate_runs=5)), False),
+        (evicted, _heard(1), False),
+        (evicted, _heard(0, parallelism=1), known),
+        (evicted, _heard(**{"max-runtime": "2h"}), True),
+        (live, replace(live, not_asked=NotAsked.MISCONFIGURED), True),
+        (live, replace(live, state=State.HELD), True),
     ):
-        changes = Round({"u": live}, now=0.0)
+        changes = Round({"u": before}, now=0.0)
         changes.put("u", after=after, reread=True)
         assert changes["u"].edits is edited
 
