@@ -55,8 +55,12 @@ async def shared(engine: AsyncEngine, database_url: str, author: Author) -> Asyn
 
 
 @pytest.mark.parametrize(
-    ("user", "seen"), [("alice", {"a1"}), ("bob", {"b1"}), ("root", {"a1", "b1"}), ("eve", set[str]())]
-)
+    ("user", "seen"),
+    [
+        ("alice", {"a1"}), ("bob", {"b1"}), ("root", {"a1", "b1"}), ("eve", set[str]()),
+        ("lead", set[str]()),  # it administers the queue of `a1`
+    ],
+)  # fmt: skip
 async def test_lists_hold_the_jobs_of_readable_namespaces(
     shared: httpx2.AsyncClient, user: str, seen: set[str]
 ) -> None:
