@@ -9,6 +9,7 @@ waited for a while. Another token, or the same of another queue or user, is told
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ SETTLED = 10.0
 """Seconds that another kind of reason stands before it is told."""
 AGAIN, MOVED = 60.0, 1.0
 """Seconds after which a note is tried again that was refused, or met a job that had just changed."""
+_FIGURES = re.compile(r"\d[\w.]*")
 _LIMITS = ("queue", "resource", "user")
 """Parameters of a reason that say whose limit is in the way: another one is news, as another token is."""
 _LOOK = 1.0
@@ -102,15 +104,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Heard:
-    """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell;
-    `told`: what the job is known to say, None = not known in this term.
-    """
+    """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell."""
 
     namespace: str
     says: str
     since: float
     due: float
-    told: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,8 +145,7 @@ class Notes:
             return
         since = now if known is None else known.since
         due = now if urgent else max(since + FIRST, now if known is None else now + SETTLED)
-        told = None if known is None else known.told
-        self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due, told=told)
+        self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due)
         if urgent:
             self._urgent.add(uid, namespace)
             self._rung.set()
@@ -227,17 +225,10 @@ class Notes:
             await self._tell_reason(live, live.explanation.primary, job.status or "")
 
     async def _tell_reason(self, live: Live, reason: Reason, status: str) -> None:
-        heard = self._heard.get(live.uid)
-        if heard is None:
-            return
-        urgent = reason.verdict is Verdict.CHANGE
-        moved = not urgent and heard.told not in (None, heard.says)
+        urgent, said = reason.verdict is Verdict.CHANGE, f"{reason.token}: {reason.text}"
+        moved = not urgent and _FIGURES.sub("", status) != _FIGURES.sub("", said)
         news = moved or status.partition(":")[0] != reason.token
-        if (news or urgent) and not await self._write(live.uid, f"{reason.token}: {reason.text}"):
-            return
-        if (now := self._heard.get(live.uid)) is not None:  # it may have changed meanwhile
-            self._heard[live.uid] = replace(now, told=heard.says)
-        if news:
+        if (news or urgent) and await self._write(live.uid, said) and news:
             warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
             message = _next(live.workload, reason).after(reason.text) if warning else reason.text
             self._events.append(JobEvent(uid=live.uid, reason=reason.token, message=message, warning=warning))

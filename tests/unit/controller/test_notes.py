@@ -117,6 +117,11 @@ async def test_another_queue_or_user_whose_limit_is_in_the_way_is_told_like_anot
     cluster.waits("u", Token.WAITING_FOR_QUOTA, "root uses 504 of 512", queue="root")
     assert await cluster.after(100.0) == [], "figures alone are no news"
     assert [text for _, _, text in cluster.events] == [alice, root]
+    cluster.notes = Notes(state=cluster.state, jobs=cluster, clock=lambda: cluster.now)  # the next leader's
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, "root uses 496 of 512", queue="root")
+    assert await cluster.after(30.0) == []
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, alice, queue="root.a", user="alice")
+    assert await cluster.after(30.0) == ["u"]
 
 
 async def test_a_job_that_started_meanwhile_is_told_nothing(cluster: Cluster) -> None:
