@@ -133,7 +133,7 @@ def view_of(page: Any) -> View:
             Column("ATTEMPT", "attempt", right=True, wide=True),
             Column("DOMAINS", lambda job: ", ".join(job["domains"]), wide=True),
             Column("UID", "uid", wide=True),
-            Column("REASON", lambda job: _reason(job["reason"])),
+            Column("REASON", lambda job: _reason(job["reason"]) or job["failure"] or ""),
         ],
     )
 

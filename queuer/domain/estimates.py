@@ -14,7 +14,7 @@ from queuer.domain.workload import Workload
 RUNS = 20
 """Last runs that an estimate is the median of: on traces it errs less than fewer runs or other quantiles do."""
 LEAST = 5
-"""Runs without which nobody is told a time that rests on them; a decision takes what there is."""
+"""Runs, or ranges that are over, without which nobody is told what rests on them; a decision takes what there is."""
 FORETOLD = 10
 """So many at the head of each queue are told when they may start."""
 KEPT = 10_000

@@ -17,6 +17,10 @@ _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
 _HELD = text(
     "SELECT uid, pod_set, count AS pods, amounts FROM ledger WHERE closed IS NULL AND uid = ANY(:uids)"
 )
+_FAILURES = text("""
+    SELECT DISTINCT ON (uid) uid, data->>'note' AS note FROM event
+    WHERE uid = ANY(:uids) AND data->>'to' = 'Failed' ORDER BY uid, id DESC
+""")
 _HITS = text("""
     SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
     WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
@@ -73,6 +77,12 @@ async def held(connection: AsyncConnection, uids: Collection[str]) -> dict[str, 
             counts={**known.counts, row.pod_set: row.pods}, amounts=add(known.amounts, row.amounts)
         )
     return found
+
+
+async def failures(connection: AsyncConnection, uids: Collection[str]) -> dict[str, str]:
+    """By uid the cause of which failed workloads died, where it is known."""
+    found = await connection.execute(_FAILURES, {"uids": list(uids)}) if uids else ()
+    return {row.uid: row.note for row in found if row.note}
 
 
 async def hits(connection: AsyncConnection, *, days: int = 7) -> tuple[int, int]:

@@ -222,3 +222,16 @@ async def test_history_between_two_times(api: httpx2.AsyncClient, author: Author
     )
     assert (await get(api, path, since="2999-01-01T00:00:00Z"))["items"] == []
     assert (await get(api, path, until="2001-01-01T00:00:00Z"))["items"] == []
+
+
+async def test_a_row_of_a_job_that_failed_has_the_cause(api: httpx2.AsyncClient, author: Author) -> None:
+    """What ended and why is one list, with the words of the job's own page."""
+    said = "failed: pod bad-x on n1 ended with exit code 3"
+    await author.tree()
+    await author.submit(workload("bad", queue=A, name="bad"), workload("good", queue=A, name="good"))
+    await author.step("bad", State.FAILED, note=said)
+    await author.step("good", State.SUCCEEDED)
+    rows = (await get(api, "workloads", state="Failed,Succeeded"))["items"]
+    assert {row["name"]: row["failure"] for row in rows} == {"bad": said, "good": None}
+    found = await get(api, "workloads/bad")
+    assert found["failure"] == found["explanation"]["detail"]["failure"]["text"] == said

@@ -93,6 +93,7 @@ class Step:
     state: State
     at: float
     cause: str = ""
+    note: str = ""
     hosts: Mapping[str, Mapping[str, int]] | None = None
 
 
@@ -102,7 +103,7 @@ async def take_steps(connection: AsyncConnection, epoch: int, steps: Sequence[St
     taken = [
         Transition(
             uid=s.uid, before=State(found[s.uid].state), attempt=found[s.uid].attempt, after=s.state, at=s.at,
-            cause=s.cause, hosts=s.hosts,
+            cause=s.cause, note=s.note, hosts=s.hosts,
         )
         for s in steps
     ]  # fmt: skip

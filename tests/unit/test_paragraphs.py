@@ -120,6 +120,11 @@ def test_it_says_when_it_may_start() -> None:
             "from": start + 300, "likely": likely, "to": last, "basis": "declared ends", "n": 9, "hitRate": 0.778,
         }  # fmt: skip
         assert f"estimate: {said}" in told(detail={"estimate": estimate})
+        young = {**estimate, "n": 1, "hitRate": 0.0}
+        (line,) = [row for row in told(detail={"estimate": young}) if row.startswith("estimate: ")]
+        assert line.endswith("(declared ends; fewer than 5 such ranges of the last 7 d are over)"), (
+            "one says nothing"
+        )
 
 
 def test_it_says_what_is_reserved_for_it() -> None:

@@ -66,6 +66,7 @@ class Workload(Model):
     finished: Instant | None
     deleted: Instant | None = Field(description="When the job object was gone.")
     reason: Reason | None
+    failure: str | None = Field(default=None, description="The cause of which it failed.")
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
     holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
     override: Override | None = None

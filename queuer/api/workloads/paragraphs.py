@@ -12,7 +12,7 @@ from itertools import accumulate
 from queuer.api.workloads import detail as figures
 from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
 from queuer.api.workloads.timeline import Held
-from queuer.domain.estimates import expected_by
+from queuer.domain.estimates import LEAST, expected_by
 from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
 from queuer.domain.reasons import moment, plural
 from queuer.domain.workload import State
@@ -191,8 +191,8 @@ def _estimate(found: figures.Estimate, *, now: datetime) -> str:
     begins = "now" if (first := _until(found.earliest, now)) <= 0 else f"in {age(first)}"
     ends = "or later" if found.latest is None else f"to {age(_until(found.latest, now))} from now"
     middle = "" if found.likely is None else f", likely in {age(_until(found.likely, now))}"
-    record = "no such range of the last 7 d is over"
-    if found.n:
+    record = f"fewer than {LEAST} such ranges of the last 7 d are over"
+    if found.n is not None and found.n >= LEAST:
         record = f"{found.hit_rate or 0:.0%} of such ranges held, n={found.n} in 7 d"
     basis = "; ".join(filter(None, (found.basis, record)))
     return f"starts {begins} {ends}{middle}, if nothing comes before it ({basis})"

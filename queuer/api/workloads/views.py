@@ -42,8 +42,14 @@ async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> l
     admitted = [w for w in page if w.admission_id]
     places = await lookup.domains(connection, [w.admission_id for w in admitted if w.admission_id])
     holds = await lookup.held(connection, [w.workload.uid for w in admitted])
+    failures = await lookup.failures(connection, [w.workload.uid for w in page if w.state is State.FAILED])
     return [
-        _workload(stored, places.get(stored.admission_id or "", ()), holds.get(stored.workload.uid))
+        _workload(
+            stored,
+            places.get(stored.admission_id or "", ()),
+            holds.get(stored.workload.uid),
+            failures.get(stored.workload.uid),
+        )
         for stored in page
     ]
 
@@ -76,14 +82,16 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
     present = next((a for a in past if a.id == stored.admission_id), None)
     cycle = await lookup.newest_cycle(connection)
     held = (await lookup.held(connection, [workload.uid])).get(workload.uid)
-    row = _workload(stored, present.domains if present else (), held)
     moments = await reads.timeline(connection, workload.uid)
+    failed = failure(stored.state, moments)
     detail = {
         **await _estimate(connection, stored),
         **await _ahead(connection, stored),
         **await _evicted(connection, workload, moments),
-        **failure(stored.state, moments),
+        **failed,
     }
+    cause = failed["failure"]["text"] if failed and stored.state is State.FAILED else None
+    row = _workload(stored, present.domains if present else (), held, cause)
     found = models.WorkloadDetail.from_record(
         workload,
         **dict(row),
@@ -186,7 +194,9 @@ def row_of(stored: StoredWorkload) -> models.Workload:
     return _workload(stored, (), None)
 
 
-def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held | None) -> models.Workload:
+def _workload(
+    stored: StoredWorkload, domains: Sequence[str], held: lookup.Held | None, failure: str | None = None
+) -> models.Workload:
     explained = _explained(stored)
     return models.Workload.from_record(
         stored.workload,
@@ -197,6 +207,7 @@ def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held 
         finished=stored.finished_at,
         deleted=stored.deleted_at,
         reason=explained.primary if explained else None,
+        failure=failure,
         domains=domains,
         holds=held.amounts if held else {},
         override=stored.override,

@@ -30,14 +30,15 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   { id: "state", title: "state", width: "12ch", cell: (job) => <Chip word={job.state} /> },
   {
     id: "reason",
-    title: "why it waits",
+    title: "why",
     width: "minmax(13ch, 5fr)",
     cell: (job) =>
-      job.reason && (
+      job.failure ??
+      (job.reason && (
         <span title={`${job.reason.token}: ${job.reason.text}`}>
           <Chip word={job.reason.verdict} /> <b>{job.reason.token}</b> {job.reason.text}
         </span>
-      ),
+      )),
   },
   {
     id: "queue",
