@@ -192,7 +192,7 @@ def _estimate(found: figures.Estimate, *, now: datetime) -> str:
     ends = "or later" if found.latest is None else f"to {age(_until(found.latest, now))} from now"
     middle = "" if found.likely is None else f", likely in {age(_until(found.likely, now))}"
     record = f"fewer than {LEAST} such ranges of the last 7 d are over"
-    if found.n is not None and found.n >= LEAST:
+    if found.n >= LEAST:
         record = f"{found.hit_rate or 0:.0%} of such ranges held, n={found.n} in 7 d"
     basis = "; ".join(filter(None, (found.basis, record)))
     return f"starts {begins} {ends}{middle}, if nothing comes before it ({basis})"

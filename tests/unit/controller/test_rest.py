@@ -153,7 +153,7 @@ def test_only_what_was_changed_is_an_edit(known: bool) -> None:
         (live, replace(live, workload=replace(live.workload, estimate=9.0, estimate_runs=5)), False),
         (evicted, _heard(1), False),
         (evicted, _heard(0, parallelism=1), known),
-        (evicted, _heard(**{"max-runtime": "2h"}), True),
+        (evicted, _heard(0, **{"max-runtime": "2h"}), True),
         (live, replace(live, not_asked=NotAsked.MISCONFIGURED), True),
         (live, replace(live, state=State.HELD), True),
     ):
