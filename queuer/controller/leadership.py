@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -89,7 +90,7 @@ async def serve_term(
     health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
-        left = await load(connection, state, now=clock())
+        left = await load(connection, state, now=clock(), longest=settings.avoid_limit)
         loop = Loop(
             state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
             health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
@@ -175,9 +176,11 @@ def _understood(kind: str, held: Sequence[T]) -> tuple[T, ...]:
     return tuple(each for each in held if each.assignments)
 
 
-async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
+async def load(
+    connection: AsyncConnection, state: ClusterState, *, now: float, longest: float = inf
+) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known. A workload whose row cannot be read is
-    quarantined: a waiting one is mended when its job is read again.
+    quarantined: a waiting one is mended when its job is read again. `longest`: seconds of a rest.
     """
     admissions = await inherited.load_admissions(connection)
     for uid in (uid for uid, placement in admissions.items() if not placement.assignments):
@@ -205,7 +208,7 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(
-        [_resumed(live, now=now, leaving=leaving) for live in lives],
+        [_resumed(_rested(live, latest=now + longest), now=now, leaving=leaving) for live in lives],
         rules=await _rules(connection, state),
         bonds=_understood("bond", await inherited.load_bonds(connection)),
         reservations=_understood("reservation", await inherited.load_reservations(connection)),
@@ -228,6 +231,12 @@ async def _rules(connection: AsyncConnection, state: ClusterState) -> Rules:
             raise
         log.error("configuration not understood", in_force=state.rules.revision, said=str(error))
         return state.rules
+
+
+def _rested(live: Live, *, latest: float) -> Live:
+    """No rest ends later than one that begins now: the clock of an earlier leader may have been ahead."""
+    rest = None if live.rest is None else min(live.rest, latest)
+    return replace(live, rest=rest, avoid={node: min(end, latest) for node, end in live.avoid.items()})
 
 
 def _resumed(live: Live, *, now: float, leaving: Container[str]) -> Live:

@@ -46,7 +46,12 @@ REFUSED = "chaos-refused"
 PATIENCE = 30.0
 """Seconds that a request waits for an API server that is starting."""
 _NOT_YET = (httpx2.codes.TOO_MANY_REQUESTS, httpx2.codes.SERVICE_UNAVAILABLE)
-SETTINGS = {"QUEUER_LANDING_DEADLINE": "5", "QUEUER_FORECAST": "0"}
+SETTINGS = {
+    "QUEUER_LANDING_DEADLINE": "5",
+    "QUEUER_AVOID": "5",
+    "QUEUER_AVOID_LIMIT": "20",  # a gang that failed to land is tried again while all settles
+    "QUEUER_FORECAST": "0",
+}
 
 
 @dataclass(slots=True, kw_only=True)

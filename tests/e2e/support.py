@@ -16,6 +16,7 @@ import httpx2
 from queuer.kube.kinds import BY_NAME
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -93,9 +94,16 @@ def _free(port: int) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], T], *, timeout: float, describe: str | Callable[[], str], interval: float = 0.1
+    condition: Callable[[], T],
+    *,
+    timeout: float = PATIENCE,
+    describe: str | Callable[[], str],
+    interval: float = 0.1,
 ) -> T:
-    """Ask until the answer is true and return it; after `timeout` seconds fail and say what was awaited."""
+    """Ask until the answer is true and return it; fail after `timeout` seconds, PATIENCE at least, and say what was
+    awaited. It measures nothing: a test of how soon something happens has a clock of its own.
+    """
+    timeout = max(timeout, PATIENCE)
     deadline = time.monotonic() + timeout
     while not (answer := condition()):
         if time.monotonic() > deadline:

@@ -29,6 +29,7 @@ from queuer.store import ledger, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership
 from queuer.store.ledger import LedgerRow
+from queuer.store.workloads import Setback
 from tests.store.support import (
     NOW,
     Eviction,
@@ -191,6 +192,25 @@ async def test_who_leads_next_knows_since_when_work_leaves(engine: AsyncEngine, 
     assert {uid: live.left for uid, live in memory.live.items()} == {"a": ago, "b": NOW}
     taken_down = [take_down_at(memory.live[uid], after=60.0) for uid in ("a", "b")]
     assert taken_down == [ago + 60.0, inf]
+
+
+async def test_no_rest_is_longer_because_the_clock_of_an_earlier_leader_was_ahead(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    memory, late = ClusterState(), NOW + 24 * HOUR
+    left = [
+        Setback(uid="late", avoid={"n1": late}, failures=2, rest=late),
+        Setback(uid="soon", avoid={"n1": NOW + 5.0}, failures=2, rest=NOW + 5.0),
+    ]
+    async with begin(engine) as connection:
+        rows = [intake_of(workload(each.uid)) for each in left]
+        await workloads.intake(connection, epoch, rows, at=NOW)
+        await workloads.set_back(connection, epoch, left)
+    async with begin(engine) as connection:
+        await leadership.load(connection, memory, now=NOW, longest=60.0)
+    assert {uid: (live.rest, live.avoid["n1"]) for uid, live in memory.live.items()} == {
+        "late": (NOW + 60.0, NOW + 60.0), "soon": (NOW + 5.0, NOW + 5.0),
+    }  # fmt: skip
 
 
 async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
