@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from queuer.store import migrate
-from queuer.store.locks import MIGRATION
+from queuer.store.tables import MIGRATION
 
 _PAUSE = 1.0
 """Seconds between two looks whether another migration has ended."""

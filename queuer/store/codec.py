@@ -7,7 +7,7 @@ look their rows up by key in a LATERAL subquery, which it cannot turn into a pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.assignments import Assignment
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.workload import Workload
 
 T = TypeVar("T")
 
@@ -105,35 +105,21 @@ def slices(rows: Iterable[Any], most: int = MOST_BYTES) -> Iterator[str]:
         yield f"[{','.join(part)}]"
 
 
+_AS_THEY_ARE = (
+    "uid", "kind", "namespace", "name", "queue", "priority", "preemptible", "submitted", "required", "preferred",
+    "max_runtime", "estimate", "hold", "pod_sets",
+)  # fmt: skip
+
+
 def workload_row(workload: Workload) -> dict[str, Any]:
     """A workload as the columns of its table; `submitted` stays seconds for the record set."""
-    return {
-        "uid": workload.uid,
-        "kind": workload.kind,
-        "namespace": workload.namespace,
-        "name": workload.name,
-        "queue": workload.queue,
-        "user_name": workload.user,
-        "priority": workload.priority,
-        "preemptible": workload.preemptible,
-        "submitted": workload.submitted,
-        "required": workload.required,
-        "preferred": workload.preferred,
-        "max_runtime": workload.max_runtime,
-        "estimate": workload.estimate,
-        "hold": workload.hold,
-        "pod_sets": workload.pod_sets,
-    }
+    row = {name: getattr(workload, name) for name in _AS_THEY_ARE}
+    return row | {"user_name": workload.user}
 
 
 def workload_of(row: Row[Any]) -> Workload:
     """A workload from its row."""
     return record_of(Workload, row, user=row.user_name)
-
-
-def pod_sets_of(value: Sequence[Any]) -> tuple[PodSet, ...]:
-    """Pod sets from their JSON."""
-    return msgspec.convert(value, tuple[PodSet, ...])
 
 
 def assignment_json(assignment: Assignment) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from queuer.domain.quantity import readable, short
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.quota import Account
 from queuer.store.changeset import Changeset, JudgedChangeset
-from queuer.store.holdings import Holding, holdings
+from queuer.store.ledger import Holding, holdings
 from queuer.store.usage import TreeView, tree_view
 
 

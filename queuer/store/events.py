@@ -19,7 +19,7 @@ from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import slices
-from queuer.store.locks import EVENTS
+from queuer.store.tables import EVENTS
 
 CHANNEL = "queuer_event"
 """NOTIFY channel: a doorbell without payload, at most one per transaction. Readers also poll."""

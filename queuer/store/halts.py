@@ -12,7 +12,7 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.codec import record_of
-from queuer.store.holdings import Holding, holdings
+from queuer.store.ledger import Holding, holdings
 from queuer.store.waiting import OUT_OF_TURN
 
 _WAITING = text(f"""

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.domain.errors import QueuerError, Unavailable
 from queuer.store.codec import record_of
 from queuer.store.engine import DatabaseUnavailable, check_version, conninfo, session_options
-from queuer.store.locks import LEADER
+from queuer.store.tables import LEADER
 
 _EPOCH = text("SELECT epoch, term FROM leader WHERE id = 1 FOR SHARE")
 _OFFICE = text(f"""

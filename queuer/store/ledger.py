@@ -5,16 +5,18 @@ Usage is the sum of open rows, never a counter, so no crash can leave it wrong b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.past_use import HORIZON
-from queuer.domain.quantity import Resources
-from queuer.store.codec import execute_rows, instant, seconds
+from queuer.domain.quantity import Resources, add
+from queuer.domain.quota import Account, charge_of
+from queuer.store.codec import execute_rows, instant, record_of, seconds
 from queuer.store.leader import check_epoch
 
 _OPEN = text("""
@@ -67,7 +69,7 @@ _HELD = text("""
     GROUP BY uid, pod_set
 """)
 _OPEN_ROWS = text("""
-    SELECT uid, attempt, queue, pod_set, flavor, count AS pods, amounts, opened
+    SELECT uid, attempt, queue, pod_set, flavor, count, amounts, opened
     FROM ledger WHERE closed IS NULL ORDER BY id
 """)
 
@@ -160,16 +162,45 @@ async def load_held(connection: AsyncConnection) -> dict[str, dict[str, int]]:
 
 async def load_open(connection: AsyncConnection) -> list[LedgerRow]:
     """All open rows, oldest first."""
-    return [
-        LedgerRow(
-            uid=row.uid,
-            attempt=row.attempt,
-            queue=row.queue,
-            pod_set=row.pod_set,
-            flavor=row.flavor,
-            count=row.pods,
-            amounts=row.amounts,
-            opened=row.opened.timestamp(),
-        )
-        for row in await connection.execute(_OPEN_ROWS)
-    ]
+    return [record_of(LedgerRow, row) for row in await connection.execute(_OPEN_ROWS)]
+
+
+_HOLDINGS = text("""
+    SELECT l.uid, l.queue, l.flavor, l.amounts, l.opened AS since, coalesce(w.namespace, '') AS namespace,
+        coalesce(w.kind, '') AS kind, coalesce(w.name, '') AS name, coalesce(w.preemptible, true) AS preemptible,
+        coalesce(w.state IN ('Evicting', 'Succeeded', 'Failed') OR w.deleted_at IS NOT NULL, true) AS leaving
+    FROM ledger l LEFT JOIN workload w ON w.uid = l.uid
+    WHERE l.closed IS NULL ORDER BY l.id
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The holding of one workload. `since`: when it got the first of it, in seconds; `leaving`: it is on its way out,
+    and still counted.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    preemptible: bool
+    leaving: bool
+    since: float
+    charge: Mapping[Account, int]
+
+
+async def holdings(connection: AsyncConnection) -> list[Holding]:
+    """Everybody who holds anything."""
+    found: dict[str, list[Row[Any]]] = {}
+    for row in await connection.execute(_HOLDINGS):
+        found.setdefault(row.uid, []).append(row)
+    return [_together(rows) for rows in found.values()]
+
+
+def _together(rows: list[Row[Any]]) -> Holding:
+    parts: dict[str, Resources] = {}
+    for row in rows:
+        parts[row.flavor] = add(parts.get(row.flavor, {}), row.amounts)
+    return record_of(Holding, min(rows, key=lambda row: row.since), charge=charge_of(parts))

@@ -15,9 +15,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.queue import QueueState
 from queuer.domain.quota import Account
-from queuer.store.closings import REASON, Closing, closings
+from queuer.store.codec import record_of
 from queuer.store.usage import Amounts, TreeView
 
+REASON = "CASE WHEN jsonb_array_length(changes) = 1 THEN reason ELSE '' END AS reason"
+"""The reason of a changeset as anybody may have it: that of several objects speaks of them all."""
+# `export_queue` leaves out the state of an open queue.
+_LAST = text(f"""
+    SELECT DISTINCT ON (queue) queue, extract(epoch FROM at)::float8 AS at, actor, {REASON}
+    FROM changeset CROSS JOIN LATERAL (
+        SELECT ch->>'name' AS queue, coalesce(ch->'before'->>'state', 'open') AS before,
+            coalesce(ch->'after'->>'state', 'open') AS after
+        FROM jsonb_array_elements(changes) AS ch WHERE ch->>'kind' = 'queue'
+    ) AS change
+    WHERE queue = ANY(:queues) AND before <> after AND after <> 'open'
+    ORDER BY queue, revision DESC
+""")
 _CUTS = text(f"""
     SELECT extract(epoch FROM at)::float8 AS at, actor, {REASON}, ch->>'name' AS queue,
         ch->'before'->'quota' AS before, ch->'after'->'quota' AS after
@@ -28,6 +41,16 @@ _CUTS = text(f"""
 """)
 MOST = 200
 """Changes of quota that are looked through, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The change by which a queue was held or drained. `at`: in seconds; `reason`: "" where it is not for anybody."""
+
+    queue: str
+    at: float
+    actor: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +108,11 @@ def _limits(quota: list[dict[str, Any]] | None) -> Iterator[tuple[Account, int]]
         if row.get("limit") is not None:
             resource = row["resource"]
             yield (row.get("flavor"), resource), parse_quantity(row["limit"], resource=resource)
+
+
+async def closings(connection: AsyncConnection, queues: Collection[str]) -> dict[str, Closing]:
+    """The newest one of each of these queues, which are not open."""
+    if not queues:
+        return {}
+    found = await connection.execute(_LAST, {"queues": sorted(queues)})
+    return {row.queue: record_of(Closing, row) for row in found}

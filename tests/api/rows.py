@@ -19,7 +19,7 @@ from queuer.domain.workload import State, Workload
 from queuer.store import heartbeat, ledger, queues, stored, workloads
 from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import Heartbeat, LastCycle
-from queuer.store.locks import LEADER
+from queuer.store.tables import LEADER
 from queuer.store.workloads import Intake
 from tests.store import support
 from tests.store.support import Eviction, Step, commit_cycle, evict, take_steps

@@ -30,8 +30,8 @@ from queuer.domain.workload import State
 from queuer.store import migrate
 from queuer.store.engine import PostgresTooOld, begin, check_version, conninfo, normalise_url
 from queuer.store.leader import LeadershipLost, check_epoch, lead
-from queuer.store.locks import MIGRATION
 from queuer.store.tables import (
+    MIGRATION,
     CommandOutcome,
     CommandVerb,
     DraftState,

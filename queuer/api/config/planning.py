@@ -23,8 +23,8 @@ from queuer.store.changeset import JudgedChangeset
 from queuer.store.cuts import Cuts, Over, Reclaimable, cuts
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.halts import Halt, WaitingJob, halts
-from queuer.store.holdings import Holding
 from queuer.store.judge import waiting_in
+from queuer.store.ledger import Holding
 
 MOST_JOBS = 100
 _NOT_ASKED = "a PUT asks for none: POST /changesets plans with it"

@@ -20,8 +20,8 @@ from queuer.api.single_flight import SingleFlight
 from queuer.api.workloads import views
 from queuer.domain.quantity import format_resources
 from queuer.solver import ask
-from queuer.store import line
-from queuer.store.line import InLine
+from queuer.store import waiting
+from queuer.store.waiting import InLine
 
 Ranks = dict[str, int]
 """Places in the order of a cycle, by uid."""
@@ -75,16 +75,16 @@ async def page(
     `readable`: namespaces whose jobs are shown, None = all; `after`: rank and mark of the last job shown.
     """
     rank_of = placed or {}
-    there = await line.waiting(connection, queue)
+    there = await waiting.waiting(connection, queue)
     there.sort(
         key=lambda row: rank_of.get(row.uid, len(rank_of))
     )  # who has no place stays in the queue's order
     begin = _begin(there, after) if after else 0
     runs = _runs(there[begin:], readable, limit)
     shown = [row.uid for own, run in runs if own for row in run]
-    jobs = await line.these(connection, shown)
+    jobs = await waiting.these(connection, shown)
     others = {n: [row.uid for row in run] for n, (own, run) in enumerate(runs) if not own}
-    amounts = await line.amounts(connection, others)
+    amounts = await waiting.amounts(connection, others)
     found: list[models.InLine | models.Others] = []
     at = begin
     for n, (own, run) in enumerate(runs):

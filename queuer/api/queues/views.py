@@ -13,9 +13,8 @@ from queuer.domain.queue import QueueState
 from queuer.domain.reasons.state_sentences import left_of_guarantee
 from queuer.domain.routing import export_routing
 from queuer.solver.ask import FairShareTable
-from queuer.store.closings import Closing
 from queuer.store.config import ObjectKind
-from queuer.store.origins import Origins, over_limit
+from queuer.store.origins import Closing, Origins, over_limit
 from queuer.store.usage import Amounts, QueueView, TreeView, amounts_of
 
 

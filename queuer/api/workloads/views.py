@@ -19,8 +19,8 @@ from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
 from queuer.store import commands, lookup, reads
-from queuer.store.closings import closings
 from queuer.store.codec import explanation_json
+from queuer.store.origins import closings
 from queuer.store.workloads import StoredWorkload
 
 _UNSEEN = {
