@@ -28,13 +28,11 @@ from queuer.controller.intake.adoption import Adopter
 from queuer.controller.intake.read import take_in
 from queuer.controller.intake.restored import recognise
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.steps import Limits
 from queuer.controller.landing.writes import settle_touched, stuck, take_results
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
-from queuer.domain.backoff import BackOff
 from queuer.domain.reasons.job_sentences import REFUSES, refused_write
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
@@ -75,13 +73,6 @@ class Loop:
     ) -> None:
         self._settings, self._health, self._clock, self._wake = settings, health, clock, wake
         self._more, self._unread = False, SLICE
-        self._limits = Limits(
-            landing_deadline=settings.landing_deadline,
-            lost_pods=settings.lost_pods,
-            left_pods=settings.left_pods,
-            avoid=BackOff(first=settings.avoid, longest=settings.avoid_limit),
-            lost_node=settings.lost_node,
-        )
         applier = Applier(
             jobs,
             confirm_epoch=self._confirm_epoch,
@@ -96,7 +87,7 @@ class Loop:
             notes=Notes(state=state, jobs=jobs, clock=clock), refusals=Refusals(jobs, state),
             epoch=epoch, cycle=last_cycle, clock=clock, new_id=new_id,
         )  # fmt: skip
-        self._timers = Timers(state, limits=self._limits)
+        self._timers = Timers(state, limits=self._settings)
         self._confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
         self._adopter = Adopter(self.term)
         self.decisions = Decisions(
@@ -123,10 +114,10 @@ class Loop:
         state, jobs = self.term.state, self.term.jobs
         changes = Round(state.live, now=self._clock())
         retried = state.try_again(now=changes.now)
-        take_results(changes, self.term.take_results(), state=state, jobs=jobs, limits=self._limits)
+        take_results(changes, self.term.take_results(), state=state, jobs=jobs, limits=self._settings)
         touched = state.take_touched(SLICE)
         settle_touched(
-            changes, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._limits
+            changes, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._settings
         )
         asked = await take_up(self.term)
         commanded = carry_out(changes, asked, state=state, jobs=jobs)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queuer.controller.failpoints import Failpoints
+from queuer.domain.backoff import BackOff
 from queuer.domain.variables import (
     DATABASE_URL,
     KUBECONFIG,
@@ -70,6 +71,11 @@ class Settings:
         """Settings from `QUEUER_*` and `KUBECONFIG`. Raises InvalidInput naming every variable that is wrong."""
         given = {"identity": f"{socket.gethostname()}-{os.getpid()}", **read(environ, VARIABLES)}
         return cls(**given)
+
+    @property
+    def pauses(self) -> BackOff:
+        """For how long a gang avoids nodes, or rests, after so many failures to land."""
+        return BackOff(first=self.avoid, longest=self.avoid_limit)
 
 
 def _seconds(name: str, default: str, meaning: str, *, least: bool = False) -> Variable:

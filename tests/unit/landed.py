@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.landing.settle import settle
-from queuer.controller.landing.steps import Limits, Move, tally
+from queuer.controller.landing.steps import Move, tally
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex, PodView
-from queuer.domain.backoff import BackOff
+from queuer.controller.settings import Settings
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, State
 from tests.unit.make import gang, job_view, placed
 
 DEADLINE = 60.0
-LIMITS = Limits(landing_deadline=DEADLINE, avoid=BackOff(first=60.0, longest=600.0), lost_node=300.0)
+LIMITS = Settings(database_url="", landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0)
 PATIENT = 4 * DEADLINE
 ONE_POD: Resources = {"pods": 1}
 

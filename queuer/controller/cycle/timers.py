@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from queuer.controller.landing.steps import Limits, deadlines
+from queuer.controller.landing.steps import deadlines
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.settings import Settings
 
 REEVALUATE = 10.0
 """Seconds after which waiting work is decided on again even if nothing was heard: rules depend on time."""
@@ -16,7 +17,7 @@ SWEEP = 15.0
 class Timers:
     """Times at which something in memory ends. `decided`: the moment that the last decision was about."""
 
-    def __init__(self, state: ClusterState, *, limits: Limits) -> None:
+    def __init__(self, state: ClusterState, *, limits: Settings) -> None:
         self.decided = 0.0
         self._state = state
         self._limits = limits

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Limits, Move, Step, Tally, next_step
+from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
 from queuer.controller.memory.live import JobView, Live
+from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement
 from queuer.domain.workload import Cause, State
 
@@ -58,7 +59,7 @@ class SettleResult:
 
 
 def settle(
-    live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits
+    live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Settings
 ) -> SettleResult | None:
     """Everything that follows for this workload now; None where nothing does."""
     steps, after = list[Step](), live
@@ -73,7 +74,7 @@ def settle(
     return _sum_up(live, after, tuple(steps), now=now) if steps else None
 
 
-def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
+def _after(live: Live, step: Step, *, now: float, limits: Settings) -> Live:
     match step.move:
         case Move.PATCHED:
             return patched(live, now=now)
@@ -147,21 +148,21 @@ def evicting(live: Live, *, now: float) -> Live:
     )  # fmt: skip
 
 
-def _given_up(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
+def _given_up(live: Live, step: Step, *, now: float, limits: Settings) -> Live:
     live = replace(live, displaced_by=frozenset())
     if step.cause is Cause.LANDING_TIMEOUT:
         return failed(live, refused=step.refused, now=now, limits=limits)
     return live if step.cause is Cause.SUSPENDED else replace(live, first=True)
 
 
-def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Limits) -> Live:
+def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Settings) -> Live:
     """After a landing that failed on these nodes, if on any.
 
     The first time it goes to other nodes at once, first in its line. A gang that fails again, or that no node refused,
     rests for a growing time: what keeps it is most likely the same everywhere.
     """
     failures = live.failures + 1
-    pause = limits.avoid.after(failures)
+    pause = limits.pauses.after(failures)
     avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(refused, now + pause)
     elsewhere = failures == 1 and bool(refused)
     rest = None if elsewhere else now + pause

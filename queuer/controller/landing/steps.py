@@ -16,10 +16,10 @@ from enum import StrEnum
 
 from queuer.controller.memory.live import JobView, Live, Short, silent_at, take_down_at
 from queuer.controller.memory.pods import PodView
+from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement
-from queuer.domain.backoff import BackOff
 from queuer.domain.quantity import Resources
-from queuer.domain.reasons.failure_sentences import job_failed, pods_lost
+from queuer.domain.reasons.failure_sentences import given_up, job_failed, pods_lost, pods_refused
 from queuer.domain.reasons.job_sentences import left_jobs, left_pods
 from queuer.domain.workload import Cause, State
 
@@ -28,17 +28,6 @@ PATIENCE = 4
 behind with creating or binding them, and evicting the gang would only add to its work."""
 CORRECT = 10.0
 """Seconds from when a charge is seen to be wrong until it is corrected."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The times that landing depends on, see `settings.Settings`."""
-
-    landing_deadline: float
-    lost_pods: float = 900.0
-    left_pods: float = 60.0
-    lost_node: float
-    avoid: BackOff
 
 
 class Move(StrEnum):
@@ -192,7 +181,7 @@ def held(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, in
     }
 
 
-def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits) -> Step | None:
+def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Settings) -> Step | None:
     """The next move, None while nothing follows. `job=None` says that the job object is gone."""
     if live.state.waiting:
         return _waiting(job)
@@ -213,7 +202,7 @@ def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limit
     return _placed(live, job, seen, now=now, limits=limits)
 
 
-def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
+def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settings) -> Step | None:
     """It is back in its queue once its pods are gone and its controller says so, or has said nothing for too long."""
     if (live.placement is not None and live.placement.unconfirmed) or not job.suspended:
         return None
@@ -225,7 +214,7 @@ def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limit
     return Step(move=Move.TAKE_DOWN, note=note)
 
 
-def _without_pods(live: Live, job: JobView, *, now: float, limits: Limits) -> Step | None:
+def _without_pods(live: Live, job: JobView, *, now: float, limits: Settings) -> Step | None:
     """The Job controller backs off for minutes after failures and then makes pods anew: Jobs are suspended first."""
     if job.quiet:
         return Step(move=Move.REQUEUE)
@@ -245,7 +234,7 @@ def _waiting(job: JobView | None) -> Step | None:
     return None
 
 
-def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Limits) -> Step | None:
+def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settings) -> Step | None:
     placement = live.placement
     if placement is not None and live.landed is not None and job.suspended and job.gated:
         # Some may have been let in already: what is evicted is deleted.
@@ -288,28 +277,29 @@ def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> St
     return Step(move=Move.RETURNS) if charged != placement.held and any(charged.values()) else None
 
 
-def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, limits: Limits) -> Step | None:
+def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, limits: Settings) -> Step | None:
     """It misses so many pods: given up once none has come for too long."""
-    after = _missed(live, job, seen, short=short, now=now)
+    assert live.placement is not None
+    after, size = _missed(live, job, seen, short=short, now=now), sum(live.placement.counts.values())
     if live.landed is None and job.left is not None and not after.due:
         return Step(move=Move.LANDED, short=after)  # its pods end so soon that it is never seen whole
     if live.landed is None and seen.refused:
-        note = f"{_of_all(live, short)} refused: {seen.refused}"
+        note = pods_refused(short, size, seen.refused)
         return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=note)
     if after != live.short:
         lost = live.state is State.RUNNING and live.short is None
-        note = (
-            pods_lost(short, sum(live.placement.counts.values()), seen.failed)
-            if lost and live.placement
-            else ""
-        )
+        note = pods_lost(short, size, seen.failed) if lost else ""
         return Step(move=Move.SHRUNK, short=after, note=note)
     if now < after.since + _patience(live, after, seen.problem, limits):
         return None
     if live.landed is None and not job.comes_back:
         return None  # an eviction would delete it for good
-    cause = Cause.LANDING_TIMEOUT if live.landed is None else Cause.LOST_PODS
-    note = _told(live, seen, short=short, seconds=now - after.since)
+    landed = live.landed is not None
+    cause = Cause.LOST_PODS if landed else Cause.LANDING_TIMEOUT
+    note = given_up(
+        live.workload, short, size, landed=landed, unbound=seen.unbound, made=seen.live,
+        seconds=now - after.since, why=seen.problem or (seen.failed if landed else ""),
+    )  # fmt: skip
     return Step(move=Move.EVICT, cause=cause, refused=_refused(live, seen), note=note)
 
 
@@ -337,7 +327,7 @@ def _not_before_gone(since: float, seen: Tally, *, now: float) -> float:
     return min(since, now) if seen.leaving is None else max(since, seen.leaving)
 
 
-def _patience(live: Live, short: Short, problem: str, limits: Limits) -> float:
+def _patience(live: Live, short: Short, problem: str, limits: Settings) -> float:
     """Seconds that may pass from `short.since` until it is given up."""
     if live.landed is not None and not short.made:
         return limits.lost_pods
@@ -349,30 +339,6 @@ def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
     if live.landed is not None or live.placement is None or not seen.unbound:
         return ()
     return tuple(sorted(live.placement.hosts - seen.nodes))
-
-
-def _told(live: Live, seen: Tally, *, short: int, seconds: float) -> str:
-    """Why it is given up, for people."""
-    job, within = live.workload, f"within {seconds:.0f} s"
-    if live.landed is not None:
-        said = f"{_pods(short)} lost and none took {'its' if short == 1 else 'their'} place {within}"
-    elif seen.unbound:
-        said = f"{_of_all(live, short)} not bound {within}"
-    else:
-        which = f"{_of_all(live, short)} not" if seen.live else "no pod was"
-        describe = f"kubectl describe {job.kind.lower()} {job.name} -n {job.namespace}"
-        said = f"{which} created {within}; `{describe}` says why"
-    why = seen.problem or (seen.failed if live.landed is not None else "")
-    return f"{said}: {why}" if why else said
-
-
-def _pods(count: int) -> str:
-    return "1 pod was" if count == 1 else f"{count} pods were"
-
-
-def _of_all(live: Live, count: int) -> str:
-    assert live.placement is not None
-    return f"{count} of {sum(live.placement.counts.values())} pods {'was' if count == 1 else 'were'}"
 
 
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
@@ -387,7 +353,7 @@ def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
     return {name: requests for name, requests in real.items() if requests != charged[name]}
 
 
-def deadlines(live: Live, *, limits: Limits) -> tuple[float, ...]:
+def deadlines(live: Live, *, limits: Settings) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
     placement = live.placement
     if placement is None:

@@ -12,12 +12,13 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.left_pods import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Limits, Move, tally
+from queuer.controller.landing.steps import Move, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.settings import Settings
 from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, moment, simple
 from queuer.domain.workload import Cause, State
 from queuer.store.outbox import Effect, Result
@@ -29,7 +30,7 @@ _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def take_results(
-    changes: Round, results: Iterable[Result], *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+    changes: Round, results: Iterable[Result], *, state: ClusterState, jobs: ClusterJobs, limits: Settings
 ) -> None:
     """Write down how PATCHes ended, and what follows where they did not go through."""
     for result in results:
@@ -40,7 +41,7 @@ def take_results(
 
 
 def _take_result(
-    changes: Round, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+    changes: Round, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Settings
 ) -> None:
     entry = result.entry
     live = changes.live(entry.uid)
@@ -58,7 +59,7 @@ def _take_result(
 
 
 def _withdraw(
-    changes: Round, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+    changes: Round, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Settings
 ) -> None:
     """Take an admission back that did not reach the job.
 
@@ -129,7 +130,7 @@ def settle_touched(
     state: ClusterState,
     jobs: ClusterJobs,
     confirmer: Confirmer,
-    limits: Limits,
+    limits: Settings,
 ) -> None:
     """Take every step that follows for these workloads now; what a consistent read must confirm, once it has."""
     for uid in uids:

@@ -34,7 +34,7 @@ PAUSE = 0.5
 
 class Auditor:
     """Compares amounts, pod set by pod set, each `every` seconds. `actor`: who repairs, for the audit; `lost_node`: see
-    `Limits`.
+    `Settings`.
     """
 
     def __init__(

@@ -15,20 +15,19 @@ from aiohttp import web
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing import confirm
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.steps import Limits
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
-from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving
 from tests.unit.make import gang, placed
 from tests.waiting import until
 
-LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
+LIMITS = Settings(database_url="", landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0)
 
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from queuer.controller.landing.settle import evicting, requeued, settle
-from queuer.controller.landing.steps import CORRECT, Limits, Move, Tally, deadlines, tally
+from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
 from queuer.controller.ledger.round import Change, charges
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.backoff import BackOff
+from queuer.controller.settings import Settings
 from queuer.domain.workload import PodSet, State
 from tests.unit.make import assigned, gang, job_view, placed
 
-LIMITS = Limits(landing_deadline=60.0, avoid=BackOff(first=100.0, longest=1000.0), lost_node=300.0)
+LIMITS = Settings(database_url="", landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0)
 WORKLOAD = gang(name="job")
 PLACEMENT = placed({"n1": 1}, at=100.0)
 ADMITTED = Live(workload=WORKLOAD, state=State.ADMITTED, placement=PLACEMENT)
