@@ -149,7 +149,7 @@ class Workload:
         """What its owner asks for: a job was edited if this differs, and only then.
 
         Neither what was learned of its run time nor how long it has waited belongs to it. `declared`: pods by pod set
-        as its owner wrote, where pods that have succeeded or are still to be made are no edit either.
+        as its owner wrote, where pods that have succeeded or are still to be made are no edit either, nor is a hold.
         """
         sets = (
             self.pod_sets
@@ -163,7 +163,8 @@ class Workload:
                 for p in self.pod_sets
             )
         )
-        return replace(self, pod_sets=sets, submitted=0.0, estimate=None, estimate_runs=None)
+        hold = self.hold and declared is None
+        return replace(self, pod_sets=sets, hold=hold, submitted=0.0, estimate=None, estimate_runs=None)
 
 
 def demand_of(pod_sets: tuple[PodSet, ...], counts: Mapping[str, int]) -> dict[str, int]:
