@@ -161,8 +161,11 @@ async def load_held(connection: AsyncConnection) -> dict[str, dict[str, int]]:
 
 
 async def load_open(connection: AsyncConnection) -> list[LedgerRow]:
-    """All open rows, oldest first."""
-    return [record_of(LedgerRow, row) for row in await connection.execute(_OPEN_ROWS)]
+    """All open rows, oldest first, as they are: an amount may be no number."""
+    return [
+        LedgerRow(**{**row._mapping, "opened": row.opened.timestamp()})
+        for row in await connection.execute(_OPEN_ROWS)
+    ]
 
 
 _HOLDINGS = text("""
