@@ -134,7 +134,7 @@ def test_the_reason_of_a_rest_stays_when_the_job_is_read_again() -> None:
     assert "it could not start" in resting(replace(rests, explanation=None, failures=1)).primary.text
 
 
-def _heard(succeeded: int = 0, **said: Any) -> Live:
+def _heard(succeeded: int = 0, /, **said: Any) -> Live:
     scene = Scene()
     scene.hear(succeeded, **said)
     return scene.live
