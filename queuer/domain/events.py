@@ -81,6 +81,7 @@ SENTENCES: Mapping[str, Callable[[Data], str]] = {
     ORDERED: _ordered,
     "workload.recharged": lambda data: f"what it is charged was put right: {data['reason']}",
     "workload.lost": lambda data: str(data["note"]),
+    "workload.whole": lambda _: "all its pods are there again",
     "workload.submitted": lambda _: "submitted",
     "workload.edited": lambda _: "the job, or a rule that it is under, was changed",
     "workload.deleted": lambda _: "the job was deleted",

@@ -163,13 +163,19 @@ async def admit(
 async def tell_lost(
     connection: AsyncConnection, epoch: int, lost: Sequence[tuple[str, str, str]], *, at: float
 ) -> None:
-    """Gangs that run on with pods missing: uid, queue, and a sentence. Raises LeadershipLost."""
+    """Gangs that run on with pods missing: uid, queue, and a sentence, "" = all are back. Raises LeadershipLost."""
     if lost:
         await check_epoch(connection, epoch)
         append(
             connection,
             [
-                Event(at=at, type="workload.lost", uid=uid, queue=queue, data={"note": note})
+                Event(
+                    at=at,
+                    type="workload.lost" if note else "workload.whole",
+                    uid=uid,
+                    queue=queue,
+                    data={"note": note} if note else {},
+                )
                 for uid, queue, note in lost
             ],
         )

@@ -419,7 +419,7 @@ def test_an_eviction_is_news_until_the_job_runs_again(state: State, told: bool) 
 
 
 def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() -> None:
-    """Of this run: what an earlier attempt lost is history."""
+    """Of this run, and until all pods are there again: all before is history."""
 
     def moment(at: float, what: str, **data: object) -> Moment:
         return Moment(at=at, what=what, data=data)
@@ -433,5 +433,6 @@ def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() ->
     failed = [*again, moment(5.0, "workload.state", to="Failed", note="failed: exit code 3")]
     assert failure(State.RUNNING, before) == {"failure": {"at": 2.0, "text": "n1 is gone"}}
     assert failure(State.RUNNING, again) == {}
+    assert failure(State.RUNNING, [*before, moment(3.0, "workload.whole")]) == {}
     assert failure(State.FAILED, failed) == {"failure": {"at": 5.0, "text": "failed: exit code 3"}}
     assert failure(State.QUEUED, failed) == {}

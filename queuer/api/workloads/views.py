@@ -163,11 +163,14 @@ async def _evicted(
 
 
 def failure(state: State, moments: Sequence[reads.Moment]) -> dict[str, Any]:
-    """The end of a job that has failed, or the loss of pods since a job runs."""
-    since = next((i for i, m in enumerate(moments[::-1]) if m.data.get("to") == State.RUNNING), len(moments))
+    """The end of a job that has failed, or the loss of pods since a job runs with all."""
     wanted = {State.FAILED: "workload.state", State.RUNNING: "workload.lost"}.get(state)
-    found = [m for m in moments[len(moments) - since :] if m.what == wanted and m.data.get("note")]
-    return {"failure": {"at": found[-1].at, "text": found[-1].data["note"]}} if found else {}
+    for moment in reversed(moments):
+        if moment.what == "workload.whole" or moment.data.get("to") == State.RUNNING:
+            break
+        if moment.what == wanted and moment.data.get("note"):
+            return {"failure": {"at": moment.at, "text": moment.data["note"]}}
+    return {}
 
 
 async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:

@@ -83,7 +83,7 @@ async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tupl
     """
     at, all_, cycle = changes.now, [c for c in changes.values() if not c.later], changes.cycle
     number = None if cycle is None else cycle.id
-    lost = [(c.uid, c.after.workload.queue, c.lost) for c in all_ if c.lost and c.after is not None]
+    lost = [(c.uid, c.after.workload.queue, c.lost) for c in all_ if (c.lost or c.whole) and c.after]
     await transitions.tell_lost(connection, epoch, lost, at=at)
     await outbox.done(connection, epoch, [result for c in all_ for result in c.results], at=at)
     steps = [step for c in all_ if (step := c.transition(at=at)) is not None]

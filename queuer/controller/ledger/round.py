@@ -181,6 +181,14 @@ class Change:
         return before.workload.ask(sizes) != after.workload.ask(sizes)
 
     @property
+    def whole(self) -> bool:
+        """Whether a running gang has all pods again."""
+        before, after = self.before, self.after
+        if before is None or after is None or not (before.state is after.state is State.RUNNING):
+            return False
+        return before.short is not None and after.short is None
+
+    @property
     def reason(self) -> Explanation | None:
         """The reason to write. That of a job that is read again, or starts, is written with it."""
         if self.reread:
@@ -196,7 +204,7 @@ class Change:
             return False
         parts = (
             self.reread, self.gone, self.results, self.effects, self.answers, self.reason, self._steps, self.ends,
-            self.overrides, self.setback, self.lost,
+            self.overrides, self.setback, self.lost, self.whole,
         )  # fmt: skip
         return any(parts) or bool(self.recharges(at=0.0))
 

@@ -13,7 +13,7 @@ import pytest
 
 from queuer.controller.landing.steps import deadlines
 from queuer.controller.landing.writes import settle_touched
-from queuer.controller.ledger.round import Round
+from queuer.controller.ledger.round import Change, Round
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
 from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
@@ -45,13 +45,16 @@ def test_pods_that_were_made_and_bound_between_two_looks_have_come() -> None:
 
 
 def test_a_gang_that_is_whole_again_keeps_nothing() -> None:
-    """Guards memory, and that an old loss does not shorten the time of the next."""
+    """Guards memory, and that an old loss does not shorten the time of the next. It is written that it is whole."""
     scene = Scene(2)
     scene.end("p0")
     scene.look(10.0)
+    before = scene.live
     scene.put("q", "n1")
     scene.look(200.0)
     assert (scene.since(), scene.live.short) == (None, None)
+    assert Change(uid="u", before=before, after=scene.live).writes
+    assert not Change(uid="u", before=before, after=before).writes
     scene.end("p1")
     scene.look(300.0)
     assert scene.since() == 300.0
