@@ -128,6 +128,24 @@ def test_it_follows_from_the_figures(
     assert told(token, params) == NextStep(do=do, command=command)
 
 
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ({"main": (9, {"gpu": 8})}, "at most 5 pods of 8 gpu"),
+        ({"main": (1, {"gpu": 64, "cpu": 4000})}, "pods of at most 40 gpu"),
+        ({"a": (1, {"gpu": 8}), "b": (9, {"gpu": 8}), "c": (2, {"cpu": 1})}, "at most 4 pods of 8 gpu in b"),
+        ({"a": (9, {"gpu": 8}), "b": (9, {"gpu": 8})}, "at most 40 gpu"),
+        ({"main": (9, {"cpu": 8000})}, "at most 40 gpu"),
+    ],
+)
+def test_a_job_that_is_too_large_is_told_the_pods_that_would_fit(
+    pods: dict[str, tuple[int, dict[str, int]]], said: str
+) -> None:
+    params = {"queue": "root.a", "resource": "gpu", "limit": "40"}
+    step = told(Token.EXCEEDS_MAX_QUOTA, params, pods=pods)
+    assert step.do == f"{AGAIN} {said}, or ask who administers root.a for more"
+
+
 @pytest.mark.parametrize(("change", "said"), ADMITS)
 @pytest.mark.parametrize("token", [Token.TOPOLOGY_PLACEMENT_FAILED, Token.WAITING_FOR_QUOTA])
 def test_what_was_tried_and_worked_comes_first(token: Token, change: JobChange, said: str) -> None:

@@ -14,6 +14,7 @@ from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.paragraphs import paragraphs
 from queuer.api.workloads.views import Recorded
 from queuer.domain.estimates import FORETOLD
+from queuer.domain.quantity import parse_resources
 from queuer.domain.reasons import (
     ROWS,
     AdvisedJob,
@@ -156,6 +157,13 @@ def _next_step(
         queue=job.queue,
         params=primary.params if primary else {},
         changes=would_admit,
+        pods={
+            each.name: (
+                each.count if each.min_count is None else each.min_count,
+                parse_resources(each.requests),
+            )
+            for each in job.pod_sets
+        },
         commanded=job.override is not None and bool(job.override.hold),
         deleted=job.deleted is not None,
         group=job.kind == POD.name and sum(pods.count for pods in job.pod_sets) > 1,

@@ -288,6 +288,6 @@ def _next(workload: Workload, reason: Reason) -> NextStep:
     """The next step of its owner."""
     job = AdvisedJob(
         uid=workload.uid, kind=workload.kind, namespace=workload.namespace, name=workload.name,
-        queue=workload.queue, params=reason.shown,
+        queue=workload.queue, params=reason.shown, pods={p.name: (p.least, p.requests) for p in workload.pod_sets},
     )  # fmt: skip
     return ROWS[reason.token].next(job)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from queuer.domain.keys import (
@@ -24,9 +25,9 @@ from queuer.domain.keys import (
     WORKLOAD,
     Sort,
 )
-from queuer.domain.quantity import amount_text, short
+from queuer.domain.quantity import Resources, amount_text, parse_quantity, short
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons.amounts import moment
+from queuer.domain.reasons.amounts import moment, plural
 from queuer.domain.reasons.changes import ChangeKind, JobChange
 
 _PATIENCE = "24h"
@@ -58,8 +59,8 @@ class Reader:
 class AdvisedJob:
     """The job that a next step is for. `params`: of its primary reason; `changes`: those that would let it start.
 
-    `commanded`: held by a command, not by the job itself. `deleted`: its object is gone. `group`: it is several
-    pods, without an object of its name.
+    `pods`: by pod set the least count of pods, and the amounts of each. `commanded`: held by a command, not by the job
+    itself. `deleted`: its object is gone. `group`: it is several pods, without an object of its name.
     """
 
     uid: str
@@ -69,6 +70,7 @@ class AdvisedJob:
     queue: str
     params: Mapping[str, Any] = field(default_factory=dict)
     changes: Sequence[JobChange] = ()
+    pods: Mapping[str, tuple[int, Resources]] = field(default_factory=dict)
     commanded: bool = False
     deleted: bool = False
     group: bool = False
@@ -197,10 +199,25 @@ def ask_less(job: AdvisedJob) -> NextStep:
     what = "less"
     if most and "resource" in job.params:
         resource = job.params["resource"]
-        what = f"no {short(resource)}" if most == "0" else f"at most {amount_text(most, resource)}"
+        what = f"no {short(resource)}" if most == "0" else _at_most(job, str(most), resource)
     queue = job.params.get("queue", job.queue)
     whose = "" if job.params.get("live") else f", or ask who administers {queue} for more"
     return _again(job, what, otherwise=whose)
+
+
+def _at_most(job: AdvisedJob, most: str, resource: str) -> str:
+    """The pods that fit of the set that asks for most, beside those of the others; else the amount alone."""
+    sets = {name: (count, per[resource]) for name, (count, per) in job.pods.items() if per.get(resource)}
+    if sets:
+        name = max(sets, key=lambda key: prod(sets[key]))
+        rest = sum(prod(pods) for other, pods in sets.items() if other != name)
+        per, left = sets[name][1], parse_quantity(most, resource=resource) - rest
+        where = f" in {name}" if len(sets) > 1 else ""
+        if left >= per:
+            return f"at most {plural(left // per, 'pod')} of {amount_text(per, resource)}{where}"
+        if left > 0:
+            return f"pods of at most {amount_text(left, resource)}{where}"
+    return f"at most {amount_text(most, resource)}"
 
 
 def fit_flavor(job: AdvisedJob) -> NextStep:
