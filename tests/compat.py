@@ -21,7 +21,7 @@ from queuer.local.binaries import BY_VERSION, KUBERNETES, default_cache, ensure_
 from queuer.local.progress import Reporter
 
 PATHS: Mapping[str, tuple[str, ...]] = {
-    "the demo's story": ("tests/e2e/test_story.py::test_the_story_plays_to_its_end",),
+    "the demo's story": ("tests/e2e/test_story.py::test_the_story_plays_to_its_end_and_the_screens_show_it",),
     "a job starts and ends": ("tests/e2e/test_admission.py",),
     "gangs start whole": ("tests/e2e/test_gangs.py",),
     "landing": ("tests/e2e/test_landing.py",),

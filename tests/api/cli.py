@@ -5,27 +5,31 @@ from __future__ import annotations
 import asyncio
 
 import httpx2
-import pytest
-from typer.testing import CliRunner, Result
 
-from queuer.cli import main
-from queuer.cli.client import Client
+from tests.cli import Done, queuer
 
 
-async def run(monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, *arguments: str) -> Result:
-    """The output and exit code of `queuer ARGUMENTS`."""
-    loop = asyncio.get_running_loop()
+class Wire(httpx2.BaseTransport):
+    """Carries requests of a thread to the app in the test's event loop. `last`: what was asked last."""
 
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        asked = api.request(
-            request.method, str(request.url), content=request.content, headers=dict(request.headers)
-        )
-        found = asyncio.run_coroutine_threadsafe(asked, loop).result(100)
-        return httpx2.Response(found.status_code, content=found.content)
+    def __init__(self, api: httpx2.AsyncClient) -> None:
+        self._api, self._loop = api, asyncio.get_running_loop()
+        self.last: tuple[str, str] = ("", "")
 
-    def connect(*_: object, **__: object) -> Client:
-        return Client("http://127.0.0.1:8787", transport=httpx2.MockTransport(handle))
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.last = (request.method.lower(), request.url.path)
+        content = request.read()
+        asked = self._api.request(request.method, str(request.url), content=content, headers=request.headers)
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=100)
+        passed = ("content-type", "queuer-controller")
+        headers = {name: answer.headers[name] for name in passed if name in answer.headers}
+        return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
 
-    monkeypatch.setattr(Client, "from_env", connect)
-    app = main.build(arguments)
-    return await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
+
+async def run(api: httpx2.AsyncClient | Wire, *arguments: str, user: str = "") -> Done:
+    """How `queuer ARGUMENTS` ends, for this user where the API tells users apart."""
+    if isinstance(api, httpx2.AsyncClient):
+        if user:
+            api.headers["user"] = user
+        api = Wire(api)
+    return await asyncio.to_thread(queuer, api, *arguments)

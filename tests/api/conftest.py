@@ -13,9 +13,10 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
+from queuer.api.app import create_app
 from queuer.api.latest_cycle import LatestCycle
 from queuer.store.engine import make_engine
-from tests.api.identity import open_to_all
+from tests.api.identity import USERS, client_of, local, open_to_all
 from tests.api.rows import Author, leading
 
 
@@ -38,9 +39,17 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the app, as a program on this machine is one."""
-    app = open_to_all(engine, database_url, max_body=64 * 1024)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(open_to_all(engine, database_url, max_body=64 * 1024)) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def shared(
+    request: pytest.FixtureRequest, engine: AsyncEngine, database_url: str
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the app for `USERS`, or those of the test's module; the header `user` says who asks."""
+    users = getattr(request.module, "USERS", USERS)
+    async with client_of(create_app(engine, local(database_url), users)) as client:
         yield client
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
@@ -28,6 +29,12 @@ def local(database_url: str, **options: Any) -> ApiSettings:
 def open_to_all(engine: AsyncEngine, database_url: str, **options: Any) -> FastAPI:
     """The app where whoever asks may do everything."""
     return create_app(engine, local(database_url, **options), Anyone())
+
+
+def client_of(app: FastAPI, **options: Any) -> httpx2.AsyncClient:
+    """A client of an app in this process, as a program on this machine is one."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, **{"base_url": "http://127.0.0.1:8787", **options})
 
 
 def reads(namespace: str) -> Right:
@@ -57,3 +64,15 @@ class Table:
         """As the table says."""
         held = self.rights[caller.name]
         return EVERYTHING in held or right in held
+
+
+USERS = Table(
+    {
+        "alice": frozenset({reads("team-a")}),
+        "bob": frozenset({reads("team-b")}),
+        "root": frozenset({EVERYTHING}),
+        "eve": frozenset(),
+        "lead": frozenset({administers("root.research.team-a")}),
+    }
+)
+"""A tenant of each namespace, an administrator, nobody, and who administers one queue."""

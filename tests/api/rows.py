@@ -12,10 +12,14 @@ import psycopg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.document import parse
+from queuer.domain.nodes import Node, Topology
 from queuer.domain.outside import Outside
-from queuer.domain.queue import ManagedBy
+from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
+from queuer.solver.decide import decide
+from queuer.solver.records import WITHOUT_SOLVER, Admitted, NodeState, Pending, Snapshot
+from queuer.solver.stored import StoredCycle
 from queuer.store import heartbeat, ledger, queues, stored, workloads
 from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import Heartbeat, LastCycle
@@ -25,6 +29,7 @@ from tests.store import support
 from tests.store.support import Eviction, Step, commit_cycle, evict, take_steps
 
 GPU = support.GPU
+RACK = "topology.kubernetes.io/rack"
 NOW = support.NOW
 TREE: dict[str, Any] = {
     "apiVersion": "queuer.dev/v1",
@@ -48,6 +53,34 @@ def waits(
         others=(Reason(token=Token.WAITING_FOR_QUOTA, said="48 of 64 are used"),),
         detail={"excluded": {"nodes": 2, "of": 8, "by": [{"why": "Full", "nodes": 2}]}},
     )
+
+
+def two_racks(tree: QueueTree, *waiting: Workload, runs: Mapping[int, Workload] | None = None) -> Snapshot:
+    """Two racks of two nodes of 8 GPUs, `n0` to `n3`. `runs`: by the number of its node."""
+    held = {f"n{i}": made for i, made in (runs or {}).items()}
+    per_node = {GPU: 8, "cpu": 64000, "pods": 9}
+    nodes = (Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable=per_node) for i in range(4))
+    return Snapshot(
+        nodes=tuple(
+            NodeState(node=node, used=held[node.name].demand if node.name in held else {}) for node in nodes
+        ),
+        tree=tree,
+        topology=Topology(keys=(RACK,)),
+        admitted=tuple(
+            Admitted(
+                workload=made, counts={"main": 1}, flavors={"main": "default"}, since=NOW - 60,
+                bound={name: made.demand},
+            )
+            for name, made in held.items()
+        ),
+        pending=tuple(Pending(workload=made) for made in waiting),
+    )  # fmt: skip
+
+
+def decided_on(snapshot: Snapshot) -> StoredCycle:
+    """A decision without CP-SAT, as it is stored."""
+    plan = decide(snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER)
+    return StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER, plan=plan)
 
 
 @contextmanager

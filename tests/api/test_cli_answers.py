@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -21,10 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.workload import State
 from queuer.store import rollup
 from queuer.store.engine import begin
-from tests.api.identity import open_to_all
+from tests.api.cli import Wire, run
+from tests.api.identity import client_of, open_to_all
 from tests.api.rows import Author
 from tests.api.test_queue_figures import A, decided
-from tests.cli import Done, queuer
 from tests.store.support import workload
 
 MARKUP, ANSI, QUIET = "<img src=x onerror=alert(1)>", "\x1b[31mred\x1b[0m\r[bold]b\u202e", "runs"
@@ -57,28 +56,10 @@ LISTS = [
 ]
 
 
-class Wire(httpx2.BaseTransport):
-    """Carries requests of a thread to the app in the test's event loop. `last`: what was asked last."""
-
-    def __init__(self, api: httpx2.AsyncClient) -> None:
-        self._api, self._loop = api, asyncio.get_running_loop()
-        self.last: tuple[str, str] = ("", "")
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.last = (request.method.lower(), request.url.path)
-        content = request.read()
-        asked = self._api.request(request.method, str(request.url), content=content, headers=request.headers)
-        answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout=100)
-        passed = ("content-type", "queuer-controller")
-        headers = {name: answer.headers[name] for name in passed if name in answer.headers}
-        return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
-
-
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of an app that takes the controller of these long tests for alive."""
-    transport = httpx2.ASGITransport(app=open_to_all(engine, database_url, stale_after=600))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(open_to_all(engine, database_url, stale_after=600)) as client:
         yield client
 
 
@@ -98,10 +79,6 @@ async def wire(api: httpx2.AsyncClient, author: Author) -> Wire:
         async with begin(author.engine) as connection:
             await rollup.record(connection, author.epoch, at=now - seconds)
     return Wire(api)
-
-
-async def run(wire: Wire, *arguments: str) -> Done:
-    return await asyncio.to_thread(queuer, wire, *arguments)
 
 
 async def test_json_is_what_the_document_of_the_api_promises(wire: Wire, api: httpx2.AsyncClient) -> None:

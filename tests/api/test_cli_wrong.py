@@ -4,28 +4,22 @@ mistyped.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
+from functools import partial
 
 import httpx2
 import pytest
 import pytest_asyncio
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.api.workloads.paragraphs import duration
 from queuer.cli.failures import Exit
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from tests.api.identity import EVERYTHING, Table, local, reads
+from tests.api import cli
 from tests.api.rows import NOW, Author, waits
-from tests.api.test_cli_answers import Wire
 from tests.api.test_queue_figures import A, decided
-from tests.cli import Done, queuer
 from tests.store.support import Eviction, workload
 
-USERS = Table({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
 SILENT = re.compile(
     r"warning: the controller has not been heard of since .* UTC: nothing starts until it does; "
     r"what is shown is from then\n"
@@ -33,18 +27,14 @@ SILENT = re.compile(
 
 
 @pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
     """An API with users, a cycle, and one job that waits."""
     await author.tree()
     await decided(author, workload("a1", name="llama", queue=A, namespace="team-a", pods=9, gpus=8))
-    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), USERS))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+    return shared
 
 
-async def run(api: httpx2.AsyncClient, *arguments: str, user: str = "root") -> Done:
-    api.headers["user"] = user
-    return await asyncio.to_thread(queuer, Wire(api), *arguments)
+run = partial(cli.run, user="root")
 
 
 async def test_every_verb_says_that_nobody_decides(shared: httpx2.AsyncClient, author: Author) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.api.workloads import commands as workload_commands
 from queuer.domain.override import Override
@@ -22,7 +20,7 @@ from queuer.store import commands
 from queuer.store.commands import CommandAnswer, NewCommand
 from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome, CommandVerb
-from tests.api.identity import EVERYTHING, Table, administers, local, reads
+from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import NOW, workload
@@ -42,9 +40,8 @@ VERBS = [("POST", ":hold"), ("POST", ":release"), ("POST", ":evict"), ("PATCH", 
 
 
 @pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
     """An API with users, and a job in each of two namespaces, beside one that has ended."""
-    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     await author.submit(
         workload("a1", queue="root.research.team-a", namespace="team-a"),
@@ -52,9 +49,7 @@ async def shared(engine: AsyncEngine, database_url: str, author: Author) -> Asyn
         workload("b1", queue="root.research.team-b", namespace="team-b"),
     )
     await author.step("a2", State.FAILED)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+    return shared
 
 
 async def _ask(

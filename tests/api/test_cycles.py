@@ -9,10 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.cycles.routes import READ
 from queuer.solver.stored import encode
-from tests.api.identity import EVERYTHING, Table, local, reads
+from tests.api.identity import EVERYTHING, Table, client_of, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author
-from tests.api.test_visibility import USERS
 from tests.api.test_why import decided
 from tests.store.support import workload
 
@@ -43,8 +42,7 @@ async def test_a_decision_tells_whom_it_moved_to_who_may_read_of_them(
     await author.submit(own, other)
     await author.cycle(admit=[own, other])
     await author.cycle()
-    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), READERS))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(create_app(engine, local(database_url), READERS)) as client:
 
         async def told(number: int, user: str) -> list[tuple[str, str, str]]:
             found = (await client.get(f"/api/v1/cycles/{number}", headers={"user": user})).json()
@@ -69,13 +67,10 @@ async def test_the_stored_one_is_made_anew(api: httpx2.AsyncClient, author: Auth
 
 @pytest.mark.parametrize("path", ["cycles", "cycles/1", "cycles/1/replay"])
 async def test_only_who_may_get_cycles_sees_them(
-    engine: AsyncEngine, database_url: str, author: Author, path: str
+    shared: httpx2.AsyncClient, author: Author, path: str
 ) -> None:
     await author.cycle()
-    app = create_app(engine, local(database_url), USERS)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        denied = problem_of(
-            await client.get(f"/api/v1/{path}", headers={"user": "alice"}), status=403, code="forbidden"
-        )
+    denied = problem_of(
+        await shared.get(f"/api/v1/{path}", headers={"user": "alice"}), status=403, code="forbidden"
+    )
     assert "get cycles.queuer.dev" in denied["detail"]

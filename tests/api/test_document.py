@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from tests.api.identity import open_to_all
+from tests.api.identity import client_of, open_to_all
 from tools.reference.rest import document as reference
 
 JSON = {"content-type": "application/json"}
@@ -48,8 +48,7 @@ def test_every_operation_says_how_it_may_fail(document: dict[str, Any]) -> None:
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     app = open_to_all(engine, database_url, max_body=1024)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(app) as client:
         yield client
 
 

@@ -17,21 +17,18 @@ from queuer.cli.output import local
 from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import Quarantine
-from queuer.domain.nodes import Node, SchedulingTerms, Topology
+from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import State, Workload
-from queuer.solver.decide import decide
-from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 from queuer.solver.verified import verified
-from tests.api.rows import GPU, NOW, Author
-from tests.api.test_cli_answers import Wire, run
+from tests.api.cli import run
+from tests.api.rows import GPU, NOW, Author, decided_on, two_racks
 from tests.store.support import workload
 
 A, B = "root.research.team-a", "root.research.team-b"
-RACK = "topology.kubernetes.io/rack"
-GREEDY = Budget(deterministic=0.0)
 JOB = workload("u1", queue=A, gpus=8, pods=1)
 
 
@@ -57,32 +54,18 @@ def decided(
     broken: bool = False,
 ) -> Told:
     """A decision about these. `busy`: nodes on which team-b runs; `broken`: its plan does not stand."""
-    theirs = {f"n{i}": workload(f"b{i}", queue=B, namespace="team-b", gpus=8) for i in busy}
-    per_node = {GPU: 8, "cpu": 64000, "pods": 9}
-    nodes = (
-        Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, unschedulable=cordoned, allocatable=per_node)
-        for i in range(4)
-    )
-    snapshot = Snapshot(
-        nodes=tuple(
-            NodeState(node=node, used=theirs[node.name].demand if node.name in theirs else {})
-            for node in nodes
-        ),
-        tree=QueueTree.of([Queue(path="root.research"), a or Queue(path=A), Queue(path=B)]),
-        topology=Topology(keys=(RACK,)),
-        admitted=tuple(
-            Admitted(
-                workload=made, counts={"main": 1}, flavors={"main": "default"}, since=NOW - 60,
-                bound={at: made.demand},
-            )
-            for at, made in theirs.items()
-        ),
-        pending=tuple(Pending(workload=made) for made in (job, *others)),
-    )  # fmt: skip
-    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
-    plan = _broken(plan, snapshot) if broken else plan
-    cycle = StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan)
-    return Told(job=job, why=plan.explanations[job.uid], cycle=cycle)
+    theirs = {i: workload(f"b{i}", queue=B, namespace="team-b", gpus=8) for i in busy}
+    tree = QueueTree.of([Queue(path="root.research"), a or Queue(path=A), Queue(path=B)])
+    snapshot = two_racks(tree, job, *others, runs=theirs)
+    if cordoned:
+        nodes = (replace(state, node=replace(state.node, unschedulable=True)) for state in snapshot.nodes)
+        snapshot = replace(snapshot, nodes=tuple(nodes))
+    cycle = decided_on(snapshot)
+    assert cycle.plan is not None
+    if broken:
+        cycle = replace(cycle, plan=_broken(cycle.plan, snapshot))
+    assert cycle.plan is not None
+    return Told(job=job, why=cycle.plan.explanations[job.uid], cycle=cycle)
 
 
 def _broken(plan: Plan, snapshot: Snapshot) -> Plan:
@@ -166,7 +149,7 @@ async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
     assert primary["text"]
     assert found["do"]
     assert (re.search(r"\d", primary["text"]) is None) <= (token in WITHOUT_FIGURES)
-    page = (await run(Wire(api), "why", "u1")).out
+    page = (await run(api, "why", "u1")).out
     lines = page.splitlines()
     assert lines[1] == local(f"{token.verdict}  {token}: {primary['text']}")
     steps = [["do", local(found["do"])], ["next", found["next"]]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -11,12 +10,11 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.store import events
 from queuer.store.engine import begin
 from queuer.store.events import Event
-from tests.api.identity import EVERYTHING, Table, administers, local, reads
+from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.store.support import Eviction, workload
@@ -36,17 +34,14 @@ NOTE = "evicted for a job of root.research.team-b, which takes back what it is g
 
 
 @pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
     """Jobs of two teams; that of team-a had to go for the one of team-b."""
-    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     one = workload("a1", queue="root.research.team-a", namespace="team-a")
     await author.submit(one, workload("b1", queue="root.research.team-b", namespace="team-b"))
     await author.cycle(admit=[one])
     await author.evict(Eviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note=NOTE))
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+    return shared
 
 
 async def get(client: httpx2.AsyncClient, path: str, user: str = "root") -> dict[str, Any]:

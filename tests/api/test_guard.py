@@ -19,7 +19,7 @@ from queuer.api.http.guard import Guard
 from queuer.api.http.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
-from tests.api.identity import local, open_to_all
+from tests.api.identity import client_of, local, open_to_all
 from tests.api.problems import problem_of
 
 TREE = "/api/v1/queue-tree"
@@ -263,8 +263,7 @@ async def test_yaml_that_takes_too_long_to_read_is_refused_unread(
     engine: AsyncEngine, database_url: str
 ) -> None:
     app = open_to_all(engine, database_url)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(app) as client:
         answer = await client.put(
             "/api/v1/queue-tree?dryRun=true",
             content=b"a: b\n" * 60_000,

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table, local
+from tests.api.identity import EVERYTHING, Table
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
 PATH = "/api/v1/changesets"
 KEY = {"Idempotency-Key": "k-1"}
 USERS = Table({"alice": frozenset({EVERYTHING}), "bob": frozenset({EVERYTHING})})
-
-
-@pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """An API with two users."""
-    app = create_app(engine, local(database_url), USERS)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
 
 
 async def test_the_same_request_is_answered_again_and_done_once(api: httpx2.AsyncClient) -> None:

@@ -33,7 +33,7 @@ from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from tests.api.identity import EVERYTHING, Table, local, reads
+from tests.api.identity import EVERYTHING, Table, client_of, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import workload
@@ -240,8 +240,7 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
     )
     await author.tree()
     await author.submit(workload("x1", queue="root.research.team-a", namespace="elsewhere", name="x"))
-    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(create_app(engine, local(database_url), users)) as client:
         alice, bob, root = [
             (await client.get("/api/v1/me", headers={"user": user})).json()
             for user in ("alice", "bob", "root")
@@ -266,8 +265,7 @@ async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: 
 
 async def test_meta_needs_no_token_and_has_the_vocabulary(engine: AsyncEngine, database_url: str) -> None:
     settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
-    transport = httpx2.ASGITransport(app=create_app(engine, settings, Table()))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(create_app(engine, settings, Table())) as client:
         found = (await client.get("/api/v1/meta")).json()
     assert found["authentication"] == ["token"]
     assert "Placing" in found["states"]
@@ -308,8 +306,7 @@ async def test_a_list_whose_rights_cannot_all_be_asked_is_503(
     """Rights of many namespaces are asked at once; that one fails is no fault of ours."""
     await author.submit(workload("a", namespace="team-a"), workload("b", namespace="team-b"))
     app = create_app(engine, local(database_url), Halting({"alice": frozenset()}))
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(app) as client:
         found = await client.get("/api/v1/workloads", headers={"user": "alice"})
     problem_of(found, status=503, code="unavailable")
 

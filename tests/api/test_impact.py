@@ -21,7 +21,7 @@ from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, NodeState, Pending, Snapshot
+from queuer.solver.records import WITHOUT_SOLVER, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, local, reads
@@ -34,7 +34,6 @@ PATH = "/api/v1/changesets"
 A, B = "root.a", "root.b"
 RACK = "topology.kubernetes.io/rack"
 KIND = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
-GREEDY = Budget(deterministic=0.0)
 
 
 def tree(**limits: int) -> dict[str, Any]:
@@ -82,10 +81,12 @@ async def decided(
         over_limit=tuple(Pending(workload=made) for made in over_limit),
         admitted=tuple(running(made, {f"n{i}": 1}, since=NOW - 60) for i, made in enumerate(runs)),
     )
-    made = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    made = decide(snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER)
     admitted = {admission.uid for admission in made.admissions}
     await author.cycle(admit=[*runs, *(w for w in waiting if w.uid in admitted)], explain=made.explanations)
-    await author.keep(encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=made)))
+    await author.keep(
+        encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER, plan=made))
+    )
 
 
 async def plan(api: httpx2.AsyncClient, document: object, **headers: str) -> dict[str, Any]:
@@ -113,7 +114,7 @@ async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author
 
 
 async def test_a_cut_names_its_victims_and_who_of_them_could_never_come_back(
-    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author, tmp_path: Path
+    api: httpx2.AsyncClient, author: Author, tmp_path: Path
 ) -> None:
     await decided(author, tree(a=16, b=8), runs=(job("small", A, 4), job("large", A, 8)))
     document = tmp_path / "tree.yaml"
@@ -123,9 +124,9 @@ async def test_a_cut_names_its_victims_and_who_of_them_could_never_come_back(
     assert made["impact"]["unstartable"]["count"] == 0
     victims = [f"{row['namespace']}/{row['name']}" for row in made["victims"]["jobs"]]
     assert victims
-    shown = await run(monkeypatch, api, "plan", "-f", str(document), "--effect", "evict")
-    assert f"in the queue again: {', '.join(victims)}" in shown.stdout
-    (lost,) = [line for line in shown.stdout.splitlines() if "could never start again" in line]
+    shown = await run(api, "plan", "-f", str(document), "--effect", "evict")
+    assert f"in the queue again: {', '.join(victims)}" in shown.out
+    (lost,) = [line for line in shown.out.splitlines() if "could never start again" in line]
     assert lost.endswith("after leaving: team-a/large")
 
 

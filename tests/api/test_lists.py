@@ -6,13 +6,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store import listing
-from tests.api.identity import EVERYTHING, Table, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.store.support import workload
@@ -114,7 +111,7 @@ async def test_filters_and_orders_of_workloads(
 
 
 async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
-    engine: AsyncEngine, database_url: str, author: Author
+    shared: httpx2.AsyncClient, author: Author
 ) -> None:
     """By token and verdict; a tenant is told how many of them are of others."""
     await author.tree()
@@ -127,28 +124,25 @@ async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
     await author.submit(workload("held", queue=A, namespace="team-a"), state=State.HELD)
     await author.misconfigured(workload("wrong", queue=A, namespace="team-a"), "a field")
     await author.cycle(explain={w.uid: never if n < 3 else waits() for n, w in enumerate(made[:6])})
-    users = Table({"root": frozenset({EVERYTHING}), "bob": frozenset({reads("team-b")})})
-    transport = httpx2.ASGITransport(app=create_app(engine, local(database_url), users))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        for user, all_seen in (("root", True), ("bob", False)):
-            client.headers["user"] = user
-            overview = await get(client, "overview")
-            groups, never = overview["reasons"], overview["attention"][-1]
-            assert {(g["token"], g["verdict"]): g["jobs"] for g in groups} == {
-                ("TopologyPlacementFailed", "CHANGE"): 3, ("TopologyPlacementFailed", "WAIT"): 3,
-                ("PendingEvaluation", "WAIT"): 1, ("OnHold", "HELD"): 1, ("Misconfigured", "CHANGE"): 1,
-            }  # fmt: skip
-            for group in groups:
-                found = await get(client, "workloads", verdict=group["verdict"], reason=group["token"])
-                assert len(found["items"]) + found["others"] == group["jobs"]
-                assert not (all_seen and found["others"])
-            found = await get(client, "workloads", unstartable="true")
-            yours = len(found["items"])
-            assert (never["yours"], never["count"]) == (yours, yours + found["others"])
-            split = "" if all_seen else ": 1 of yours, 3 of others"
-            assert never["text"] == f"4 jobs can never start as they are{split}"
-        assert len((await get(client, "workloads", verdict="CHANGE"))["items"]) == 1
-        assert (await get(client, "workloads", verdict="CHANGE", name="u0"))["others"] is None
+    for user, all_seen in (("root", True), ("bob", False)):
+        shared.headers["user"] = user
+        overview = await get(shared, "overview")
+        groups, never = overview["reasons"], overview["attention"][-1]
+        assert {(g["token"], g["verdict"]): g["jobs"] for g in groups} == {
+            ("TopologyPlacementFailed", "CHANGE"): 3, ("TopologyPlacementFailed", "WAIT"): 3,
+            ("PendingEvaluation", "WAIT"): 1, ("OnHold", "HELD"): 1, ("Misconfigured", "CHANGE"): 1,
+        }  # fmt: skip
+        for group in groups:
+            found = await get(shared, "workloads", verdict=group["verdict"], reason=group["token"])
+            assert len(found["items"]) + found["others"] == group["jobs"]
+            assert not (all_seen and found["others"])
+        found = await get(shared, "workloads", unstartable="true")
+        yours = len(found["items"])
+        assert (never["yours"], never["count"]) == (yours, yours + found["others"])
+        split = "" if all_seen else ": 1 of yours, 3 of others"
+        assert never["text"] == f"4 jobs can never start as they are{split}"
+    assert len((await get(shared, "workloads", verdict="CHANGE"))["items"]) == 1
+    assert (await get(shared, "workloads", verdict="CHANGE", name="u0"))["others"] is None
 
 
 async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(

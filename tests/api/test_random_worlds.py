@@ -21,7 +21,7 @@ from queuer.domain.document import TreeDocument
 from queuer.domain.queue import Access, ManagedBy, PerUser, Queue, QueueTree, QuotaRow
 from queuer.solver.after_cycle import within_user_limits
 from queuer.solver.decide import decide
-from queuer.solver.records import Budget, Plan, Snapshot
+from queuer.solver.records import WITHOUT_SOLVER, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store import queues
 from queuer.store.config import load_config
@@ -30,7 +30,6 @@ from tests.api.rows import Author
 from tests.solver.make import plan_of
 from tests.solver.worlds import GPU, NOW, world
 
-GREEDY = Budget(deterministic=0.0)
 USERS = ("alice", "bob")
 NOBODY_TOLD = plan_of()
 
@@ -69,7 +68,7 @@ def limited(seed: int) -> Snapshot:
 def settled(snapshot: Snapshot) -> Snapshot:
     """With those offered who are still when it is known who can never start."""
     for _ in range(9):
-        plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+        plan = decide(snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER)
         again, _told = within_user_limits(snapshot, plan)
         if {p.workload.uid for p in again.pending} == {p.workload.uid for p in snapshot.pending}:
             return again
@@ -86,9 +85,9 @@ async def keep(author: Author, snapshot: Snapshot) -> Plan:
         await queues.apply(connection, changeset, actor="test", source="test", reason="test")
         config = await load_config(connection)
     snapshot = replace(snapshot, tree=config.tree, flavors=config.flavors, topology=config.topology)
-    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    plan = decide(snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER)
     await author.cycle()
-    body = encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan))
+    body = encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER, plan=plan))
     assert decode(body).snapshot.rules == snapshot.rules, (
         "what-ifs take the rules in force for the cycle's own"
     )

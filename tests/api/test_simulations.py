@@ -11,14 +11,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import simulator
-from queuer.api.app import create_app
 from queuer.api.simulator import AT_ONCE
 from queuer.domain.workload import Workload
 from queuer.solver.stored import encode
-from tests.api.identity import local
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author
-from tests.api.test_visibility import USERS
 from tests.api.test_why import decided
 from tests.store.support import workload
 
@@ -98,21 +95,16 @@ async def test_a_job_would_start_wait_or_never_start(
     assert await rows(engine) == before
 
 
-async def test_who_is_in_the_way_is_not_named_to_others(
-    engine: AsyncEngine, database_url: str, author: Author
-) -> None:
+async def test_who_is_in_the_way_is_not_named_to_others(shared: httpx2.AsyncClient, author: Author) -> None:
     """And only those who may see a namespace's jobs may ask for one."""
     await keep(author, tree=ruled(policy={"order": "strict"}))
-    app = create_app(engine, local(database_url), USERS)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        found = await client.post(
-            "/api/v1/simulations", json={"job": JOB, "priority": 0}, headers={"user": "alice"}
-        )
-        assert found.json()["primary"]["token"] == "BehindInQueue"
-        assert "secret-b" not in found.text
-        denied = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "eve"})
-        problem_of(denied, status=403, code="forbidden")
+    found = await shared.post(
+        "/api/v1/simulations", json={"job": JOB, "priority": 0}, headers={"user": "alice"}
+    )
+    assert found.json()["primary"]["token"] == "BehindInQueue"
+    assert "secret-b" not in found.text
+    denied = await shared.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "eve"})
+    problem_of(denied, status=403, code="forbidden")
 
 
 async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author: Author) -> None:
@@ -173,19 +165,16 @@ async def test_what_nobody_looked_at_is_said(api: httpx2.AsyncClient, author: Au
 
 
 async def test_only_who_sees_all_jobs_asks_for_another_user(
-    engine: AsyncEngine, database_url: str, author: Author
+    shared: httpx2.AsyncClient, author: Author
 ) -> None:
     """The answer tells what that user has."""
     await keep(author)
-    app = create_app(engine, local(database_url), USERS)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        for user, status in (("alice", 200), ("bob", 403)):
-            found = await client.post(
-                "/api/v1/simulations", json={**body, "user": user}, headers={"user": "alice"}
-            )
-            assert found.status_code == status, found.text
+    for user, status in (("alice", 200), ("bob", 403)):
+        found = await shared.post(
+            "/api/v1/simulations", json={**body, "user": user}, headers={"user": "alice"}
+        )
+        assert found.status_code == status, found.text
 
 
 @pytest.fixture

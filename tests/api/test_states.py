@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
-from queuer.api.identity.rights import Right
 from queuer.cli.output import clock
 from queuer.domain.intake import closed_queue
 from queuer.domain.queue import ManagedBy
@@ -21,7 +16,7 @@ from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.store.config import load_config
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table, administers, local, reads
+from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import workload
@@ -31,18 +26,13 @@ QUEUES = "/api/v1/queues"
 ROOT, LEAD, EVE = ({"user": name} for name in ("root", "lead", "eve"))
 
 
-@pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """An API with an admin, one of the queue, and a user."""
-    rights: dict[str, frozenset[Right | str]] = {
+USERS = Table(
+    {
         "root": frozenset({EVERYTHING}),
         "lead": frozenset({administers(A), reads("team-a")}),
         "eve": frozenset(),
     }
-    app = create_app(engine, local(database_url), Table(rights))
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+)
 
 
 async def test_a_queue_is_held_drained_and_opened(shared: httpx2.AsyncClient, author: Author) -> None:
@@ -114,7 +104,7 @@ async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, aut
 
 
 async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
-    monkeypatch: pytest.MonkeyPatch, api: httpx2.AsyncClient, author: Author
+    api: httpx2.AsyncClient, author: Author
 ) -> None:
     """Of the queue and of those below it; neither what leaves, nor what is on hold or can never start."""
     await author.tree()
@@ -138,21 +128,21 @@ async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
     assert told["text"] == (
         "2 jobs (24 gpu) run on, 2 jobs (8 gpu) wait and do not start, new jobs are not queued"
     )
-    held = await run(monkeypatch, api, "queue", "hold", A, "-y")
-    assert f"{A}: 1 job (16 gpu) runs on, 1 job (4 gpu) waits and does not start" in held.stdout
-    again = await run(monkeypatch, api, "queue", "hold", A, "-y")
-    assert f"nothing to do: {A} is held already" in again.stderr
-    await run(monkeypatch, api, "queue", "hold", "root.research", "-y")
-    opened = await run(monkeypatch, api, "queue", "resume", A, "-y")
-    assert f"{A}: 0 jobs may start again; 1 job waits on, as root.research is not open" in opened.stdout
-    again = await run(monkeypatch, api, "queue", "resume", A, "-y")
-    assert f"{A} is open already; it is held by a queue above it" in again.stderr
-    opened = await run(monkeypatch, api, "queue", "resume", "root.research", "-y")
-    assert "root.research: 2 jobs (8 gpu) may start again\n" in opened.stdout
+    held = await run(api, "queue", "hold", A, "-y")
+    assert f"{A}: 1 job (16 gpu) runs on, 1 job (4 gpu) waits and does not start" in held.out
+    again = await run(api, "queue", "hold", A, "-y")
+    assert f"nothing to do: {A} is held already" in again.err
+    await run(api, "queue", "hold", "root.research", "-y")
+    opened = await run(api, "queue", "resume", A, "-y")
+    assert f"{A}: 0 jobs may start again; 1 job waits on, as root.research is not open" in opened.out
+    again = await run(api, "queue", "resume", A, "-y")
+    assert f"{A} is open already; it is held by a queue above it" in again.err
+    opened = await run(api, "queue", "resume", "root.research", "-y")
+    assert "root.research: 2 jobs (8 gpu) may start again\n" in opened.out
 
 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
-    monkeypatch: pytest.MonkeyPatch, shared: httpx2.AsyncClient, author: Author
+    shared: httpx2.AsyncClient, author: Author
 ) -> None:
     """On the queue and those below it, in the attention list, tree and `queue show`: of who did it last, and the
     deeds before are forgotten.
@@ -191,11 +181,11 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
         queue["closed"]["at"], gpus["cut"]["at"],
     ]  # fmt: skip
     shared.headers["user"] = "eve"
-    shown = (await run(monkeypatch, shared, "queue", "show", A)).stdout
+    shown = (await run(shared, "queue", "show", A)).out
     at = clock(queue["closed"]["at"])
     assert f'draining    with root.research above it, set at {at} by root: "why we drain"' in shown
     assert "over limit  8 gpu above 16; the limit was cut at " in shown
-    tree = (await run(monkeypatch, shared, "queue", "tree")).stderr
+    tree = (await run(shared, "queue", "tree")).err
     assert "root.research: draining" in tree
     assert f"{A}: over limit" in tree
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,46 +11,32 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.api.app import create_app
 from queuer.cli.output import clock
 from queuer.domain.queue import Order
 from queuer.domain.reasons import hide
 from queuer.solver.decide import decide
+from queuer.solver.records import WITHOUT_SOLVER
 from queuer.solver.stored import StoredCycle, encode
 from queuer.store import retention, workloads
 from queuer.store.engine import begin
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table, administers, local, reads
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
-from tests.api.test_why import GREEDY, decided
+from tests.api.test_why import decided
 from tests.solver.make import GPU as DEVICE
 from tests.solver.make import gang, node, pod_set, running, snapshot
 from tests.store.support import Eviction, workload
 
-USERS = Table(
-    {
-        "alice": frozenset({reads("team-a")}),
-        "bob": frozenset({reads("team-b")}),
-        "root": frozenset({EVERYTHING}),
-        "eve": frozenset(),
-        "lead": frozenset({administers("root.research.team-a")}),
-    }
-)
-
 
 @pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
     """An API with users, and one job in each of two namespaces."""
-    app = create_app(engine, local(database_url), USERS)
     await author.tree()
     await author.submit(
         workload("a1", queue="root.research.team-a", namespace="team-a", name="mine"),
         workload("b1", queue="root.research.team-b", namespace="team-b", name="secret-b"),
     )
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+    return shared
 
 
 @pytest.mark.parametrize(
@@ -217,7 +202,7 @@ async def test_a_namespace_made_anew_has_no_past(
 
 
 async def test_the_map_names_whom_room_is_held_for_to_their_readers_alone(
-    monkeypatch: pytest.MonkeyPatch, shared: httpx2.AsyncClient, author: Author
+    shared: httpx2.AsyncClient, author: Author
 ) -> None:
     waits = gang("b1", pod_set(2, 8), queue="root", required="rack")
     waits = replace(waits, namespace="team-b", name="secret-b")
@@ -227,8 +212,8 @@ async def test_the_map_names_whom_room_is_held_for_to_their_readers_alone(
         for n in (0, 2)
     ]
     there = snapshot(racks, [], admitted=work, pending=[waits])
-    plan = decide(there, now=NOW, seed=0, budget=GREEDY)
-    cycle = StoredCycle(snapshot=there, now=NOW, seed=0, budget=GREEDY, plan=plan)
+    plan = decide(there, now=NOW, seed=0, budget=WITHOUT_SOLVER)
+    cycle = StoredCycle(snapshot=there, now=NOW, seed=0, budget=WITHOUT_SOLVER, plan=plan)
     await author.cycle()
     await author.keep(encode(cycle))
 
@@ -241,8 +226,8 @@ async def test_the_map_names_whom_room_is_held_for_to_their_readers_alone(
     assert (known["namespace"], known["name"]) == ("team-b", "secret-b")
     assert (foreign["uid"], foreign["namespace"], foreign["name"]) == (None, None, None)
     shared.headers["user"] = "alice"
-    printed = await run(monkeypatch, shared, "topo")
-    assert f"reserved for a job of root from {clock(known['start'])}: b/r0 (16)" in printed.stdout
+    printed = await run(shared, "topo")
+    assert f"reserved for a job of root from {clock(known['start'])}: b/r0 (16)" in printed.out
     for each in (known, foreign):
         assert (each["queue"], each["amounts"], each["sums"]) == ("root", {DEVICE: "16"}, ("16", "8", "8"))
         assert datetime.fromisoformat(each["start"]).timestamp() == NOW + 600.0

@@ -10,43 +10,25 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
-from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Order, Policy, Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
-from queuer.solver.decide import decide
-from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.records import Plan
 from queuer.solver.stored import StoredCycle, encode
 from queuer.store import lookup
 from queuer.store.engine import begin
-from tests.api.rows import GPU, NOW, Author
+from tests.api.rows import GPU, Author, decided_on, two_racks
 from tests.store import support
 from tests.store.support import commit_cycle, workload
 
 A = "root.research.team-a"
-RACK = "topology.kubernetes.io/rack"
-GREEDY = Budget(deterministic=0.0)
 PER = {GPU: "8", "cpu": "4", "pods": "1"}
 
 
 def decided(*waiting: Workload, order: Order = Order.PRIORITY) -> StoredCycle:
     """Two racks of two nodes, on which these wait."""
-    states = tuple(
-        NodeState(
-            node=Node(
-                name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable={GPU: 8, "cpu": 64000, "pods": 9}
-            )
-        )
-        for i in range(4)
-    )
-    snapshot = Snapshot(
-        nodes=states,
-        tree=QueueTree.of([Queue(path="root", policy=Policy(order=order))]),
-        topology=Topology(keys=(RACK,)),
-        pending=tuple(Pending(workload=replace(made, queue="root")) for made in waiting),
-    )
-    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
-    return StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan)
+    tree = QueueTree.of([Queue(path="root", policy=Policy(order=order))])
+    return decided_on(two_racks(tree, *(replace(made, queue="root") for made in waiting)))
 
 
 async def why(api: httpx2.AsyncClient, uid: str = "u1") -> dict[str, Any]:

@@ -6,7 +6,6 @@ Where several processes test at once, each has its own below DIR.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from queuer.local.progress import Reporter
 from tests.conftest import DatabaseServer
 from tests.e2e import nursery
 from tests.e2e.scene import scene
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import create, kubectl, send, wait_until
 from tests.e2e.tenancy import ADMISSION, KINDS, MANAGED, Place, annotation, job, merged, opened
 
 __all__ = ["scene"]  # a fixture for all tests here
@@ -72,14 +71,10 @@ def kubernetes(directory: Path, *, kinds: str = "often") -> Iterator[Cluster]:
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A new namespace that opted in, in which tenant `alice` may edit; its deletion is not waited for."""
     name = f"test-{uuid4().hex[:8]}"
-    objects = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [namespace_manifest(name), tenant_binding("alice", name)],
-    }
-    kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(objects))
+    for made in (namespace_manifest(name), tenant_binding("alice", name)):
+        create(cluster, made, identity="admin")
     yield name
-    kubectl(cluster, "admin", "delete", "namespace", name, "--wait=false")
+    send(cluster, "admin", "DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from queuer.kube.kinds import BY_NAME
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
+from queuer.local.kubectl import KubectlError
 from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.ray import ray_manifest
 from tests.e2e.support import (
@@ -28,7 +29,9 @@ from tests.e2e.support import (
     kubectl,
     pytorchjob_manifest,
     read,
+    remove,
     runtime_manifest,
+    send,
     training_manifest,
     trainjob_manifest,
     wait_until,
@@ -130,8 +133,12 @@ class Scene:
         return dict(read(self.cluster, BY_NAME[kind].resource.path(name, namespace=self.namespace)))
 
     def delete(self, name: str, kind: str = "Job", *options: str) -> None:
-        """Delete a job as alice."""
-        kubectl(self.cluster, "alice", "delete", KINDS[kind], name, "-n", self.namespace, *options)
+        """Delete a job as alice, and wait until it is gone. `options`: of kubectl, which says whether it waits."""
+        if options:
+            kubectl(self.cluster, "alice", "delete", KINDS[kind], name, "-n", self.namespace, *options)
+        else:
+            path = BY_NAME[kind].resource.path(name, namespace=self.namespace)
+            remove(self.cluster, path, identity="alice")
 
     def pods(self, name: str | None = None) -> list[dict[str, Any]]:
         """Pods of a job of any kind, or all of the namespace; those that are going included."""
@@ -225,12 +232,16 @@ class Scene:
 
     def cordon(self, nodes: Sequence[str]) -> None:
         """Cordon nodes until the end of the test."""
-        kubectl(self.cluster, "admin", "cordon", *nodes)
         self.exits.callback(self.uncordon, nodes)
+        self._close(nodes, True)
 
     def uncordon(self, nodes: Sequence[str]) -> None:
         """Uncordon nodes."""
-        kubectl(self.cluster, "admin", "uncordon", *nodes)
+        self._close(nodes, None)
+
+    def _close(self, nodes: Sequence[str], value: bool | None) -> None:
+        for node in nodes:
+            send(self.cluster, "admin", "PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": value}})
 
     def remove_node(self, node: str) -> None:
         """Delete a node object until the end of the test; its pods stay until something deletes them."""
@@ -241,7 +252,7 @@ class Scene:
             "metadata": {"name": node, "labels": found["metadata"]["labels"]},
             "status": {key: found["status"][key] for key in ("capacity", "allocatable")},
         }
-        kubectl(self.cluster, "admin", "delete", "node", node)
+        remove(self.cluster, f"/api/v1/nodes/{node}")
         self.exits.callback(create, self.cluster, manifest, identity="admin")
 
     def node(self, name: str) -> dict[str, Any]:
@@ -266,9 +277,7 @@ class Scene:
 
     def unfill(self, name: str, *, namespace: str = "default") -> None:
         """Remove a filler."""
-        kubectl(
-            self.cluster, "admin", "delete", "pod", name, "-n", namespace, "--ignore-not-found", "--wait=true"
-        )
+        remove(self.cluster, f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     def scheduler(self, *, running: bool) -> None:
         """Stop kube-scheduler, so that pods stay unbound, or start it again."""
@@ -307,23 +316,33 @@ def preferred(level: str) -> Mapping[str, str]:
     return {"queuer.dev/topology-preferred": level}
 
 
-def _served(cluster: Cluster) -> list[str]:
-    """Kinds of job that the cluster has, as kubectl names them."""
-    found = kubectl(cluster, "admin", "api-resources", "--output=name").split()
-    return [name for name in KINDS.values() if name in found]
+def _delete_all(scene: Scene) -> None:
+    """Delete jobs and pods of all kinds; what a job has made goes with it alone."""
+    ours = [kind.resource.path("", namespace=scene.namespace).rstrip("/") for kind in BY_NAME.values()]
+    for path in (f"/apis/apps/v1/namespaces/{scene.namespace}/deployments", *dict.fromkeys(ours)):
+        with suppress(KubectlError):  # a kind that the cluster does not serve
+            for item in send(scene.cluster, "admin", "GET", path)["items"]:
+                meta = item["metadata"]
+                if path.endswith("/pods") or not meta.get("ownerReferences"):
+                    with suppress(KubectlError):  # it has gone meanwhile
+                        send(
+                            scene.cluster,
+                            "admin",
+                            "DELETE",
+                            f"{path}/{meta['name']}",
+                            propagationPolicy="Background",
+                        )
 
 
 @pytest.fixture
 def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene]:
     """A scene; at its end all jobs and pods of the namespace are gone and the fleet is as before."""
     made = Scene(cluster=cluster, namespace=namespace, database=Database(url=database_url))
-    kubectl(cluster, "admin", "apply", "-f", "-", input=json.dumps(HIGH))
+    with suppress(Refused):  # it is there
+        create(cluster, HIGH, identity="admin")
     with made.exits:
         yield made
-    kubectl(
-        cluster, "admin", "delete", ",".join(["deployments.apps", *_served(cluster)]), "--all", "-n", namespace,
-        "--wait=false", "--cascade=background", check=False,  # what a TrainJob has made goes with it alone
-    )  # fmt: skip
+    _delete_all(made)
     wait_until(
         lambda: not made.pods(),
         timeout=60,

@@ -1,7 +1,7 @@
 """A namespace as one user sees it, and the jobs that the policy tests create there.
 
-Everything goes through kubectl with that user's own token: what is refused here is refused to anyone with the
-same rights, whatever client they use.
+Everything is asked with that user's own token: what is refused here is refused to anyone with the same rights,
+whatever client they use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
-from tests.e2e.support import wait_until
+from tests.e2e.support import collection, send, wait_until
 
 Manifest = dict[str, Any]
 
@@ -52,8 +52,10 @@ class Place:
         return self.cluster.kubectl(self.user).run("--namespace", self.namespace, *arguments, input=text)
 
     def create(self, manifest: Manifest, *options: str) -> Manifest:
-        """The object as the API server keeps it."""
-        return self._object("create", "--filename=-", *options, manifest=manifest)
+        """The object as the API server keeps it. `options`: of kubectl."""
+        if options:
+            return self._object("create", "--filename=-", *options, manifest=manifest)
+        return self._created(manifest)
 
     def start_from_cron_job(self, name: str) -> Manifest:
         """`kubectl create job --from`: the job that the CronJob would create now."""
@@ -61,7 +63,7 @@ class Place:
 
     def try_create(self, manifest: Manifest) -> Manifest:
         """The object as the API server would keep it: admission runs, nothing is stored."""
-        return self.create(manifest, "--dry-run=server")
+        return self._created(manifest, dryRun="All")
 
     def accepts(self, manifest: Manifest) -> bool:
         """Whether the API server would keep it."""
@@ -87,23 +89,31 @@ class Place:
         return self._object("get", kind, name)
 
     def patch(self, target: Manifest, change: Manifest, *options: str) -> Manifest:
-        """Merge patch of an object that was created before."""
-        return self._object(
-            "patch", *_address(target), "--type=merge", f"--patch={json.dumps(change)}", *options
-        )
+        """Merge patch of an object that was created before. `options`: of kubectl."""
+        if options:
+            said = ("--type=merge", f"--patch={json.dumps(change)}", *options)
+            return self._object("patch", *_address(target), *said)
+        path = collection(self.cluster, target, namespace=self.namespace)
+        return dict(send(self.cluster, self.user, "PATCH", f"{path}/{target['metadata']['name']}", change))
 
     def delete(self, target: Manifest, *options: str) -> None:
         self.run("delete", *_address(target), "--wait=true", "--timeout=30s", *options)
 
     def pods(self, job: Manifest) -> list[Manifest]:
         """The pods that the job owns, those that are going included."""
-        found = self._object("get", "pods")["items"]
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        found = send(self.cluster, self.user, "GET", path)["items"]
         uid = job["metadata"]["uid"]
         return [p for p in found if any(o["uid"] == uid for o in p["metadata"].get("ownerReferences", []))]
 
     def running(self, job: Manifest) -> int:
         """How many pods of the job run."""
         return sum(p["status"].get("phase") == "Running" for p in self.pods(job))
+
+    def _created(self, manifest: Manifest, **params: str) -> Manifest:
+        path = collection(self.cluster, manifest, namespace=self.namespace)
+        params |= {"fieldValidation": "Strict"}
+        return dict(send(self.cluster, self.user, "POST", path, manifest, **params))
 
     def _object(self, *arguments: str, manifest: Manifest | None = None) -> Manifest:
         answer: Manifest = json.loads(self.run(*arguments, "--output=json", manifest=manifest))

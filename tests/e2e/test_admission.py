@@ -42,54 +42,6 @@ def test_a_job_is_held_admitted_by_one_patch_lands_in_its_domain_and_is_paid_bac
     assert (row["attempt"], row["queue"], row["finished_at"] is not None) == (1, TEAM_A, True)
 
 
-def test_many_jobs_share_what_is_there_and_all_finish(scene: Scene) -> None:
-    scene.database.apply(tree(scene.namespace))
-    scene.start()
-    for number in range(12):
-        scene.job(f"job-{number}", pods=2, gpus=8, run_for="1s")
-    wait_until(
-        lambda: all(scene.state(f"job-{n}") == "Succeeded" for n in range(12)), timeout=60,
-        describe=lambda: str([scene.state(f"job-{n}") for n in range(12)]),
-    )  # fmt: skip
-    scene.wait_empty()
-
-
-def test_a_job_that_fails_is_reported_as_failed_and_paid_back(scene: Scene) -> None:
-    scene.database.apply(tree(scene.namespace))
-    scene.start()
-    template = {"metadata": {"annotations": {"sim/fail-after": "1s"}}, "spec": {
-        "restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}],
-    }}  # fmt: skip
-    scene.job("broken", spec={"template": template})
-    scene.wait_state("broken", "Failed")
-    scene.wait_empty()
-
-
-def test_nothing_without_our_label_and_no_other_namespace_is_touched(scene: Scene) -> None:
-    scene.database.apply(tree(scene.namespace))
-    scene.start()
-    scene.job("plain", queue=None, run_for="1s")
-    wait_until(
-        lambda: scene.read("plain")["status"].get("succeeded") == 1,
-        timeout=30,
-        describe="the plain job runs as ever",
-    )
-    assert scene.database.workload("plain", scene.namespace) == {}
-    assert "queuer.dev/admission" not in kubectl(
-        scene.cluster, "alice", "get", "job", "plain", "-n", scene.namespace, "-o", "yaml"
-    )
-
-
-def test_hold_and_release(scene: Scene) -> None:
-    scene.database.apply(tree(scene.namespace))
-    scene.start()
-    scene.job("later", annotations={"queuer.dev/hold": "true"}, run_for="1s")
-    scene.wait_state("later", "Held")
-    assert scene.wait_reason("later", "OnHold")["text"]
-    kubectl(scene.cluster, "alice", "annotate", "job", "later", "-n", scene.namespace, "queuer.dev/hold-")
-    scene.wait_state("later", "Succeeded")
-
-
 def test_a_waiting_job_that_is_edited_is_read_again_and_one_that_is_deleted_is_forgotten(
     scene: Scene,
 ) -> None:

@@ -1,6 +1,7 @@
 """The life of a job of each kind under the controller that really runs it. What is peculiar to one kind: `kinds_*.py`.
 
-`make test` runs the kinds of `OFTEN`, `make conformance` (`--kinds=all`) all of them.
+`make test` runs the kinds of `OFTEN`, `make conformance` (`--kinds=all`) all of them. The life of a Job is told by most
+other files here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.e2e.scene import KINDS, TEAM_A, Scene, required
 from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, wait_until
 
 ENDLESS = ("RayCluster",)
-OFTEN = ("Job", "PyTorchJob", "JobSet")
+OFTEN = ("PyTorchJob", "JobSet")
 PODS = 3
 FEWER = {
     "Job": ("/spec/parallelism", 2),

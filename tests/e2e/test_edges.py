@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-
-import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, Scene, required
@@ -13,45 +12,40 @@ from tests.e2e.support import create, kubectl, pytorchjob_manifest, wait_until
 LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "token", "answer"),
-    [
-        ({"queue": "root.research.team-aa"}, "Misconfigured", "root.research.team-a"),
-        ({"queue": "root.research"}, "Misconfigured", "root.research.team-a"),
-        ({"annotations": {"queuer.dev/max-runtime": "soon"}}, "Misconfigured", "max-runtime"),
-        ({"annotations": {"queuer.dev/preemptible": "perhaps"}}, "Misconfigured", "preemptible"),
-        ({"annotations": {"queuer.dev/min-count.main": "9"}}, "Misconfigured", "min-count.main"),
-        ({"labels": {"queuer.dev/priority-class": "queuer-hihg"}}, "Misconfigured", "queuer-high"),
-        ({"pods": 3, "gpus": 8}, "ExceedsMaxQuota", "16"),
-        ({"annotations": required("rak")}, "Misconfigured", "rack"),
-    ],
-    ids=[
-        "unknown queue", "not a leaf", "malformed duration", "malformed boolean", "minimum above count",
-        "unknown priority class", "larger than any limit", "unknown level",
-    ],
-)  # fmt: skip
-def test_what_its_owner_must_change_stays_suspended_and_says_so(
-    scene: Scene, wanted: dict[str, Any], token: str, answer: str
-) -> None:
+WRONG: Mapping[str, tuple[dict[str, Any], str, str]] = {
+    "unknown-queue": ({"queue": "root.research.team-aa"}, "Misconfigured", "root.research.team-a"),
+    "not-a-leaf": ({"queue": "root.research"}, "Misconfigured", "root.research.team-a"),
+    "duration": ({"annotations": {"queuer.dev/max-runtime": "soon"}}, "Misconfigured", "max-runtime"),
+    "boolean": ({"annotations": {"queuer.dev/preemptible": "perhaps"}}, "Misconfigured", "preemptible"),
+    "minimum": ({"annotations": {"queuer.dev/min-count.main": "9"}}, "Misconfigured", "min-count.main"),
+    "class": ({"labels": {"queuer.dev/priority-class": "queuer-hihg"}}, "Misconfigured", "queuer-high"),
+    "too-large": ({"pods": 3, "gpus": 8}, "ExceedsMaxQuota", "16"),
+    "level": ({"annotations": required("rak")}, "Misconfigured", "rack"),
+}
+"""Jobs by name, each with its token and a word of the answer."""
+
+
+def test_what_its_owner_must_change_stays_suspended_and_says_so(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace, **LIMIT))
     process = scene.start()
-    scene.job("wrong", **wanted)
-    scene.wait_reason("wrong", token, timeout=15)
-    explanation = scene.database.workload("wrong", scene.namespace)["explanation"]
-    assert explanation["unstartable"], explanation
-    assert answer in explanation["primary"]["text"]
-    wait_until(
-        lambda: "queuer.dev/status" in scene.read("wrong")["metadata"]["annotations"], timeout=15,
-        describe="the job carries its reason",
-    )  # fmt: skip
-    status = scene.read("wrong")["metadata"]["annotations"]["queuer.dev/status"]
-    assert status == f"{explanation['primary']['token']}: {explanation['primary']['text']}"
-    assert process.metric("queuer_workloads_pending") >= 1, "counted and visible"
-
+    for name, (wanted, _, _) in WRONG.items():
+        scene.job(name, **wanted)
+    for name, (_, token, answer) in WRONG.items():
+        scene.wait_reason(name, token, timeout=15)
+        explanation = scene.database.workload(name, scene.namespace)["explanation"]
+        assert explanation["unstartable"], explanation
+        assert answer in explanation["primary"]["text"]
+        wait_until(
+            lambda name=name: "queuer.dev/status" in scene.read(name)["metadata"]["annotations"],  # type: ignore[misc]
+            timeout=15, describe="the job carries its reason",
+        )  # fmt: skip
+        status = scene.read(name)["metadata"]["annotations"]["queuer.dev/status"]
+        assert status == f"{explanation['primary']['token']}: {explanation['primary']['text']}"
+    assert process.metric("queuer_workloads_pending") >= len(WRONG), "counted and visible"
     scene.job("right", gpus=1, run_for="1s")
     scene.wait_state("right", "Succeeded")
-    assert scene.read("wrong")["spec"]["suspend"] is True
-    assert scene.pods("wrong") == []
+    assert all(scene.read(name)["spec"]["suspend"] for name in WRONG)
+    assert {p["metadata"]["labels"]["batch.kubernetes.io/job-name"] for p in scene.pods()} == {"right"}
     assert process.running
 
 

@@ -125,6 +125,7 @@ def test_a_job_that_fails_says_which_pod_and_why(scene: Scene) -> None:
         "--type=merge", "-p", json.dumps({"status": status}),
     )  # fmt: skip
     scene.wait_state("fails", "Failed")
+    scene.wait_empty()
     told = scene.story("fails")
     assert f"pod {name} on " in told
     assert "ended with exit code 3: no such file; BackoffLimitExceeded" in told

@@ -50,6 +50,10 @@ def test_a_job_past_the_queues_is_named_by_who_lacks_its_room(scene: Scene) -> N
     told = {key: holder[key] for key in ("kind", "namespace", "name", "resource")}
     assert told == {"kind": "Job", "namespace": scene.namespace, "name": "stranger", "resource": GPU}
     assert (holder["amount"], holder["pods"]) == (str(8 * len(nodes)), len(nodes))
+    assert scene.database.workload("stranger", scene.namespace) == {}
+    assert "queuer.dev" not in json.dumps(scene.read("stranger")), (
+        "no label of ours, and nothing is written on it"
+    )
     scene.delete("stranger")
     scene.wait_state("mine", "Succeeded")
     wait_until(lambda: seen_outside(scene) == [], timeout=90, describe="it is gone from the record, too")

@@ -255,31 +255,21 @@ def test_a_group_that_was_made_anew_while_nobody_led_goes_back_to_its_queue(scen
     assert scene.database.used() == 8 * PODS
 
 
-def test_pods_without_a_group_queue_one_by_one(scene: Scene) -> None:
+def _scale(scene: Scene, name: str, pods: int) -> None:
+    kubectl(scene.cluster, "admin", "scale", "deployment", name, f"--replicas={pods}", "-n", scene.namespace)
+
+
+def test_pods_without_a_group_queue_one_by_one_and_are_returned_one_by_one(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace))
     scene.start()
-    _deploy(scene, "web", pods=2, gpus=2, group=False)
-    wait_until(lambda: scene.database.used() == 4, timeout=30, describe="both pods are charged")
+    _deploy(scene, "web", gpus=2, group=False)
+    wait_until(lambda: scene.database.used() == 2 * PODS, timeout=60, describe="all are charged")
 
     def states() -> list[tuple[str, str]]:
         query = "SELECT kind, state FROM workload WHERE namespace = %s"
         return [(row["kind"], row["state"]) for row in scene.database.rows(query, scene.namespace)]
 
-    wait_until(lambda: states() == [("Pod", "Running")] * 2, timeout=30, describe=lambda: str(states()))
-    kubectl(scene.cluster, "admin", "delete", "deployment", "web", "-n", scene.namespace)
-    scene.wait_empty()
-
-
-def _scale(scene: Scene, name: str, pods: int) -> None:
-    kubectl(scene.cluster, "admin", "scale", "deployment", name, f"--replicas={pods}", "-n", scene.namespace)
-
-
-def test_pods_that_a_controller_gives_up_are_returned(scene: Scene) -> None:
-    """Of those that queue one by one."""
-    scene.database.apply(tree(scene.namespace))
-    scene.start()
-    _deploy(scene, "web", gpus=2, group=False)
-    wait_until(lambda: scene.database.used() == 2 * PODS, timeout=60, describe="all run")
+    wait_until(lambda: states() == [("Pod", "Running")] * PODS, timeout=30, describe=lambda: str(states()))
     for left in (PODS - 1, 0):
         _scale(scene, "web", left)
         wait_until(lambda: scene.database.used() == 2 * left, timeout=60, describe=f"{left} are charged")  # noqa: B023
@@ -313,28 +303,27 @@ def _labelled(scene: Scene) -> Mapping[str, Any]:
     return {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_nobody_else_opens_a_gate_or_writes_what_queuer_writes(scene: Scene) -> None:
+    """Gate, queue, group, payer, admission and user."""
+    _create_group(scene, "held", pods=1, size=1)
+    for change, said in (
         ({"spec": {"schedulingGates": None}}, "only Queuer starts a queued pod"),
         ({"metadata": {"labels": {"queuer.dev/queue": None}}}, "stay as it was created with"),
         ({"metadata": {"labels": {"queuer.dev/pod-group": "another"}}}, "stay as it was created with"),
         ({"metadata": {"labels": {"queuer.dev/workload": "another"}}}, "written by Queuer"),
         ({"metadata": {"annotations": {"queuer.dev/admission": '{"id":"x"}'}}}, "stay as they are"),
         ({"metadata": {"annotations": {"queuer.dev/user": "bob"}}}, "stay as they are"),
-    ],
-    ids=["gate", "queue", "group", "payer", "admission", "user"],
-)
-def test_nobody_else_opens_a_gate_or_writes_what_queuer_writes(
-    scene: Scene, change: dict[str, Any], said: str
-) -> None:
-    _create_group(scene, "held", pods=1, size=1)
-    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
-    with pytest.raises(Refused, match=said):
-        kubectl(scene.cluster, "alice", "patch", "pod", "held-0", *where)
+    ):
+        with pytest.raises(Refused, match=said):
+            _patch(scene, "pod/held-0", change)
     held = read(scene.cluster, f"/api/v1/namespaces/{scene.namespace}/pods/held-0")
     assert held["spec"]["schedulingGates"] == GATE
     assert held["metadata"]["annotations"]["queuer.dev/user"] == "alice"
+
+
+def _patch(scene: Scene, target: str, change: dict[str, Any], *, by: str = "alice") -> None:
+    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
+    kubectl(scene.cluster, by, "patch", target, *where)
 
 
 def test_a_pod_that_says_another_pod_owns_it_queues_all_the_same(scene: Scene) -> None:
@@ -380,9 +369,8 @@ def test_only_its_controller_says_of_which_group_of_a_leaderworkerset_a_pod_is(s
         ("pod/held-0", {"metadata": {"labels": labels}}),
         ("statefulset/d", {"spec": {"template": {"metadata": {"labels": {f"{lws}/group-index": "1"}}}}}),
     ):
-        where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
         with pytest.raises(Refused, match=said):
-            kubectl(scene.cluster, "alice", "patch", target, *where)
+            _patch(scene, target, change)
 
 
 def test_a_pod_that_is_let_in_past_the_queue_is_charged(scene: Scene) -> None:
@@ -395,8 +383,7 @@ def test_a_pod_that_is_let_in_past_the_queue_is_charged(scene: Scene) -> None:
         "metadata": {"annotations": {"queuer.dev/break-glass": "incident"}},
         "spec": {"schedulingGates": None},
     }
-    where = ("-n", scene.namespace, "--type=merge", f"-p={json.dumps(change)}")
-    kubectl(scene.cluster, "admin", "patch", "pod", "forced-0", *where)
+    _patch(scene, "pod/forced-0", change, by="admin")
     scene.wait_state("forced", "Running")
     assert scene.database.used() == 2
     scene.delete("forced-0", "Pod")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from queuer.cli import main
 from queuer.cli.client import Client
-from queuer.cli.failures import CommandFailed, Exit
+from queuer.cli.failures import Exit
 
 SENT = list[tuple[str, dict[str, Any]]]
 
@@ -91,16 +91,6 @@ def test_a_priority_is_a_number_a_class_or_the_jobs_own(
     sent = server({"a": _command("done", "priority 0 -> 1")})
     assert _run("prioritise", "a", "--priority", typed, "-y").exit_code == Exit.OK
     assert sent[0][1]["priority"] == value
-
-
-def test_without_a_terminal_and_without_yes_nothing_is_done(
-    server: Callable[[Mapping[str, Any]], SENT],
-) -> None:
-    sent = server({"a": _command("done")})
-    found = _run("release", "a")
-    assert isinstance(found.exception, CommandFailed)
-    assert found.exception.exit_code is Exit.USAGE
-    assert sent == []
 
 
 def test_a_state_is_one_request_with_its_reason_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

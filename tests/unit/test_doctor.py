@@ -209,6 +209,14 @@ def test_rights_are_those_of_the_shipped_roles() -> None:
     assert ("queuer-controller", "patch jobs.batch") in names
     assert ("queuer-controller", "patch queues.queuer.dev/status") in names
     assert ("queuer-api", "create tokenreviews.authentication.k8s.io") in names
+    controller = ("create jobs.batch", "create pods", "delete jobs.batch", "patch queues.queuer.dev",
+                  "patch namespaces", "get secrets", "break-glass queues.queuer.dev")  # fmt: skip
+    too_much = {("queuer-controller", right) for right in controller}
+    too_much |= {
+        ("queuer-api", right) for right in ("list queues.queuer.dev", "patch jobs.batch", "list pods")
+    }
+    assert not names & too_much, "test_chart_release finds no others in a cluster"
+    assert not any("*" in name for _, name in names)
     assert {each.namespace for each in found} == {"queuer-system"}
 
 
