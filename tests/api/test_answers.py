@@ -21,9 +21,9 @@ import pytest
 from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
-from queuer.api.workloads.explanation import answered, in_force
+from queuer.api.workloads.explanation import answered
 from queuer.api.workloads.paragraphs import paragraphs
-from queuer.api.workloads.views import Recorded, failure
+from queuer.api.workloads.views import Recorded
 from queuer.cli.why import explain as lines_of
 from queuer.controller.cycle.forecast import basis_of, with_estimate, without_unsure_ends
 from queuer.domain.reasons import Explanation, Reader, Verdict
@@ -38,7 +38,6 @@ from queuer.solver.job_detail import explain
 from queuer.solver.kept_cycle import DecidedCycle
 from queuer.solver.records import WITHOUT_SOLVER
 from queuer.solver.stored import StoredCycle
-from queuer.store.reads import Moment
 from tests.solver.worlds import NOW, world
 
 FILES = sorted((Path(__file__).parent.parent / "scenarios").glob("*/*.yaml"))
@@ -105,14 +104,8 @@ def answers_of(cycle: StoredCycle) -> Iterator[Answer]:
             line = [other for other in ranks if after.pending[other].workload.queue == workload.queue]
             detail["ahead"] = {"gangs": line.index(uid), "of": len(line)}
         for seconds in LATER:
-            yield rendered(
-                answered(
-                    recorded(workload, why, at=cycle.now + seconds, detail=detail),
-                    why,
-                    detail,
-                    reader=Reader(),
-                )
-            )
+            told = recorded(workload, why, at=cycle.now + seconds, detail=detail)
+            yield rendered(answered(told, why, detail, reader=Reader()))
 
 
 def rendered(job: models.WorkloadDetail) -> Answer:
@@ -225,10 +218,8 @@ def the_closest_domain_is_what_nodes_say(answer: Answer) -> bool:
         return True
     count = {row["why"]: row["nodes"] for row in nodes["by"]}
     closed = nodes["nodes"] - count.get("Reserved", 0)
-    reasons = [
-        answer["explanation"]["primary"],
-        *(answer["explanation"]["others"] if len(flavors) == 1 else ()),
-    ]
+    others = answer["explanation"]["others"] if len(flavors) == 1 else ()
+    reasons = [answer["explanation"]["primary"], *others]
     fits = [r["params"]["fits"] for r in reasons if "fits" in r["params"] and not r["unstartable"]]
     return sum(count.values()) == nodes["nodes"] and all((closed < nodes["of"]) == (n > 0) for n in fits)
 
@@ -255,40 +246,7 @@ def no_length_of_time_is_negative(answer: Answer) -> bool:
     return re.search(r"(?<![\w-])-\d+[smhd]\b", text(answer)) is None
 
 
-RULES: tuple[Callable[[Answer], bool], ...] = (
-    a_reserved_start_is_no_earlier_than_the_estimate,
-    a_reservation_that_has_passed_is_not_told,
-    without_an_estimate_no_start_is_told,
-    a_job_without_an_end_has_none,
-    a_range_is_in_order_and_not_over,
-    nothing_is_overdue_that_promised_nothing,
-    only_a_job_that_waits_has_a_time,
-    a_job_that_can_never_start_is_behind_nobody,
-    no_reason_is_told_twice,
-    one_thing_has_one_number,
-    the_closest_domain_is_what_nodes_say,
-    who_would_have_to_end_is_told_with_one_end,
-    a_length_of_time_in_a_sentence_is_as_seen_from_now,
-    no_length_of_time_is_negative,
-)
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_in_no_state(rule: Callable[[Answer], bool]) -> None:
-    wrong = [text(answer) for answer in all_answers() if not rule(answer)]
-    assert not wrong, f"{len(wrong)} answers, the first:\n{wrong[0]}"
-
-
-def test_there_are_states_of_all_kinds() -> None:
-    """Rules that meet nothing hold of anything."""
-    answers = all_answers()
-    assert len(answers) >= 200
-    assert len({answer["reason"]["token"] for answer in answers}) >= 8
-    for part in ("estimate", "noEstimate", "reservation", "holders", "excluded", "ahead"):
-        assert sum(bool(parts(answer)[part]) for answer in answers) >= 10, part
-
-
-# The rules themselves
+# A contradiction for each rule; each answers whether there was a place for it
 
 
 def _part(name: str) -> Callable[[Any], Any]:
@@ -381,21 +339,41 @@ def _minus(told: Any) -> bool:
     return True
 
 
-PLANTED: Mapping[Callable[[Answer], bool], Callable[[Any], bool]] = dict(
-    zip(
-        RULES,
-        (
-            _late_estimate, _passed_reservation, _estimate_unknown, _end_after_all, _likely_before_all,
-            _learned_and_over, _change_with_a_time, _hopeless_in_line, _said_twice, _another_number, _all_full,
-            _another_end, _stale_length, _minus,
-        ),
-        strict=True,
-    )
-)  # fmt: skip
-"""By rule a contradiction that it has to find; it answers whether there was a place for it."""
+PLANTED: Mapping[Callable[[Answer], bool], Callable[[Any], bool]] = {
+    a_reserved_start_is_no_earlier_than_the_estimate: _late_estimate,
+    a_reservation_that_has_passed_is_not_told: _passed_reservation,
+    without_an_estimate_no_start_is_told: _estimate_unknown,
+    a_job_without_an_end_has_none: _end_after_all,
+    a_range_is_in_order_and_not_over: _likely_before_all,
+    nothing_is_overdue_that_promised_nothing: _learned_and_over,
+    only_a_job_that_waits_has_a_time: _change_with_a_time,
+    a_job_that_can_never_start_is_behind_nobody: _hopeless_in_line,
+    no_reason_is_told_twice: _said_twice,
+    one_thing_has_one_number: _another_number,
+    the_closest_domain_is_what_nodes_say: _all_full,
+    who_would_have_to_end_is_told_with_one_end: _another_end,
+    a_length_of_time_in_a_sentence_is_as_seen_from_now: _stale_length,
+    no_length_of_time_is_negative: _minus,
+}
+"""The rules, with a contradiction that each has to find."""
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_in_no_state(rule: Callable[[Answer], bool]) -> None:
+    wrong = [text(answer) for answer in all_answers() if not rule(answer)]
+    assert not wrong, f"{len(wrong)} answers, the first:\n{wrong[0]}"
+
+
+def test_there_are_states_of_all_kinds() -> None:
+    """Rules that meet nothing hold of anything."""
+    answers = all_answers()
+    assert len(answers) >= 200
+    assert len({answer["reason"]["token"] for answer in answers}) >= 8
+    for part in ("estimate", "noEstimate", "reservation", "holders", "excluded", "ahead"):
+        assert sum(bool(parts(answer)[part]) for answer in answers) >= 10, part
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
 def test_a_planted_contradiction_is_found(rule: Callable[[Answer], bool]) -> None:
     for answer in all_answers():
         told = deepcopy({name: value for name, value in answer.items() if name != "screen"})
@@ -405,34 +383,3 @@ def test_a_planted_contradiction_is_found(rule: Callable[[Answer], bool]) -> Non
             assert not rule(rendered(job.model_copy(update={"explanation": explanation})))
             return
     pytest.fail("no state has a place for it")
-
-
-# What is told only for a while
-
-
-@pytest.mark.parametrize(
-    ("state", "told"), [(State.QUEUED, True), (State.PLACING, True), (State.RUNNING, False)]
-)
-def test_an_eviction_is_news_until_the_job_runs_again(state: State, told: bool) -> None:
-    detail = Detail.model_validate({"evicted": {"at": 1.0, "cause": "reclaim", "note": "for another"}})
-    assert bool(in_force(detail, state, None, now=instant(2.0)).evicted) is told
-
-
-def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() -> None:
-    """Of this run, and until all pods are there again: all before is history."""
-
-    def moment(at: float, what: str, **data: object) -> Moment:
-        return Moment(at=at, what=what, data=data)
-
-    before = [moment(1.0, "workload.state", to="Running"), moment(2.0, "workload.lost", note="n1 is gone")]
-    again = [
-        *before,
-        moment(3.0, "workload.state", to="Evicting", note="x"),
-        moment(4.0, "workload.state", to="Running"),
-    ]
-    failed = [*again, moment(5.0, "workload.state", to="Failed", note="failed: exit code 3")]
-    assert failure(State.RUNNING, before) == {"failure": {"at": 2.0, "text": "n1 is gone"}}
-    assert failure(State.RUNNING, again) == {}
-    assert failure(State.RUNNING, [*before, moment(3.0, "workload.whole")]) == {}
-    assert failure(State.FAILED, failed) == {"failure": {"at": 5.0, "text": "failed: exit code 3"}}
-    assert failure(State.QUEUED, failed) == {}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import httpx2
 import pytest
 
+from queuer.api.models import instant
+from queuer.api.workloads.detail import Detail
+from queuer.api.workloads.explanation import in_force
 from queuer.api.workloads.timeline import held_of, spans_of, waited
+from queuer.api.workloads.views import failure
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.reads import Moment
@@ -87,3 +91,31 @@ async def test_a_deleted_job_waits_no_longer(api: httpx2.AsyncClient, author: Au
     found = (await api.get("/api/v1/workloads/u1/timeline")).json()
     assert found["spans"][-1]["to"] is not None
     assert found["waitedSeconds"] == pytest.approx(sum(row["seconds"] for row in found["reasons"]), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [(State.QUEUED, True), (State.PLACING, True), (State.RUNNING, False)]
+)
+def test_an_eviction_is_news_until_the_job_runs_again(state: State, told: bool) -> None:
+    detail = Detail.model_validate({"evicted": {"at": 1.0, "cause": "reclaim", "note": "for another"}})
+    assert bool(in_force(detail, state, None, now=instant(2.0)).evicted) is told
+
+
+def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() -> None:
+    """Of this run, and until all pods are there again: all before is history."""
+
+    def moment(at: float, what: str, **data: object) -> Moment:
+        return Moment(at=at, what=what, data=data)
+
+    before = [moment(1.0, "workload.state", to="Running"), moment(2.0, "workload.lost", note="n1 is gone")]
+    again = [
+        *before,
+        moment(3.0, "workload.state", to="Evicting", note="x"),
+        moment(4.0, "workload.state", to="Running"),
+    ]
+    failed = [*again, moment(5.0, "workload.state", to="Failed", note="failed: exit code 3")]
+    assert failure(State.RUNNING, before) == {"failure": {"at": 2.0, "text": "n1 is gone"}}
+    assert failure(State.RUNNING, again) == {}
+    assert failure(State.RUNNING, [*before, moment(3.0, "workload.whole")]) == {}
+    assert failure(State.FAILED, failed) == {"failure": {"at": 5.0, "text": "failed: exit code 3"}}
+    assert failure(State.QUEUED, failed) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from copy import deepcopy
 from typing import Any, cast
@@ -18,9 +19,11 @@ from queuer.controller.watch.views import Facts
 from queuer.domain.errors import Unavailable
 from queuer.domain.queue import QueueTree
 from queuer.kube.client import RightsError
-from queuer.kube.guard import shipped_guard
+from queuer.kube.guard import differs, shipped_guard
 from queuer.kube.objects import Job, JobSpec, JobStatus, Meta, PodTemplate
+from queuer.kube.resources import POLICIES
 from queuer.kube.versions import Form, form_of
+from queuer.local.installed import shipped
 from tests.kube.stub import Stub, serving
 from tests.unit.make import job_view
 
@@ -189,3 +192,65 @@ async def test_a_look_after_an_upgrade_of_the_cluster_ends_the_second_write() ->
             await guard.look()
             await jobs.patch("u", start)
     assert cluster.patched == ["status", "j", "j"]
+
+
+def _guard(name: str = "queuer-guard", *, kind: str = "ValidatingAdmissionPolicy") -> Any:
+    objects = shipped(*POLICIES[Form.FULL])
+    return copy.deepcopy(next(o.document for o in objects if o.name == f"{kind} {name}"))
+
+
+def test_what_the_api_server_fills_in_is_no_difference() -> None:
+    """Of a newer Kubernetes too, or its upgrade would end all admission."""
+    live = _guard()
+    live["metadata"]["uid"], live["status"] = "u", {"observedGeneration": 1}
+    live["spec"]["matchConstraints"] |= {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+    }
+    for rule in live["spec"]["matchConstraints"]["resourceRules"]:
+        rule["scope"] = "*"
+    live["spec"]["newOfThisMinor"] = "Default"
+    live["spec"]["validations"][0]["newOfThisMinor"] = {"mode": "Default"}
+    assert differs(_guard(), live) is None
+
+
+NEVER = {"name": "never", "expression": "false"}
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        ("queuer-guard", ("validations", 0, "expression"), "true"),
+        ("queuer-guard", ("failurePolicy",), "Ignore"),
+        ("queuer-guard", ("matchConditions",), [NEVER]),
+        ("queuer-guard-pods-grace", ("matchConditions",), [NEVER]),
+        ("queuer-guard", ("paramKind",), {"apiVersion": "v1", "kind": "ConfigMap"}),
+        ("queuer-guard", ("matchConstraints", "namespaceSelector"), {"matchLabels": {"x": "y"}}),
+        ("queuer-guard", ("matchConstraints", "matchPolicy"), "Exact"),
+        ("queuer-guard", ("matchConstraints", "excludeResourceRules"), [{"resources": ["jobs"]}]),
+        ("queuer-guard", ("matchConstraints", "resourceRules", 0, "resourceNames"), ["one"]),
+        ("queuer-guard", ("matchConstraints", "resourceRules", 0, "scope"), "Cluster"),
+    ],
+)
+def test_a_policy_that_guards_less_is_not_as_shipped(name: str, at: tuple[Any, ...], value: Any) -> None:
+    live = _guard(name)
+    inner = live["spec"]
+    for step in at[:-1]:
+        inner = inner[step]
+    inner[at[-1]] = value
+    assert "differs at spec." in (differs(_guard(name), live) or "")
+
+
+@pytest.mark.parametrize("act", ["params", "a label more", "an expression more"])
+def test_a_binding_that_binds_less_is_not_as_shipped(act: str) -> None:
+    wanted = _guard("queuer-guard", kind="ValidatingAdmissionPolicyBinding")
+    live = copy.deepcopy(wanted)
+    selector = live["spec"]["matchResources"]["namespaceSelector"]
+    if act == "params":
+        live["spec"]["paramRef"] = {"name": "x", "parameterNotFoundAction": "Allow"}
+    elif act == "a label more":
+        selector["matchLabels"] = {"x": "y"}
+    else:
+        selector["matchExpressions"].append({"key": "x", "operator": "Exists"})
+    assert "differs at spec." in (differs(wanted, live) or "")

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import inherited, listing, outbox, retention, workloads
+from queuer.store import inherited, ledger, listing, outbox, retention, workloads
 from queuer.store.engine import begin
 from queuer.store.listing import Wanted
 from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
@@ -35,6 +35,9 @@ _FILL = (
     WHERE state = 'Succeeded'""",
     """INSERT INTO reason_transition (uid, at, text, params) SELECT uid, submitted, '', '{}' FROM workload""",
     """INSERT INTO event (at, type, uid) SELECT submitted, 'workload.state', uid FROM workload""",
+    """INSERT INTO event (at, type, uid, queue, data)
+    SELECT to_timestamp(:now + n), 'workload.edited', 'w2', 'root.a', '{"state": "Queued"}'
+    FROM generate_series(1, :past) AS n""",
     """INSERT INTO cycle (id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting)
     SELECT n + 10, 1, to_timestamp(:now), to_timestamp(:now), '', 'GREEDY', 0, 0, 0
     FROM generate_series(1, :past) AS n""",
@@ -57,6 +60,7 @@ ACTS: dict[str, Act] = {
     "last cycle": inherited.last_cycle,
     "displacers": lambda c: inherited.load_displacers(c, _LIVING),
     "evictions": lambda c: inherited.load_evictions(c, since=NOW + 60),
+    "held": ledger.load_held,
     "outbox": outbox.undone,
 }
 for _rule in retention.RULES:
@@ -67,7 +71,7 @@ for _rule in retention.RULES:
 
 @pytest.fixture
 async def old(engine: AsyncEngine, epoch: int) -> AsyncEngine:
-    """A database with a few workloads that live and thousands that have ended."""
+    """A database with a few workloads that live, one edited for days (H4), and thousands that have ended."""
     made = [workload(uid) for uid in _LIVING]
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(one) for one in made], at=NOW)

@@ -27,21 +27,6 @@ from tests.store.support import (
 BATCH, DAY, RULES = retention.BATCH, retention.DAY, retention.RULES
 
 
-async def test_pages_hold_every_workload_once(engine: AsyncEngine, epoch: int) -> None:
-    """Newest first, with equal submit times in between, and new arrivals while somebody pages."""
-    made = [workload(f"w{n:02}", submitted=NOW + n // 3 + 0.123456) for n in range(20)]
-    seen: list[str] = []
-    async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
-        after = None
-        while page := await listing.workloads(connection, after=after, count=7):
-            seen += [stored.workload.uid for stored in page]
-            after = (page[-1].workload.submitted, page[-1].workload.uid)
-            late = workload(f"late{len(seen)}", submitted=NOW + 1000 + len(seen))
-            await workloads.intake(connection, epoch, [intake_of(late)], at=NOW)
-    assert seen == [w.uid for w in sorted(made, key=lambda w: (w.submitted, w.uid), reverse=True)]
-
-
 async def test_filters(engine: AsyncEngine, epoch: int) -> None:
     """By state, subtree (a path is no prefix of its neighbour), namespace and reason; what is gone is left out."""
     rows = [

@@ -8,8 +8,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from queuer.cli import main
 from queuer.cli.failures import Exit
 from queuer.cli.main import VERBS
+from queuer.local.site import RIGHTS, Finding, unknown, wrong
 from tests.cli import Done, queuer
 
 JOB, QUEUE, FILE = "JOB", "root.a", "tree.yaml"
@@ -153,3 +155,31 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(arguments: list[s
     assert done.code == Exit.USAGE
     assert "add -y" in done.err
     assert set(sent) <= set(answers)
+
+
+def test_what_the_caller_may_not_look_at_is_one_line_and_not_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other unknown things keep their own line and leave the exit code at 0; a fault counts more than both."""
+    refused = unknown("it cannot be read", RIGHTS)
+    blind = [("policies", refused)] * 35 + [("rights", refused)]
+    other = ("database", unknown("no database was named", "--database-url"))
+    assert examined(monkeypatch, [other]) == 0
+    assert examined(monkeypatch, [other, *blind]) == Exit.FORBIDDEN
+    assert examined(monkeypatch, [*blind, ("api", wrong("it is down", "start it"))]) == Exit.FAILURE
+    capsys.readouterr()
+    examined(monkeypatch, [other, *blind])
+    printed = capsys.readouterr().out
+    assert "36 checks need rights that you do not have: policies (35), rights\n" in printed
+    assert len(printed.splitlines()) == 4
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, findings: list[tuple[str, Finding]]) -> int:
+    """How `queuer doctor` ends with these findings."""
+    monkeypatch.setattr("queuer.cli.doctor.examine", lambda *_: iter(findings))
+    monkeypatch.setattr("sys.argv", ["queuer", "doctor"])
+    try:
+        main.run()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0

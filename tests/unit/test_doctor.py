@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -12,21 +12,19 @@ import msgspec
 import pytest
 
 from queuer import __version__
-from queuer.cli import doctor, main
+from queuer.cli import doctor
 from queuer.cli.client import Client
-from queuer.cli.failures import Exit
 from queuer.domain.document import TreeDocument
 from queuer.domain.keys import MANAGED, QUEUE
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.domain.queue import Queue
 from queuer.kube.client import ApiError, NotFoundError, Page
-from queuer.kube.guard import differs
 from queuer.kube.resources import POLICIES, ROLES
 from queuer.kube.versions import Form
 from queuer.local import accounts, cluster_checks
 from queuer.local.cluster_checks import flavors, levels, namespaces, needed
 from queuer.local.installed import FORCED, installation, policies, shipped
-from queuer.local.site import RIGHTS, Finding, Health, Unseen, unknown, wrong
+from queuer.local.site import Finding, Health, Unseen
 
 RACK = "topology.kubernetes.io/rack"
 WELL, ODD, WRONG = Health.OK, Health.WARNING, Health.WRONG
@@ -92,6 +90,9 @@ def test_a_database_that_the_api_cannot_reach_is_a_fault() -> None:
     assert healths(doctor.database(site({"/controller": {}}, meta={}))) == [WELL]
     with pytest.raises(Unseen, match="no database was named"):
         list(doctor.database(site(meta={})))
+    with pytest.raises(Unseen) as told:
+        list(doctor.room(found))
+    assert told.value.args[1] == "kubectl -n queuer-system get pods"
 
 
 @pytest.mark.parametrize(("kinds", "health"), [(["starved"], WELL), (["starved", "outside"], ODD)])
@@ -101,15 +102,6 @@ def test_pods_that_no_queue_pays_for_are_told_where_they_are_in_the_way(
     overview = {"attention": [{"kind": kind, "text": f"said {kind}"} for kind in kinds]}
     (found,) = doctor.room(site({"/overview": overview}, meta={}))
     assert (found.health, "said outside" in found.text) == (health, health is ODD)
-
-
-def test_a_database_that_is_away_leaves_the_room_unknown_with_a_next_command() -> None:
-    away = httpx2.MockTransport(lambda _: httpx2.Response(503, json={"detail": "PostgreSQL: refused"}))
-    with pytest.raises(Unseen) as told:
-        list(
-            doctor.room(doctor.Installation(client=Client("http://queuer.example", transport=away), meta={}))
-        )
-    assert told.value.args[1] == "kubectl -n queuer-system get pods"
 
 
 def test_a_server_of_another_version_is_told() -> None:
@@ -139,68 +131,6 @@ def test_programs_are_looked_for_on_the_path(
 def test_clocks_are_compared_with_each_other(offsets: dict[str, float], health: Health, said: str) -> None:
     (found,) = doctor.clocks(site(offsets=offsets))
     assert (found.health, said in found.text) == (health, True), found
-
-
-def _guard(name: str = "queuer-guard", *, kind: str = "ValidatingAdmissionPolicy") -> Any:
-    objects = shipped(*POLICIES[Form.FULL])
-    return copy.deepcopy(next(o.document for o in objects if o.name == f"{kind} {name}"))
-
-
-def test_what_the_api_server_fills_in_is_no_difference() -> None:
-    """Of a newer Kubernetes too, or its upgrade would end all admission."""
-    live = _guard()
-    live["metadata"]["uid"], live["status"] = "u", {"observedGeneration": 1}
-    live["spec"]["matchConstraints"] |= {
-        "matchPolicy": "Equivalent",
-        "namespaceSelector": {},
-        "objectSelector": {},
-    }
-    for rule in live["spec"]["matchConstraints"]["resourceRules"]:
-        rule["scope"] = "*"
-    live["spec"]["newOfThisMinor"] = "Default"
-    live["spec"]["validations"][0]["newOfThisMinor"] = {"mode": "Default"}
-    assert differs(_guard(), live) is None
-
-
-NEVER = {"name": "never", "expression": "false"}
-
-
-@pytest.mark.parametrize(
-    ("name", "at", "value"),
-    [
-        ("queuer-guard", ("validations", 0, "expression"), "true"),
-        ("queuer-guard", ("failurePolicy",), "Ignore"),
-        ("queuer-guard", ("matchConditions",), [NEVER]),
-        ("queuer-guard-pods-grace", ("matchConditions",), [NEVER]),
-        ("queuer-guard", ("paramKind",), {"apiVersion": "v1", "kind": "ConfigMap"}),
-        ("queuer-guard", ("matchConstraints", "namespaceSelector"), {"matchLabels": {"x": "y"}}),
-        ("queuer-guard", ("matchConstraints", "matchPolicy"), "Exact"),
-        ("queuer-guard", ("matchConstraints", "excludeResourceRules"), [{"resources": ["jobs"]}]),
-        ("queuer-guard", ("matchConstraints", "resourceRules", 0, "resourceNames"), ["one"]),
-        ("queuer-guard", ("matchConstraints", "resourceRules", 0, "scope"), "Cluster"),
-    ],
-)
-def test_a_policy_that_guards_less_is_not_as_shipped(name: str, at: tuple[Any, ...], value: Any) -> None:
-    live = _guard(name)
-    inner = live["spec"]
-    for step in at[:-1]:
-        inner = inner[step]
-    inner[at[-1]] = value
-    assert "differs at spec." in (differs(_guard(name), live) or "")
-
-
-@pytest.mark.parametrize("act", ["params", "a label more", "an expression more"])
-def test_a_binding_that_binds_less_is_not_as_shipped(act: str) -> None:
-    wanted = _guard("queuer-guard", kind="ValidatingAdmissionPolicyBinding")
-    live = copy.deepcopy(wanted)
-    selector = live["spec"]["matchResources"]["namespaceSelector"]
-    if act == "params":
-        live["spec"]["paramRef"] = {"name": "x", "parameterNotFoundAction": "Allow"}
-    elif act == "a label more":
-        selector["matchLabels"] = {"x": "y"}
-    else:
-        selector["matchExpressions"].append({"key": "x", "operator": "Exists"})
-    assert "differs at spec." in (differs(wanted, live) or "")
 
 
 def test_rights_are_those_of_the_shipped_roles() -> None:
@@ -329,23 +259,27 @@ def test_an_account_that_cannot_be_read_is_not_called_absent(silent: str) -> Non
         list(accounts.operators(there))
 
 
-class ConfigObjects:
-    """A cluster with queues that were answered; it does not know the other kinds."""
+class Listed:
+    """A cluster that lists these objects by path; it does not know other kinds."""
 
-    def __init__(self, **reasons: str) -> None:
-        self.queues = [
-            {
-                "metadata": {"name": name},
-                "status": {"conditions": [{"type": "Accepted", "reason": reason, "message": f"{name} says"}]},
-            }
-            for name, reason in reasons.items()
-        ]
+    def __init__(self, objects: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self._objects = objects
 
     async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
-        if not path.endswith("/queues"):
+        if path not in self._objects:
             raise NotFoundError(status=404, reason="NotFound", message="no such kind")
-        items = [msgspec.Raw(msgspec.json.encode(each)) for each in self.queues]
+        items = [msgspec.Raw(msgspec.json.encode(each)) for each in self._objects[path]]
         yield msgspec.convert({"metadata": {}, "items": items}, Page)
+
+
+def answered(reasons: Mapping[str, str]) -> Listed:
+    """Queues that were answered so."""
+
+    def queue(name: str, reason: str) -> dict[str, Any]:
+        condition = {"type": "Accepted", "reason": reason, "message": f"{name} says"}
+        return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
+
+    return Listed({"/apis/queuer.dev/v1/queues": [queue(*each) for each in reasons.items()]})
 
 
 @pytest.mark.parametrize(
@@ -358,40 +292,36 @@ class ConfigObjects:
     ],
 )
 def test_an_object_that_is_refused_is_named(reasons: dict[str, str], said: list[str]) -> None:
-    with site(cluster=ConfigObjects(**reasons)) as there:
+    with site(cluster=answered(reasons)) as there:
         found = list(cluster_checks.config_objects(there))
     assert [each.text for each in found] == said
     assert {each.health for each in found} == {WRONG if "refused" in said[0] else WELL}
 
 
-class Jobs:
-    """A cluster with Jobs by `namespace/name`, suspended or not, in namespaces that are managed or not."""
-
-    def __init__(self, managed: set[str], **suspended: bool) -> None:
-        self.objects: dict[str, list[dict[str, Any]]] = {"/api/v1/namespaces": [], "/apis/batch/v1/jobs": []}
-        for space in ("a", "b"):
-            labels = {MANAGED: "true"} if space in managed else {}
-            self.objects["/api/v1/namespaces"].append({"metadata": {"name": space, "labels": labels}})
-        for name, waits in suspended.items():
-            meta = {"namespace": name[0], "name": name, "uid": name, "labels": {QUEUE: "root.a"}}
-            spec = {"suspend": waits, "template": {"spec": {"containers": []}}}
-            self.objects["/apis/batch/v1/jobs"].append({"metadata": meta, "spec": spec})
-
-    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
-        if path not in self.objects:
-            raise NotFoundError(status=404, reason="NotFound", message="no such kind")
-        items = [msgspec.Raw(msgspec.json.encode(each)) for each in self.objects[path]]
-        yield msgspec.convert({"metadata": {}, "items": items}, Page)
+def jobs(managed: set[str], **suspended: bool) -> Listed:
+    """Jobs named after namespace and number, suspended or not, in namespaces that are managed or not."""
+    spaces = [
+        {"metadata": {"name": space, "labels": {MANAGED: "true"} if space in managed else {}}}
+        for space in "ab"
+    ]
+    made = [
+        {
+            "metadata": {"namespace": name[0], "name": name, "uid": name, "labels": {QUEUE: "root.a"}},
+            "spec": {"suspend": waits, "template": {"spec": {"containers": []}}},
+        }
+        for name, waits in suspended.items()
+    ]
+    return Listed({"/api/v1/namespaces": spaces, "/apis/batch/v1/jobs": made})
 
 
 def test_jobs_that_hang_in_a_namespace_that_is_not_managed_are_named() -> None:
     """Guards against jobs that wait for ever after their namespace opted out, with all checks well."""
-    with site(cluster=Jobs({"b"}, a1=True, a2=True, a3=False, b1=True)) as there:
+    with site(cluster=jobs({"b"}, a1=True, a2=True, a3=False, b1=True)) as there:
         (found,) = cluster_checks.unmanaged(there)
     said = "2 suspended jobs have a queue label in namespace a, which is not managed: a1, a2"
     assert (found.health, found.text) == (ODD, said)
     assert found.fix.startswith(f"kubectl label namespace a {MANAGED}=true")
-    with site(cluster=Jobs({"a", "b"}, a1=True)) as there:
+    with site(cluster=jobs({"a", "b"}, a1=True)) as there:
         assert healths(cluster_checks.unmanaged(there)) == [WELL]
 
 
@@ -462,31 +392,3 @@ def test_a_server_that_is_away_leaves_the_rest_unknown() -> None:
     assert (found["api"].health, unseen) == (WRONG, {"controller", "database", "kubernetes", "clocks"})
     assert "no other clock" in found["clocks"].text
     assert away.client.server_time() is None
-
-
-def test_what_the_caller_may_not_look_at_is_one_line_and_not_well(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other unknown things keep their own line and leave the exit code at 0; a fault counts more than both."""
-    refused = unknown("it cannot be read", RIGHTS)
-    blind = [("policies", refused)] * 35 + [("rights", refused)]
-    other = ("database", unknown("no database was named", "--database-url"))
-    assert examined(monkeypatch, [other]) == 0
-    assert examined(monkeypatch, [other, *blind]) == Exit.FORBIDDEN
-    assert examined(monkeypatch, [*blind, ("api", wrong("it is down", "start it"))]) == Exit.FAILURE
-    capsys.readouterr()
-    examined(monkeypatch, [other, *blind])
-    printed = capsys.readouterr().out
-    assert "36 checks need rights that you do not have: policies (35), rights\n" in printed
-    assert len(printed.splitlines()) == 4
-
-
-def examined(monkeypatch: pytest.MonkeyPatch, findings: list[tuple[str, Finding]]) -> int:
-    """How `queuer doctor` ends with these findings."""
-    monkeypatch.setattr("queuer.cli.doctor.examine", lambda *_: iter(findings))
-    monkeypatch.setattr("sys.argv", ["queuer", "doctor"])
-    try:
-        main.run()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
