@@ -21,7 +21,7 @@ from queuer.domain.assignments import Admission, Assignment, Placement
 from queuer.domain.estimates import StartRange
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.reasons import Token, simple
-from queuer.domain.reasons.eviction_sentences import evicted_for
+from queuer.domain.reasons.run_sentences import evicted_for
 from queuer.solver.records import Plan
 from queuer.store.tables import EntryKind
 

@@ -19,8 +19,8 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement
 from queuer.domain.quantity import Resources
-from queuer.domain.reasons.failure_sentences import given_up, job_failed, pods_lost, pods_refused
 from queuer.domain.reasons.job_sentences import left_jobs, left_pods
+from queuer.domain.reasons.run_sentences import given_up, job_failed, pods_lost, pods_refused
 from queuer.domain.workload import Cause, State
 
 PATIENCE = 4

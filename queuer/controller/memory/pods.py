@@ -12,7 +12,7 @@ from functools import reduce
 
 from queuer.domain.outside import Outside
 from queuer.domain.quantity import NOTHING, Resources, add
-from queuer.domain.reasons.failure_sentences import node_gone
+from queuer.domain.reasons.run_sentences import node_gone
 from queuer.domain.workload import GRACE, Workload
 
 MOST_ON_NODE = 2**48

@@ -12,7 +12,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.keys import MANAGED, STATUS
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import NOTHING, Resources, parse_quantity
-from queuer.domain.reasons.failure_sentences import MESSAGE, pod_failed
+from queuer.domain.reasons.run_sentences import MESSAGE, pod_failed
 from queuer.domain.workload import GRACE, State
 from queuer.kube.kinds import JobKind
 from queuer.kube.objects import (
