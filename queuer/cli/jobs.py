@@ -37,6 +37,10 @@ def jobs(
     verdict: Annotated[
         str | None, typer.Option(help="Only waiting jobs with this verdict: WAIT, CHANGE, HELD or ESCALATE.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="How many live jobs, asking for what, by `user`, `queue`, `reason` or `state`."),
+    ] = None,
     ended: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
     watch: Watch = False,
@@ -48,26 +52,32 @@ def jobs(
 
       queuer jobs -q root.research --state Queued
 
+      queuer jobs -q root.research --state Running --by user
+
       queuer jobs -w -n team-a
     """
     if watch:
         refuse_documents(out)
+    if watch and by:
+        raise Misused("-w follows jobs, and --by has none", hint="leave one of them out")
     asked = {
         "queue": queue, "namespace": namespace, "state": state or (None if ended else live_states()), "reason": reason,
         "verdict": verdict and verdict.upper(), "deleted": "true" if ended else None, "limit": str(limit),
+        "groupBy": by,
     }  # fmt: skip
     narrowed = any((queue, namespace, state, reason, verdict, ended))
     with Client.from_env() as client:
         page = client.get("/workloads", **asked)
-        if namespace and not page["items"]:
+        if namespace and not (page["items"] or page["groups"]):
             check_namespace(client, namespace)
         nothing = "no job matches" if narrowed else "no live jobs (-a shows all)"
-        out.listing(page, view_of(page), nothing=nothing)
+        out.listing(page, groups_of(page, by) if by else view_of(page), nothing=nothing)
         if page["next"] and out.for_people:
             say(f"the newest {limit} are shown; narrow with -q, -n, --state, --reason, or raise --limit")
         if page.get("others") and narrowed and out.for_people:
-            yours = f"{'the first ' if page['next'] else ''}{len(page['items'])}"
-            say(f"{yours} of yours; {page['others']} of others, which you may not read")
+            seen = sum(group["jobs"] for group in page["groups"] or ()) or len(page["items"])
+            first = "the first " if page["next"] else ""
+            say(f"{first}{seen} of yours; {page['others']} of others, which you may not read")
         if watch:
             _follow(client, asked, page, out)
 
@@ -134,6 +144,21 @@ def view_of(page: Any) -> View:
             Column("DOMAINS", lambda job: ", ".join(job["domains"]), wide=True),
             Column("UID", "uid", wide=True),
             Column("REASON", lambda job: _reason(job["reason"]) or job["failure"] or ""),
+        ],
+    )
+
+
+def groups_of(page: Mapping[str, Any], by: str) -> View:
+    """Jobs that are alike, as one row."""
+    now = moment(page["asOf"])
+    return View(
+        items="groups",
+        name="key",
+        columns=[
+            Column(by.upper(), lambda group: group["key"] or "-"),
+            Column("JOBS", "jobs", right=True),
+            Column("ASKS", lambda group: devices(group["amounts"]), right=True),
+            Column("OLDEST", lambda group: ago(group["oldest"], now), right=True, exact="oldest"),
         ],
     )
 

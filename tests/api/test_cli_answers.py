@@ -47,6 +47,7 @@ LISTS = [
     ["events", ANSI],
     ["jobs"],
     ["jobs", "-a"],
+    ["jobs", "--by", "queue"],
     ["queue", "history", A],
     ["queue", "ls"],
     ["queue", "pending", A],
@@ -138,6 +139,13 @@ async def test_markup_of_a_name_is_shown_as_it_is(wire: Wire) -> None:
     done = await run(wire, "jobs")
     assert f"job/{MARKUP}" in done.out
     assert "job/[31mred[0m[bold]b " in done.out
+
+
+async def test_jobs_by_queue_are_sums(wire: Wire) -> None:
+    rows = [line.split() for line in (await run(wire, "jobs", "--by", "queue")).out.splitlines()]
+    assert rows[0] == ["QUEUE", "JOBS", "ASKS", "OLDEST"]
+    listed = (await run(wire, "jobs", "--no-headers")).out.splitlines()
+    assert sum(int(row[1]) for row in rows[1:]) == len(listed) > 0
 
 
 async def test_what_needs_no_cycle_says_so_on_an_empty_database(
