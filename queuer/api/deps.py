@@ -4,7 +4,7 @@ settings of their app.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, cast
 
@@ -20,8 +20,11 @@ from queuer.api.settings import ApiSettings
 from queuer.api.simulator import Simulator
 from queuer.store import reads
 from queuer.store.engine import begin
+from queuer.store.usage import TreeView
 
 PREFIX = "/api/v1"
+TreeReader = Callable[[], Awaitable[TreeView]]
+"""Reads the queues with their amounts, as the answers about queues have them."""
 _ONE_VIEW = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
@@ -49,6 +52,10 @@ def _command_budget(request: Request) -> CallerBudget:
     return cast(CallerBudget, request.app.state.command_budget)
 
 
+def _amounts(request: Request) -> TreeReader:
+    return cast(TreeReader, request.app.state.tree.view)
+
+
 async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
@@ -60,6 +67,7 @@ Simulations = Annotated[Simulator, Depends(_simulator)]
 CommandBudget = Annotated[CallerBudget, Depends(_command_budget)]
 Latest = Annotated[LatestCycle, Depends(_latest)]
 Asking = Annotated[Asker, Depends(asking)]
+TreeAmounts = Annotated[TreeReader, Depends(_amounts)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]
 

@@ -46,6 +46,12 @@ async def test_borrowed_lent_and_pending_are_told_apart(api: httpx2.AsyncClient,
         "24",
     )
     assert (a["starved"], b["starved"]) == (True, False)
+    for state in (State.PLACING, State.RUNNING):
+        await author.step("b1", state)
+    runs = (await api.get("/api/v1/workloads/b1")).json()
+    assert runs["queueBorrows"] == {GPU: "16"}, "nobody is guaranteed cpu or pods"
+    said = {"label": "may be evicted", "text": "yes: its queue uses 16 gpu above its guarantee"}
+    assert said in runs["explanation"]["paragraphs"]
     root = (await api.get("/api/v1/queues/root")).json()
     assert (root["pendingWorkloads"], root["admittedWorkloads"]) == (1, 1)
     assert (await account(api, "root"))["limit"] == "64"  # what the cycle saw is less than the 100 written

@@ -71,6 +71,10 @@ class TreeCache:
         """The tree as it is, or was a moment ago: never before a change of the configuration that its asker made."""
         return await self._present()
 
+    async def view(self) -> TreeView:
+        """Its queues with their amounts."""
+        return (await self()).view
+
     async def _look(self, known: Present | None) -> Present:
         looked = self._clock()
         async with one_view(self._engine) as connection:

@@ -188,6 +188,11 @@ class WorkloadDetail(Workload):
     pod_sets: list[PodSet]
     admission: Admission | None
     eviction: OrderedEviction | None
+    queue_borrows: Amounts = Field(
+        default={},
+        description="While it runs: what its queue uses above its guarantee, of resources that the job asks for. Other "
+        "queues may take back their own from jobs there; of which of them, the decision says at its time.",
+    )
     explanation: Explanation
     timeline: list[Moment]
     may: list[CommandVerb] = Field(

@@ -106,7 +106,9 @@ def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
     elif most is not None:
         yield "promises", f"to run {age(most)} at most"
     if runs or not job.preemptible:
-        yield "may be evicted", "yes" if job.preemptible else "no: it is not preemptible"
+        above = job.queue_borrows
+        yes = f"yes: its queue uses {devices(above)} above its guarantee" if above else "yes"
+        yield "may be evicted", yes if job.preemptible else "no: it is not preemptible"
 
 
 def _span(seconds: float) -> str:

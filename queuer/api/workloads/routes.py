@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 
-from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, TreeAmounts, TreeReader, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.latest_cycle import LatestCycle
+from queuer.api.models import Amounts
 from queuer.api.workloads import views
 from queuer.api.workloads.commands import Rights
 from queuer.api.workloads.explanation import explained
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.domain.errors import Unavailable
+from queuer.domain.quantity import format_resources
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
 from queuer.store.commands import Target
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
+from queuer.store.usage import TreeView
 
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 
@@ -31,6 +36,7 @@ async def get_workload_by_reference(
     namespace: str,
     kind: str,
     name: str,
+    tree: TreeAmounts,
 ) -> WorkloadDetail:
     """The newest workload of a job's name; `kind` as in its manifest (any case)."""
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace))
@@ -38,19 +44,19 @@ async def get_workload_by_reference(
         found = await views.workload_by_reference(
             connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
         )
-    return await _explained(found, latest, asker)
+    return await _explained(found, latest, asker, tree)
 
 
 @router.get("/workloads/{uid}")
 async def get_workload(
-    engine: Engine, latest: Latest, asker: Asking, settings: Settings, uid: str
+    engine: Engine, latest: Latest, asker: Asking, settings: Settings, tree: TreeAmounts, uid: str
 ) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
     async with one_view(engine) as connection:
         found = await views.workload(connection, uid, stale_after=settings.stale_after)
     if not await asker.reads(found.detail.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, latest, asker)
+    return await _explained(found, latest, asker, tree)
 
 
 @router.get("/workloads/{uid}/timeline")
@@ -65,13 +71,15 @@ async def get_timeline(engine: Engine, asker: Asking, uid: str) -> Timeline:
 
 @router.get("/workloads/{uid}/explanation")
 async def get_explanation(
-    engine: Engine, latest: Latest, asker: Asking, settings: Settings, uid: str
+    engine: Engine, latest: Latest, asker: Asking, settings: Settings, tree: TreeAmounts, uid: str
 ) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await get_workload(engine, latest, asker, settings, uid)).explanation
+    return (await get_workload(engine, latest, asker, settings, tree, uid)).explanation
 
 
-async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -> WorkloadDetail:
+async def _explained(
+    found: views.Recorded, latest: LatestCycle, asker: Asker, tree: TreeReader
+) -> WorkloadDetail:
     """With all that the newest cycle has to say, asked when no connection is held any more.
 
     Without an answer about the cycle the stored reason is told, and that more is not known just now.
@@ -85,8 +93,18 @@ async def _explained(found: views.Recorded, latest: LatestCycle, asker: Asker) -
             raise
         except Unavailable as error:
             silent = error.message
+    if job.state is State.RUNNING:
+        above = _above_guarantee(job, await tree())
+        found = replace(found, detail=job.model_copy(update={"queue_borrows": above}))
     answer = await explained(found, told, asker, silent=silent)
     return answer.model_copy(update={"may": await _may(job, asker)})
+
+
+def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:
+    """What its queue borrows of the resources that it asks for."""
+    queue = view.queues.get(job.queue)
+    rows = () if queue is None else (each for each in queue.amounts if each.flavor is None)
+    return format_resources({a.resource: a.borrowed for a in rows if a.borrowed and a.resource in job.demand})
 
 
 async def _may(found: WorkloadDetail, asker: Asker) -> list[CommandVerb]:
