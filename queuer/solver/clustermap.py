@@ -72,7 +72,7 @@ class ClusterMap:
     """The map after one cycle; for one thread at a time. Reserved, held and landing amounts are no room."""
 
     def __init__(self, after: AfterCycle) -> None:
-        self._state = after.state
+        self._state = after.state_with()  # who waits takes no room, but for those that it is held for
         nodes, landing = self._state.nodes, self._state.landing
         self.levels: tuple[str, ...] = tuple(after.snapshot.topology.levels)
         self.flavors: tuple[str, ...] = tuple(nodes.flavors)

@@ -36,15 +36,14 @@ class DecidedCycle:
         return found
 
     @cached_property
+    def _world(self) -> AfterCycle:
+        return self._made(lambda: AfterCycle.of(self.stored))
+
+    @cached_property
     def after(self) -> AfterCycle:
-        """The world that the plan leaves, with the arrays that all questions share."""
-
-        def make() -> AfterCycle:
-            found = AfterCycle.of(self.stored)
-            _ = found.arrays
-            return found
-
-        return self._made(make)
+        """The world that the plan leaves, with the arrays of all that wait."""
+        _ = self._made(lambda: self._world.arrays)
+        return self._world
 
     @cached_property
     def ranked(self) -> AfterCycle:
@@ -55,7 +54,8 @@ class DecidedCycle:
     @cached_property
     def map(self) -> ClusterMap:
         """Domains and free room."""
-        return self._made(lambda: ClusterMap(self.after))
+        world = self._world
+        return self._made(lambda: ClusterMap(world))
 
 
 class CycleQuestion(Protocol[T_co]):

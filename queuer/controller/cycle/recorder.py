@@ -30,8 +30,8 @@ REGULAR_EVERY = 60.0
 BETWEEN = 1.0
 """Seconds between two writes at least."""
 REST = 10.0
-"""A write to the database that took so long is followed by so many times that without one: encoding holds up the loop's
-thread, and each version of the row stays in its table until it is vacuumed. Files wait for no row, and no row for them.
+"""An encoding that took so much CPU is followed by so many times that without a write to the database: it holds up the
+loop's thread. Files wait for no row, and no row for them.
 """
 MOST_BYTES = 2**26
 """The most that is written to the database."""
@@ -91,11 +91,9 @@ class Recorder:
         while True:
             await self._row_offered.wait()
             self._row_offered.clear()
-            began = time.monotonic()
             row, self._row = self._row, None
-            if row is not None:
-                await self._write_row(*row)
-            await asyncio.sleep(max(self._between, REST * (time.monotonic() - began)))
+            spent = 0.0 if row is None else await self._write_row(*row)
+            await asyncio.sleep(max(self._between, REST * spent))
 
     async def write_files(self) -> None:
         """Write files until cancelled; may be run again. One that still waits at the end of a term is written then."""
@@ -128,13 +126,21 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 -- at a term's end, another error would hide that the task is cancelled
             log.warning("a cycle was not recorded", file=name, said=str(error))
 
-    async def _write_row(self, number: int, cycle: StoredCycle) -> None:
-        body = await asyncio.to_thread(encode, cycle)
+    async def _write_row(self, number: int, cycle: StoredCycle) -> float:
+        """The CPU seconds that it took to encode it."""
+        body, spent = await asyncio.to_thread(_encoded, cycle)
         if len(body) > self._most:
             if not self._told:
                 log.warning("decisions are too large to be kept", bytes=len(body), most=self._most)
             self._told = True
-            return
+            return spent
         row = StoredRow(cycle=number, at=cycle.now, seed=cycle.seed, body=body)
         async with begin(self._engine) as connection:
             await stored.put(connection, self._epoch, row)
+        return spent
+
+
+def _encoded(cycle: StoredCycle) -> tuple[bytes, float]:
+    """The row's content, and the CPU seconds that it took."""
+    began = time.thread_time()
+    return encode(cycle), time.thread_time() - began
