@@ -289,7 +289,7 @@ def test_a_queue_that_was_deleted_shows_what_was_changed(page: Page, demo: Site)
     applied(demo, {"revert": made["revision"]}, reason="the experiment is over")
     page.goto(f"/queues/{path}")
     expect(page.get_by_role("heading", level=1)).to_have_text(path)
-    changes = page.get_by_role("region", name="Changes")
+    changes = page.get_by_role("region", name="What was changed")
     expect(changes).to_contain_text("for an experiment")
     expect(changes).to_contain_text("the experiment is over")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.ui.browser import opened
 from tests.ui.jobs import HOSTILE, Waiting, vanished
@@ -61,6 +63,70 @@ def test_a_job_that_runs_says_since_when_until_when_and_whether_it_may_be_evicte
     terms = page.get_by_role("region", name="Asked for and available")
     expect(terms.get_by_role("row", name="promised end")).to_be_visible()
     expect(terms.get_by_role("row", name="may be evicted")).to_be_visible()
+
+
+def explained(page: Page, uid: str, **changes: Any) -> Locator:
+    """The job's page, whose answer has these fields; its explanation changed by `explanation`, the detail in it by
+    `detail`.
+    """
+
+    def answer(route: Route) -> None:
+        job = route.fetch().json()
+        job["explanation"] |= changes.get("explanation", {})
+        job["explanation"]["detail"] |= changes.get("detail", {})
+        own = {key: value for key, value in changes.items() if key not in ("explanation", "detail")}
+        route.fulfill(json=job | own)
+
+    page.route(f"**/api/v1/workloads/{uid}", answer)
+    settled(page, f"/jobs/{uid}")
+    return page.get_by_label("Why", exact=True)
+
+
+def test_a_job_page_says_each_thing_once_and_nothing_of_its_own_beside_it(
+    page: Page, waiting: Waiting
+) -> None:
+    """Reservation, start and obstacles come from the answer: the page had opposite sentences of its own."""
+    said = {
+        "estimate": "starts in 4m to 8m from now",
+        "reserved": "n00001, from 4m from now at the latest",
+        "ahead": "6 of the 7 that wait in its queue",
+    }
+    other = {"token": "BehindInQueue", "verdict": "WAIT", "text": "6 go before it", "since": None}
+    explained(
+        page,
+        waiting.large,
+        explanation={
+            "others": [other],
+            "wouldAdmit": [],
+            "paragraphs": [{"label": label, "text": text} for label, text in said.items()],
+        },
+    )
+    main = page.locator("main")
+    for text in (*said.values(), "6 go before it"):
+        expect(main.get_by_text(text)).to_have_count(1)
+    expect(page.get_by_role("region", name="Also in its way").get_by_role("listitem")).to_have_count(1)
+    for text in ("no reservation", "Nothing else blocks it", "No single change", "likely"):
+        expect(main.get_by_text(text)).to_have_count(0)
+
+
+def test_an_eviction_is_told_with_its_reason_for_as_long_as_the_job_waits(
+    page: Page, waiting: Waiting
+) -> None:
+    """For whom, and why this one; a job that runs again has other news."""
+    note = "reclaimed for root.vision, as it had lost least: 4 gpu-minutes, the next 90"
+    evicted = {"at": "2026-03-04T14:07:31Z", "cause": "reclaim", "note": note, "by": None}
+    banner = explained(page, waiting.large, detail={"evicted": evicted})
+    expect(banner).to_contain_text(note)
+    page.unroute(f"**/api/v1/workloads/{waiting.large}")
+    banner = explained(
+        page,
+        waiting.large,
+        state="Running",
+        detail={"evicted": evicted},
+        explanation={"primary": None, "verdict": None},
+    )
+    expect(banner).to_contain_text("All its pods run.")
+    expect(banner).not_to_contain_text("reclaimed")
 
 
 def test_a_queue_that_does_not_exist_is_told_with_the_nearest(page: Page, waiting: Waiting) -> None:
@@ -150,6 +216,25 @@ def test_rows_are_walked_and_opened_by_keys(page: Page) -> None:
     name = second.get_by_role("link").first.inner_text()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/queues"])
+def test_a_list_fills_the_window_and_alone_scrolls(page: Page, path: str) -> None:
+    page.set_viewport_size({"width": 1440, "height": 640})
+    settled(page, path)
+    rows = page.locator(".table-frame, .tree")
+    assert rows.evaluate("rows => rows.scrollHeight > rows.clientHeight")
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+
+
+def test_who_evicts_is_told_what_is_lost_and_what_follows(page: Page, demo: Site) -> None:
+    settled(page, "/jobs?state=Running")
+    page.get_by_role("grid", name="Jobs").locator("[data-index='0']").get_by_role("link").first.click()
+    page.get_by_role("button", name="Evict").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("what they have not saved is lost")
+    expect(dialog).to_contain_text(re.compile(r"It has run for \d+ . on \d+ gpu"))
+    expect(dialog).to_contain_text("may start again after a minute")
 
 
 def test_the_list_holds_no_more_than_rows(page: Page, demo: Site) -> None:

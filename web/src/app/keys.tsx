@@ -2,6 +2,7 @@
 
 import { useNavigate } from "@tanstack/react-router";
 import { Fragment, useEffect, useRef, useState } from "react";
+import { Check } from "../kit/Check";
 import { Dialog } from "../kit/Dialog";
 import { focusRows } from "../kit/Table";
 import { setPreferences, usePreferences } from "./preferences";
@@ -61,24 +62,17 @@ export function Help({ close }: { close: () => void }) {
             <Key keys={["Esc"]} means="close, leave a field, mark none" />
           </dl>
           <p>
-            <label>
-              <input
-                type="checkbox"
-                checked={keys}
-                onChange={(event) => setPreferences({ keys: event.target.checked })}
-              />{" "}
+            <Check on={keys} set={(on) => setPreferences({ keys: on })}>
               single-key shortcuts
-            </label>
+            </Check>
           </p>
           <p>
-            <label>
-              <input
-                type="checkbox"
-                checked={density === "comfortable"}
-                onChange={(event) => setPreferences({ density: event.target.checked ? "comfortable" : "compact" })}
-              />{" "}
+            <Check
+              on={density === "comfortable"}
+              set={(on) => setPreferences({ density: on ? "comfortable" : "compact" })}
+            >
               more room between rows
-            </label>
+            </Check>
           </p>
           <button type="button" onClick={end}>
             Close

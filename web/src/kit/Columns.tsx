@@ -1,3 +1,5 @@
+import { Check } from "./Check";
+import { Chooser } from "./Chooser";
 import type { Column } from "./Table";
 
 interface Props<Row> {
@@ -12,15 +14,12 @@ export function Columns<Row>({ all, shown, show }: Props<Row>) {
   const toggle = (id: string) =>
     show(all.map((column) => column.id).filter((each) => (each === id ? !shown.has(id) : shown.has(each))));
   return (
-    <details className="chooser">
-      <summary>columns</summary>
-      <div role="group" aria-label="Columns">
-        {all.map(({ id, title }) => (
-          <label key={id}>
-            <input type="checkbox" checked={shown.has(id)} onChange={() => toggle(id)} /> {title}
-          </label>
-        ))}
-      </div>
-    </details>
+    <Chooser title="columns" label="Columns">
+      {all.map(({ id, title }) => (
+        <Check key={id} on={shown.has(id)} set={() => toggle(id)}>
+          {title}
+        </Check>
+      ))}
+    </Chooser>
   );
 }

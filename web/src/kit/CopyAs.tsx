@@ -1,5 +1,6 @@
 import { useState } from "react";
 import { quoted } from "../text/shell";
+import { Chooser } from "./Chooser";
 
 interface Commands {
   /** The command line's words after `queuer`. */
@@ -9,19 +10,17 @@ interface Commands {
   kubectl?: string;
 }
 
-/** Buttons that copy how the same answer is had from a terminal. */
+/** How the same answer is had from a terminal: one word in the head, whatever number of ways there is. */
 export function CopyAs({ queuer, curl, kubectl }: Commands) {
+  const ways = {
+    queuer: queuer && `queuer ${queuer}`,
+    kubectl: kubectl && `kubectl ${kubectl}`,
+    curl: curl && `curl -H "Authorization: Bearer $QUEUER_TOKEN" ${quoted(window.location.origin + curl)}`,
+  };
   return (
-    <span className="copy-as">
-      {queuer && <Copy label="queuer" text={`queuer ${queuer}`} />}
-      {kubectl && <Copy label="kubectl" text={`kubectl ${kubectl}`} />}
-      {curl && (
-        <Copy
-          label="curl"
-          text={`curl -H "Authorization: Bearer $QUEUER_TOKEN" ${quoted(window.location.origin + curl)}`}
-        />
-      )}
-    </span>
+    <Chooser title="copy as" label="Copy as">
+      {Object.entries(ways).map(([label, text]) => text && <Copy key={label} label={label} text={text} />)}
+    </Chooser>
   );
 }
 

@@ -7,6 +7,7 @@ import { Ago } from "./Ago";
 import { Chip } from "./Chip";
 import { Path } from "./Path";
 import { type Column, type Marks, Table } from "./Table";
+import { Why } from "./Why";
 
 export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
@@ -36,7 +37,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
       job.failure ??
       (job.reason && (
         <span title={`${job.reason.token}: ${job.reason.text}`}>
-          <Chip word={job.reason.verdict} /> <b>{job.reason.token}</b> {job.reason.text}
+          <Why of={job.reason} />
         </span>
       )),
   },

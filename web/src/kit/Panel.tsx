@@ -16,27 +16,49 @@ interface Asked<T> {
   refetch: () => unknown;
 }
 
-interface Props<T> {
+interface Frame {
   title: string;
-  query: Asked<T>;
-  /** Beside the title: pickers, buttons that copy. */
+  /** Words beside the title. */
+  beside?: ReactNode;
+  /** At the other end of its line: pickers, what copies. */
   tools?: ReactNode;
+  className?: string;
+}
+
+interface Props<T> extends Frame {
+  query: Asked<T>;
   /** What is there before and without an answer: fields that narrow it, which may be what made it fail. */
   above?: ReactNode;
-  className?: string;
   children: (data: T) => ReactNode;
 }
 
-export function Panel<T>({ title, query, tools, above, className = "", children }: Props<T>) {
-  const id = useId();
+export function Panel<T>({ query, above, children, ...frame }: Props<T>) {
   return (
-    <section className={`panel ${className}`} aria-labelledby={id} aria-busy={query.data === undefined && !query.error}>
-      <header className="panel-head">
-        <h2 id={id}>{title}</h2>
-        {tools && <div className="panel-tools">{tools}</div>}
-      </header>
+    <Part {...frame} busy={query.data === undefined && !query.error}>
       {above}
       <Answer query={query}>{children}</Answer>
+    </Part>
+  );
+}
+
+/** The frame alone, of what is there already. */
+export function Part({
+  title,
+  beside,
+  tools,
+  className = "",
+  busy = false,
+  children,
+}: Frame & { busy?: boolean; children: ReactNode }) {
+  const id = useId();
+  return (
+    <section className={`panel ${className}`} aria-labelledby={id} aria-busy={busy}>
+      <header className="panel-head">
+        <h2 id={id}>{title}</h2>
+        {beside}
+        {tools && <div className="panel-tools">{tools}</div>}
+      </header>
+      {children}
     </section>
   );
 }

@@ -32,16 +32,18 @@ export function Scrubber({ at, set }: Props) {
   const words = moment ? clock(moment, now) : "now";
   return (
     <div className="scrubber">
-      <input
-        type="range"
-        min={-most}
-        max={0}
-        step={1}
-        value={-back}
-        aria-label="Moment shown"
-        aria-valuetext={words}
-        onChange={(event) => setDragged(-Number(event.target.value))}
-      />
+      <label className="row">
+        as of
+        <input
+          type="range"
+          min={-most}
+          max={0}
+          step={1}
+          value={-back}
+          aria-valuetext={words}
+          onChange={(event) => setDragged(-Number(event.target.value))}
+        />
+      </label>
       <span>{words}</span>
       <span className="choice" role="group" aria-label="How far back">
         {RANGES.map(({ name }) => (

@@ -2,6 +2,7 @@
 
 import { type FormEvent, useState } from "react";
 import { type View, setPreferences, usePreferences } from "../app/preferences";
+import { Chooser } from "./Chooser";
 
 interface Props {
   /** What the address says now. */
@@ -22,33 +23,30 @@ export function Views({ now, go }: Props) {
     setPreferences({ views: others });
   };
   return (
-    <details className="chooser">
-      <summary>views</summary>
-      <div role="group" aria-label="Views">
-        {Object.entries(views).map(([name, view]) => (
-          <span key={name} className="row view">
-            <button type="button" className="quiet" onClick={() => go(view)}>
-              {name}
-            </button>
-            <button type="button" className="quiet" aria-label={`Forget the view ${name}`} onClick={() => forget(name)}>
-              ✕
-            </button>
-          </span>
-        ))}
-        <form className="row" onSubmit={save}>
-          <input
-            aria-label="Name of this view"
-            placeholder="name of this view"
-            value={name}
-            maxLength={40}
-            size={18}
-            onChange={(event) => setName(event.target.value)}
-          />
-          <button type="submit" disabled={!name.trim()}>
-            Save
+    <Chooser title="views" label="Views">
+      {Object.entries(views).map(([name, view]) => (
+        <span key={name} className="row view">
+          <button type="button" className="quiet" onClick={() => go(view)}>
+            {name}
           </button>
-        </form>
-      </div>
-    </details>
+          <button type="button" className="quiet" aria-label={`Forget the view ${name}`} onClick={() => forget(name)}>
+            ✕
+          </button>
+        </span>
+      ))}
+      <form className="row" onSubmit={save}>
+        <input
+          aria-label="Name of this view"
+          placeholder="name of this view"
+          value={name}
+          maxLength={40}
+          size={18}
+          onChange={(event) => setName(event.target.value)}
+        />
+        <button type="submit" disabled={!name.trim()}>
+          Save
+        </button>
+      </form>
+    </Chooser>
   );
 }

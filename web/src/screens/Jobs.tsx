@@ -9,6 +9,7 @@ import { lacking, may, type Verb } from "../api/rights";
 import { Failure } from "../api/client";
 import type { State, Verdict, Workload } from "../api/schema";
 import type { View } from "../app/preferences";
+import { Check } from "../kit/Check";
 import { Columns } from "../kit/Columns";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
@@ -81,6 +82,7 @@ export function Jobs() {
       <Title hidden>Jobs</Title>
       <Panel
         title="Jobs"
+        className="fills"
         query={shownQuery}
         tools={
           <>
@@ -135,22 +137,12 @@ export function Jobs() {
                 ))}
               </select>
             </label>
-            <label>
-              <input
-                type="checkbox"
-                checked={search.unstartable === "true"}
-                onChange={(event) => set({ unstartable: event.target.checked ? "true" : "" })}
-              />{" "}
+            <Check on={search.unstartable === "true"} set={(on) => set({ unstartable: on ? "true" : "" })}>
               that can never start
-            </label>
-            <label>
-              <input
-                type="checkbox"
-                checked={deleted === "true"}
-                onChange={(event) => set({ deleted: event.target.checked ? "true" : "" })}
-              />{" "}
+            </Check>
+            <Check on={deleted === "true"} set={(on) => set({ deleted: on ? "true" : "" })}>
               also deleted ones
-            </label>
+            </Check>
           </div>
         }
       >

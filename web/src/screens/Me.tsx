@@ -4,8 +4,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import * as queries from "../api/queries";
 import { setPreferences, usePreferences } from "../app/preferences";
+import { Check } from "../kit/Check";
 import { CopyAs } from "../kit/CopyAs";
-import { Panel } from "../kit/Panel";
+import { Panel, Part } from "../kit/Panel";
 import { Title } from "../kit/Title";
 
 export function Me() {
@@ -54,10 +55,7 @@ export function Me() {
           </table>
         )}
       </Panel>
-      <section className="panel" aria-label="Looks">
-        <header className="panel-head">
-          <h2>Looks, in this browser</h2>
-        </header>
+      <Part title="Looks, in this browser">
         <div className="row">
           <label>
             colours{" "}
@@ -77,16 +75,11 @@ export function Me() {
               <option value="comfortable">comfortable</option>
             </select>
           </label>
-          <label>
-            <input
-              type="checkbox"
-              checked={keys}
-              onChange={(event) => setPreferences({ keys: event.target.checked })}
-            />{" "}
+          <Check on={keys} set={(on) => setPreferences({ keys: on })}>
             single-key shortcuts
-          </label>
+          </Check>
         </div>
-      </section>
+      </Part>
       <Panel title="The server" query={server}>
         {(meta) => (
           <p>

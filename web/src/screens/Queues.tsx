@@ -6,6 +6,7 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../api/queries";
 import { useNow } from "../app/now";
+import { Check } from "../kit/Check";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
 import { Empty, Panel } from "../kit/Panel";
@@ -48,6 +49,7 @@ export function Queues() {
       <Title hidden>Queues</Title>
       <Panel
         title="Queues"
+        className="fills"
         query={{ ...query, data }}
         tools={
           <>
@@ -58,22 +60,12 @@ export function Queues() {
               unknown={unknown}
               choose={(name) => set({ resource: name })}
             />
-            <label>
-              <input
-                type="checkbox"
-                checked={search.only === "attention"}
-                onChange={(event) => set({ only: event.target.checked ? "attention" : "" })}
-              />{" "}
+            <Check on={search.only === "attention"} set={(on) => set({ only: on ? "attention" : "" })}>
               only what needs somebody
-            </label>
-            <label>
-              <input
-                type="checkbox"
-                checked={search.scale === "own"}
-                onChange={(event) => set({ scale: event.target.checked ? "own" : "" })}
-              />{" "}
+            </Check>
+            <Check on={search.scale === "own"} set={(on) => set({ scale: on ? "own" : "" })}>
               each bar on its own scale
-            </label>
+            </Check>
             <Scrubber at={at} set={(at) => set({ at })} />
             <CopyAs queuer={sh`queue tree --resource ${resource}`} curl={asked} />
           </>

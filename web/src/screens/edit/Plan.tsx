@@ -10,7 +10,7 @@ import type { Changeset, Jobs } from "../../api/schema";
 import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command } from "../../kit/CopyAs";
-import { Answer, Trouble } from "../../kit/Panel";
+import { Answer, Part, Trouble } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
 import { demand, short } from "../../text/quantity";
 
@@ -56,10 +56,7 @@ function Shown({ of }: { of: Changeset }) {
           {of.reason && `: ${of.reason}`}
         </span>
       </header>
-      <section className="panel" aria-label="What changes">
-        <header className="panel-head">
-          <h2>What changes</h2>
-        </header>
+      <Part title="What changes">
         <ul className="list">
           {of.changes.map((change) => (
             <li key={change.kind + change.name}>
@@ -67,7 +64,7 @@ function Shown({ of }: { of: Changeset }) {
             </li>
           ))}
         </ul>
-      </section>
+      </Part>
       {(of.state === "planned" || of.impact !== null) && <Consequences of={of} />}
       {of.state === "planned" ? <Decide of={of} /> : of.state === "applied" && <Revert of={of} />}
     </>
@@ -88,11 +85,10 @@ function Consequences({ of }: { of: Changeset }) {
     !impact?.unstartableRunning?.count &&
     !states.length;
   return (
-    <section className="panel" aria-label={title}>
-      <header className="panel-head">
-        <h2>{title}</h2>
-        {impact && <small>worked out by the decision itself on cycle {impact.cycle}; no promise</small>}
-      </header>
+    <Part
+      title={title}
+      beside={impact && <small>worked out by the decision itself on cycle {impact.cycle}; no promise</small>}
+    >
       {of.impactMissing && <p className="trouble">{of.impactMissing}</p>}
       {quiet && <p>Nothing that runs or waits is touched.</p>}
       <ul className="list">
@@ -132,7 +128,7 @@ function Consequences({ of }: { of: Changeset }) {
         ) : null}
         {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
       </ul>
-    </section>
+    </Part>
   );
 }
 
@@ -214,17 +210,17 @@ function Decide({ of }: { of: Changeset }) {
           </>
         )}
         <p>
-          <label>
+          <label className="field">
             Reason {cuts.length > 0 ? `(at least ${LEAST_REASON} characters)` : "(for the audit)"}
-            <br />
             <input value={reason} size={60} onChange={(event) => setReason(event.target.value)} />
           </label>
         </p>
         {hit !== undefined && (
           <p>
-            <label>
-              Work that runs in <b>{hit}</b> loses its hold. Type the name of this queue to go on
-              <br />
+            <label className="field">
+              <span>
+                Work that runs in <b>{hit}</b> loses its hold. Type the name of this queue to go on
+              </span>
               <input value={typed} size={40} onChange={(event) => setTyped(event.target.value.trim())} />
             </label>
           </p>

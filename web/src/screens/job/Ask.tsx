@@ -1,22 +1,18 @@
 /** Asks the controller for something about one job or many, with a reason, and says what became of each. */
 
-import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { useRef, useState } from "react";
+import { useState } from "react";
 import { api, body } from "../../api/client";
-import { newKey } from "../../api/key";
 import type { Verb } from "../../api/rights";
-import type { components } from "../../api/schema";
-import { Dialog } from "../../kit/Dialog";
-import { Trouble } from "../../kit/Panel";
+import type { Workload, components } from "../../api/schema";
+import { useNow } from "../../app/now";
+import { Deed } from "../../kit/Deed";
+import { demand } from "../../text/quantity";
+import { between, span } from "../../text/time";
 
 type Item = components["schemas"]["Item"];
 type Items = components["schemas"]["Items"];
 
-export interface Meant {
-  uid: string;
-  namespace: string;
-  name: string;
-}
+export type Meant = Pick<Workload, "uid" | "namespace" | "name" | "landed" | "demand">;
 
 /** Seconds that an answer is waited for; what takes longer is kept until the controller takes it up. */
 const WAIT = "5s";
@@ -30,84 +26,63 @@ export const WORDS: Record<Verb, { title: string; means: string }> = {
   evict: {
     title: "Evict",
     means:
-      "All its pods are stopped, and what they have not saved is lost. It goes back to its queue with its first submit " +
-      "time, and may start again as soon as there is room.",
+      "All its pods are stopped, and what they have not saved is lost. Their place goes to whoever is first in line. It " +
+      "keeps its submit time, goes back to its queue, and may start again after a minute.",
   },
 };
 
 export function Ask({ jobs, verb, close }: { jobs: readonly Meant[]; verb: Verb; close: () => void }) {
-  const [reason, setReason] = useState("");
   const [priority, setPriority] = useState("");
-  const queries = useQueryClient();
-  const key = useRef(newKey());
-  const act = useMutation({
-    mutationFn: () =>
-      body(
-        api.POST(`/api/v1/workloads:${verb}`, {
-          params: { query: { wait: WAIT }, header: { "idempotency-key": key.current } },
-          body: {
-            uids: jobs.map((job) => job.uid),
-            reason,
-            ...(verb === "prioritise" && { priority: said(priority) }),
-          },
-        }),
-      ),
-    onSettled: () => void queries.invalidateQueries({ queryKey: ["workloads"] }),
-  });
   const [first] = jobs;
-  const whom = jobs.length === 1 && first ? `${first.namespace}/${first.name}` : `${jobs.length} jobs`;
   return (
-    <Dialog title={`${WORDS[verb].title}: ${whom}?`} close={close}>
-      {(end) => (
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            act.mutate();
-          }}
-        >
-          <p>
-            {jobs.length > 1 && "Of each: "}
-            {WORDS[verb].means}
-          </p>
-          {verb === "prioritise" && !act.data && (
-            <p>
-              <label>
-                Priority, a number or a PriorityClass
-                <br />
-                <input value={priority} onChange={(event) => setPriority(event.target.value)} size={24} />
-              </label>
-            </p>
-          )}
-          {!act.data && (
-            <p>
-              <label>
-                Reason, for the audit
-                <br />
-                <input value={reason} onChange={(event) => setReason(event.target.value)} size={48} />
-              </label>
-            </p>
-          )}
-          {act.error && <Trouble error={act.error} />}
-          <div role="status">{act.data && <Outcomes of={act.data} jobs={jobs} />}</div>
-          <p className="row">
-            {!act.data && (
-              <button type="submit" className="main" disabled={act.isPending}>
-                {act.isPending ? "waiting for the controller" : WORDS[verb].title}
-              </button>
-            )}
-            {act.data ? (
-              <button key="close" type="button" className="main" autoFocus onClick={end}>
-                Close
-              </button>
-            ) : (
-              <button type="button" onClick={end}>
-                Cancel
-              </button>
-            )}
-          </p>
-        </form>
-      )}
-    </Dialog>
+    <Deed
+      verb={WORDS[verb].title}
+      to={jobs.length === 1 && first ? `${first.namespace}/${first.name}` : `${jobs.length} jobs`}
+      means={
+        <>
+          {jobs.length > 1 && "Of each: "}
+          {WORDS[verb].means} {verb === "evict" && <Loss of={jobs} />}
+        </>
+      }
+      fields={
+        verb === "prioritise" && (
+          <label className="field">
+            Priority, a number or a PriorityClass
+            <input value={priority} onChange={(event) => setPriority(event.target.value)} size={24} />
+          </label>
+        )
+      }
+      busy="waiting for the controller"
+      act={({ reason, key }) =>
+        body(
+          api.POST(`/api/v1/workloads:${verb}`, {
+            params: { query: { wait: WAIT }, header: { "idempotency-key": key } },
+            body: {
+              uids: jobs.map((job) => job.uid),
+              reason,
+              ...(verb === "prioritise" && { priority: said(priority) }),
+            },
+          }),
+        )
+      }
+      done={(answer) => <Outcomes of={answer} jobs={jobs} />}
+      close={close}
+    />
+  );
+}
+
+/** How much work may be lost: for how long it has run, on what. */
+function Loss({ of: jobs }: { of: readonly Meant[] }) {
+  const now = useNow();
+  const landed = jobs.flatMap((job) => job.landed ?? []).sort();
+  if (landed[0] === undefined) return null;
+  const longest = span(between(landed[0], now));
+  const [only] = jobs;
+  if (jobs.length > 1 || !only) return <>The one that has run longest has run for {longest}.</>;
+  return (
+    <>
+      It has run for {longest} on {demand(only.demand)}.
+    </>
   );
 }
 

@@ -5,13 +5,14 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { Failure } from "../../api/client";
 import * as queries from "../../api/queries";
-import type { Detail, WorkloadDetail, WouldAdmit } from "../../api/schema";
+import type { Detail, ReasonDetail, WorkloadDetail, WouldAdmit } from "../../api/schema";
 import { Ago, At } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command, CopyAs } from "../../kit/CopyAs";
-import { Answer, Empty, Panel } from "../../kit/Panel";
+import { Answer, Empty, Panel, Part } from "../../kit/Panel";
 import { Scroll } from "../../kit/Scroll";
 import { Title } from "../../kit/Title";
+import { Why } from "../../kit/Why";
 import { demand } from "../../text/quantity";
 import { Commands } from "./Commands";
 import { Placement } from "./Placement";
@@ -38,14 +39,13 @@ export function Job() {
 
 function Shown({ job }: { job: WorkloadDetail }) {
   const { explanation } = job;
-  const { detail } = explanation;
-  const waits = explanation.primary !== null;
+  const { detail, others } = explanation;
   return (
     <>
       <Head job={job} />
       <Banner job={job} detail={detail} />
       <div className="columns">
-        {waits && <Reasons job={job} />}
+        {others.length > 0 && <Others reasons={others} />}
         <Asked job={job} detail={detail} />
         {explanation.wouldAdmit.length + told(job, "reserved").length > 0 && (
           <Offers job={job} changes={explanation.wouldAdmit} />
@@ -113,7 +113,8 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       {job.deleted && <p>This job was deleted; what follows is its history.</p>}
       {primary && verdict ? (
         <p className="job-why">
-          <Chip word={verdict} /> <span data-testid="reason">{`${primary.token}: ${primary.text}`}</span>
+          <Chip word={verdict} /> <span data-testid="reason">{`${primary.token}: ${primary.text}`}</span>{" "}
+          <Since reason={primary} />
         </p>
       ) : (
         <p className="job-why">
@@ -155,29 +156,25 @@ const STATES: Record<WorkloadDetail["state"], string> = {
   Failed: "It has failed.",
 };
 
-function Reasons({ job }: { job: WorkloadDetail }) {
-  const { primary, others } = job.explanation;
-  const all = [...(primary ? [primary] : []), ...others];
+const Since = ({ reason: { since } }: { reason: ReasonDetail }) =>
+  since && (
+    <small>
+      for <Ago at={since} />
+    </small>
+  );
+
+/** What would keep it waiting without the reason above. */
+function Others({ reasons }: { reasons: readonly ReasonDetail[] }) {
   return (
-    <section className="panel" aria-label="Reasons">
-      <header className="panel-head">
-        <h2>Reasons</h2>
-      </header>
+    <Part title="Also in its way">
       <ol className="list">
-        {all.map((reason) => (
+        {reasons.map((reason) => (
           <li key={reason.token}>
-            <Chip word={reason.verdict} /> <b>{reason.token}</b>{" "}
-            {reason.since && (
-              <small>
-                for <Ago at={reason.since} />
-              </small>
-            )}
-            <br />
-            {reason.text}
+            <Why of={reason} /> <Since reason={reason} />
           </li>
         ))}
       </ol>
-    </section>
+    </Part>
   );
 }
 
@@ -189,10 +186,7 @@ const ASKED = [
 /** What it asks for, what there is, and who has the rest: the same words as `queuer why`. */
 function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
   return (
-    <section className="panel" aria-label="Asked for and available">
-      <header className="panel-head">
-        <h2>Asked for and available</h2>
-      </header>
+    <Part title="Asked for and available">
       <table className="plain">
         <tbody>
           {detail.available?.map((row) => (
@@ -218,7 +212,7 @@ function Asked({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
           ))}
         </tbody>
       </table>
-    </section>
+    </Part>
   );
 }
 
@@ -244,10 +238,7 @@ function Linked({ text }: { text: string }) {
 
 function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly WouldAdmit[] }) {
   return (
-    <section className="panel" aria-label="What would admit it">
-      <header className="panel-head">
-        <h2>What would admit it now</h2>
-      </header>
+    <Part title="What would admit it now">
       <ul className="list">
         {changes.map((each) => (
           <li key={each.change}>
@@ -262,7 +253,7 @@ function Offers({ job, changes }: { job: WorkloadDetail; changes: readonly Would
       {told(job, "reserved").map((each) => (
         <p key={each.text}>reserved: {each.text}</p>
       ))}
-    </section>
+    </Part>
   );
 }
 

@@ -1,18 +1,22 @@
 import { Link } from "@tanstack/react-router";
 import type { WorkloadDetail } from "../../api/schema";
+import { Part } from "../../kit/Panel";
 
 /** Where its pods run, or are to run: hosts by domain. */
 export function Placement({ job }: { job: WorkloadDetail }) {
   if (!job.admission) return null;
   return (
-    <section className="panel" aria-label="Placement">
-      <header className="panel-head">
-        <h2>Placement</h2>
-        <span className="soft">{job.admission.domains.join(", ")}</span>
-        <Link to="/topology" search={{ job: job.uid }}>
-          on the map
-        </Link>
-      </header>
+    <Part
+      title="Placement"
+      beside={
+        <>
+          <span className="soft">{job.admission.domains.join(", ")}</span>
+          <Link to="/topology" search={{ job: job.uid }}>
+            on the map
+          </Link>
+        </>
+      }
+    >
       {job.admission.placements.map((place) => {
         const bound = place.hosts && Object.keys(place.hosts).length > 0;
         const hosts = Object.entries(bound ? place.hosts! : place.nodes).sort(([one], [other]) =>
@@ -35,6 +39,6 @@ export function Placement({ job }: { job: WorkloadDetail }) {
           </div>
         );
       })}
-    </section>
+    </Part>
   );
 }

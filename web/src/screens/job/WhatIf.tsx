@@ -5,9 +5,9 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, body } from "../../api/client";
 import type { Simulation, WorkloadDetail } from "../../api/schema";
-import { Chip } from "../../kit/Chip";
 import { CopyAs } from "../../kit/CopyAs";
-import { Trouble } from "../../kit/Panel";
+import { Part, Trouble } from "../../kit/Panel";
+import { Why } from "../../kit/Why";
 import { amount, short } from "../../text/quantity";
 
 const ANSWERS: Record<Simulation["answer"], string> = {
@@ -52,18 +52,17 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
     </label>
   );
   return (
-    <section className="panel" aria-label="What if">
-      <header className="panel-head">
-        <h2>What if</h2>
-        <div className="panel-tools">
-          <CopyAs
-            queuer={
-              sh`sim shape ${shape} -q ${gang.queue} -n ${job.namespace} --priority=${gang.priority}` +
-              (gang.level && sh` --level ${gang.level}`)
-            }
-          />
-        </div>
-      </header>
+    <Part
+      title="What if"
+      tools={
+        <CopyAs
+          queuer={
+            sh`sim shape ${shape} -q ${gang.queue} -n ${job.namespace} --priority=${gang.priority}` +
+            (gang.level && sh` --level ${gang.level}`)
+          }
+        />
+      }
+    >
       <form
         className="row"
         onSubmit={(event) => {
@@ -84,7 +83,7 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
         {ask.error && <Trouble error={ask.error} />}
         {ask.data && <Said of={ask.data} />}
       </div>
-    </section>
+    </Part>
   );
 }
 
@@ -92,8 +91,7 @@ function Said({ of }: { of: Simulation }) {
   return (
     <div className="answer">
       <p>
-        <b>{ANSWERS[of.answer]}.</b> {of.primary && <Chip word={of.primary.verdict} />}{" "}
-        {of.primary && `${of.primary.token}: ${of.primary.text}`}
+        <b>{ANSWERS[of.answer]}.</b> {of.primary && <Why of={of.primary} />}
       </p>
       {of.places?.map((place) => (
         <p key={place.podSet + place.flavor}>

@@ -5,8 +5,8 @@ import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import * as queries from "../../api/queries";
 import type { InLine, Others, Reason } from "../../api/schema";
-import { Chip } from "../../kit/Chip";
 import { Answer, Empty } from "../../kit/Panel";
+import { Why } from "../../kit/Why";
 import { demand } from "../../text/quantity";
 
 export function Line({ path }: { path: string }) {
@@ -22,7 +22,7 @@ export function Line({ path }: { path: string }) {
               <section key={keyOf(run.items[0]!)}>
                 {run.reason && (
                   <p className="run">
-                    <Chip word={run.reason.verdict} /> <b>{run.reason.token}</b> {run.reason.text}
+                    <Why of={run.reason} />
                   </p>
                 )}
                 <ol className="list">

@@ -5,7 +5,7 @@ import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router"
 import { Failure } from "../../api/client";
 import * as queries from "../../api/queries";
 import type { QueueDetail } from "../../api/schema";
-import { Answer } from "../../kit/Panel";
+import { Answer, Part } from "../../kit/Panel";
 import { Tabs } from "../../kit/Tabs";
 import { Title } from "../../kit/Title";
 import { Accounts } from "./Accounts";
@@ -42,7 +42,7 @@ export function Queue() {
             chosen={tab}
             choose={(name) => void navigate({ search: (old) => ({ ...old, tab: name }), replace: true })}
           >
-            <Part tab={tab} queue={queue} />
+            <Opened tab={tab} queue={queue} />
           </Tabs>
         </>
       )}
@@ -58,21 +58,15 @@ function Missing({ path, query }: { path: string; query: UseQueryResult<QueueDet
       <Title>{path}</Title>
       <Answer query={query}>{() => null}</Answer>
       {gone && (
-        <section className="panel" aria-label="Changes">
-          <header className="panel-head">
-            <h2>What was changed under this name</h2>
-            <div className="panel-tools">
-              <Link to="/queues">All queues</Link>
-            </div>
-          </header>
+        <Part title="What was changed under this name" tools={<Link to="/queues">All queues</Link>}>
           <Changes path={path} />
-        </section>
+        </Part>
       )}
     </>
   );
 }
 
-function Part({ tab, queue }: { tab: Tab; queue: QueueDetail }) {
+function Opened({ tab, queue }: { tab: Tab; queue: QueueDetail }) {
   switch (tab) {
     case "Pending":
       return <Line path={queue.path} />;

@@ -1,12 +1,9 @@
 /** Hold, drain and open a queue: said with a reason, and with what it means for those who wait. */
 
-import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { useRef, useState } from "react";
+import { useState } from "react";
 import { api, body } from "../../api/client";
-import { newKey } from "../../api/key";
-import type { QueueDetail } from "../../api/schema";
-import { Dialog } from "../../kit/Dialog";
-import { Trouble } from "../../kit/Panel";
+import type { Changeset, QueueDetail } from "../../api/schema";
+import { Deed } from "../../kit/Deed";
 
 type Verb = "hold" | "drain" | "resume";
 
@@ -41,68 +38,29 @@ export function States({ queue }: { queue: QueueDetail }) {
           {WORDS[each].title}
         </button>
       ))}
-      {verb && <Ask key={verb} path={queue.path} verb={verb} close={() => setVerb(undefined)} />}
+      {verb && (
+        <Deed
+          key={verb}
+          verb={WORDS[verb].title}
+          to={queue.path}
+          means={WORDS[verb].means}
+          act={({ reason, key }) =>
+            body(
+              api.POST(`/api/v1/queues/{path}:${verb}`, {
+                params: { path: { path: queue.path }, header: { "idempotency-key": key } },
+                body: { reason },
+              }),
+            )
+          }
+          done={(changed) => `${WORDS[verb].done} ${starts(changed)}`}
+          close={() => setVerb(undefined)}
+        />
+      )}
     </>
   );
 }
 
-function Ask({ path, verb, close }: { path: string; verb: Verb; close: () => void }) {
-  const [reason, setReason] = useState("");
-  const key = useRef(newKey());
-  const client = useQueryClient();
-  const act = useMutation({
-    mutationFn: () =>
-      body(
-        api.POST(`/api/v1/queues/{path}:${verb}`, {
-          params: { path: { path }, header: { "idempotency-key": key.current } },
-          body: { reason },
-        }),
-      ),
-    onSuccess: () => void client.invalidateQueries(),
-  });
-  const starts = act.data?.impact?.starts.count ?? 0;
-  return (
-    <Dialog title={`${WORDS[verb].title} ${path}?`} close={close}>
-      {(end) => (
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            act.mutate();
-          }}
-        >
-          <p>{WORDS[verb].means}</p>
-          {!act.data && (
-            <p>
-              <label>
-                Reason, for the audit
-                <br />
-                <input value={reason} onChange={(event) => setReason(event.target.value)} size={48} />
-              </label>
-            </p>
-          )}
-          {act.error && <Trouble error={act.error} />}
-          <p role="status">
-            {act.data &&
-              `${WORDS[verb].done} ${starts > 0 ? `${starts} waiting ${starts === 1 ? "job" : "jobs"} would start now.` : ""}`}
-          </p>
-          <p className="row">
-            {!act.data && (
-              <button type="submit" className="main" disabled={act.isPending}>
-                {WORDS[verb].title}
-              </button>
-            )}
-            {act.data ? (
-              <button key="close" type="button" className="main" autoFocus onClick={end}>
-                Close
-              </button>
-            ) : (
-              <button type="button" onClick={end}>
-                Cancel
-              </button>
-            )}
-          </p>
-        </form>
-      )}
-    </Dialog>
-  );
+function starts({ impact }: Changeset): string {
+  const count = impact?.starts.count ?? 0;
+  return count > 0 ? `${count} waiting ${count === 1 ? "job" : "jobs"} would start now.` : "";
 }
