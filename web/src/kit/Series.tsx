@@ -6,10 +6,11 @@ import "uplot/dist/uPlot.min.css";
 import { grouped } from "../text/quantity";
 import { clock } from "../text/time";
 import { At } from "./Ago";
+import { Heads } from "./Heads";
+import { Scroll } from "./Scroll";
 import { coloursAt, useTheme } from "./colours";
 import { withGaps } from "./gaps";
 import { scaled } from "./rem";
-import { Scroll } from "./Scroll";
 
 export interface Line {
   label: string;
@@ -169,16 +170,7 @@ function Figures({ at, lines, ticks }: Required<Pick<Props, "at" | "lines" | "ti
   return (
     <Scroll label="Figures" className="scroll">
       <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col">time</th>
-            {columns.map((line) => (
-              <th scope="col" key={line.label}>
-                {line.label}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <Heads titles={["time", ...columns.map((line) => line.label)]} />
         <tbody>
           {at.map((moment, index) => (
             <tr key={moment}>

@@ -8,6 +8,7 @@ import type { components } from "../api/schema";
 import { usePreferences } from "../app/preferences";
 import { Ago, At } from "../kit/Ago";
 import { CopyAs } from "../kit/CopyAs";
+import { Heads } from "../kit/Heads";
 import { Answer, Empty, Panel } from "../kit/Panel";
 import { type Column, Table } from "../kit/Table";
 import { Title } from "../kit/Title";
@@ -162,15 +163,7 @@ function Decisions({ of }: { of: CycleDetail }) {
   return (
     <>
       <table className="plain">
-        <thead>
-          <tr>
-            {["job", "queue", "asks for", "what"].map((title) => (
-              <th key={title} scope="col">
-                {title}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <Heads titles={["job", "queue", "asks for", "what"]} />
         <tbody>
           {of.decisions.map((each) => (
             <tr key={each.uid + each.to}>

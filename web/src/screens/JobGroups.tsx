@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import * as queries from "../api/queries";
 import { Ago } from "../kit/Ago";
+import { Heads } from "../kit/Heads";
 import { Answer, Empty } from "../kit/Panel";
 import { demand, grouped } from "../text/quantity";
 
@@ -18,18 +19,7 @@ export function JobGroups({ filter, by }: { filter: queries.JobFilter; by: Group
         groups?.length ? (
           <>
             <table className="plain facts">
-              <thead>
-                <tr>
-                  <th scope="col">{by}</th>
-                  <th scope="col" className="number">
-                    jobs
-                  </th>
-                  <th scope="col">ask for</th>
-                  <th scope="col" className="number">
-                    oldest
-                  </th>
-                </tr>
-              </thead>
+              <Heads titles={[by, "jobs", "ask for", "oldest"]} numbers={["jobs", "oldest"]} />
               <tbody>
                 {groups.map(({ key, jobs, amounts, oldest }) => (
                   <tr key={key}>

@@ -8,6 +8,7 @@ import type { AuditEntry, EventItem } from "../api/schema";
 import { At } from "../kit/Ago";
 import { CopyAs } from "../kit/CopyAs";
 import { Filter } from "../kit/Filter";
+import { Heads } from "../kit/Heads";
 import { Empty, Panel } from "../kit/Panel";
 import { Path } from "../kit/Path";
 import { type Column, Table } from "../kit/Table";
@@ -181,15 +182,7 @@ const MOST_QUEUES = 5;
 export function Entries({ items }: { items: readonly AuditEntry[] }) {
   return (
     <table className="plain">
-      <thead>
-        <tr>
-          {["time", "who", "what", "where", "why"].map((title) => (
-            <th key={title} scope="col">
-              {title}
-            </th>
-          ))}
-        </tr>
-      </thead>
+      <Heads titles={["time", "who", "what", "where", "why"]} />
       <tbody>
         {items.map((entry) => (
           <tr key={entry.id}>

@@ -9,12 +9,13 @@ import type { AttentionItem, Overview as Answer, ReasonGroup } from "../api/sche
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
 import { Command, CopyAs } from "../kit/CopyAs";
+import { Heads } from "../kit/Heads";
 import { Icicle, type Measure } from "../kit/Icicle";
 import { Empty, Panel } from "../kit/Panel";
 import { ResourcePicker } from "../kit/ResourcePicker";
-import { useResource } from "../kit/resource";
 import { type Line, Series, type Ticks } from "../kit/Series";
 import { Title } from "../kit/Title";
+import { useResource } from "../kit/resource";
 import { decided } from "../text/decided";
 import { amount, grouped, short, told } from "../text/quantity";
 import { span } from "../text/time";
@@ -227,21 +228,10 @@ function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resourc
   if (groups.length === 0) return <Empty>No job waits.</Empty>;
   return (
     <table className="plain">
-      <thead>
-        <tr>
-          <th scope="col">reason</th>
-          <th scope="col" className="number">
-            jobs
-          </th>
-          <th scope="col" className="number">
-            {short(resource)}
-          </th>
-          <th scope="col" className="number">
-            oldest
-          </th>
-          <th scope="col">verdict</th>
-        </tr>
-      </thead>
+      <Heads
+        titles={["reason", "jobs", short(resource), "oldest", "verdict"]}
+        numbers={["jobs", short(resource), "oldest"]}
+      />
       <tbody>
         {groups.map((group) => (
           <tr key={group.token + group.verdict}>

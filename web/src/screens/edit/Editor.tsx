@@ -8,6 +8,7 @@ import { api, body } from "../../api/client";
 import * as queries from "../../api/queries";
 import { CopyAs } from "../../kit/CopyAs";
 import { Filter } from "../../kit/Filter";
+import { Heads } from "../../kit/Heads";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
 import { short } from "../../text/quantity";
@@ -262,17 +263,7 @@ function Grid({ base, document, edit, own }: FormProps & { base: Document; own: 
         </p>
       )}
       <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col">queue</th>
-            <th scope="col">resource</th>
-            {AMOUNTS.map((field) => (
-              <th key={field} scope="col">
-                {field}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <Heads titles={["queue", "resource", ...AMOUNTS]} />
         <tbody>
           {shown.map(({ path, row, index }) => (
             <tr key={`${path}${index}`}>

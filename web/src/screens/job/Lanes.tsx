@@ -7,6 +7,7 @@ import type { Timeline } from "../../api/schema";
 import { useNow } from "../../app/now";
 import { At } from "../../kit/Ago";
 import { CopyAs } from "../../kit/CopyAs";
+import { Heads } from "../../kit/Heads";
 import { Panel } from "../../kit/Panel";
 import { exact, span } from "../../text/time";
 
@@ -101,15 +102,7 @@ function Drawn({ of }: { of: Timeline }) {
 function Listed({ of }: { of: Timeline }) {
   return (
     <table className="plain">
-      <thead>
-        <tr>
-          <th scope="col">from</th>
-          <th scope="col">what</th>
-          <th scope="col" className="number">
-            for
-          </th>
-        </tr>
-      </thead>
+      <Heads titles={["from", "what", "for"]} numbers={["for"]} />
       <tbody>
         {[
           ...of.spans.map((each) => ({ ...each, what: each.cause ? `${each.state}: ${each.cause}` : each.state })),

@@ -3,9 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import * as queries from "../../api/queries";
 import { CopyAs } from "../../kit/CopyAs";
+import { Heads } from "../../kit/Heads";
 import { Panel } from "../../kit/Panel";
 import { short } from "../../text/quantity";
 import { path as at } from "../../text/shell";
+
+const AMOUNTS = ["own", "borrowable", "free", "may start now", "and by eviction"];
 
 export function Room({ path }: { path: string }) {
   const query = useQuery(queries.headroom(path));
@@ -15,19 +18,7 @@ export function Room({ path }: { path: string }) {
         <>
           <p>{data.text}</p>
           <table className="plain">
-            <thead>
-              <tr>
-                <th scope="col">resource</th>
-                <th scope="col">flavor</th>
-                {["own", "borrowable", "free", "may start now", "and by eviction"].map((title) => (
-                  <th key={title} scope="col" className="number">
-                    {title}
-                  </th>
-                ))}
-                <th scope="col">capped by</th>
-                <th scope="col">largest gang in one</th>
-              </tr>
-            </thead>
+            <Heads titles={["resource", "flavor", ...AMOUNTS, "capped by", "largest gang in one"]} numbers={AMOUNTS} />
             <tbody>
               {data.rows.map((row) => (
                 <tr key={row.resource + row.flavor}>

@@ -6,6 +6,7 @@ import { useState } from "react";
 import * as queries from "../../api/queries";
 import type { Slots as Row } from "../../api/schema";
 import { CopyAs } from "../../kit/CopyAs";
+import { Heads } from "../../kit/Heads";
 import { Panel } from "../../kit/Panel";
 import { grouped } from "../../text/quantity";
 
@@ -54,21 +55,10 @@ export function Slots({ shape, chosen, ask, choose }: Props) {
     >
       {(data) => (
         <table className="plain">
-          <thead>
-            <tr>
-              <th scope="col">in one</th>
-              {TITLES.map((title) => (
-                <th key={title} scope="col" className="number">
-                  {title}
-                </th>
-              ))}
-              <th scope="col">best domain</th>
-              <th scope="col" className="number">
-                pods that fit there
-              </th>
-              <th scope="col">on the map</th>
-            </tr>
-          </thead>
+          <Heads
+            titles={["in one", ...TITLES, "best domain", "pods that fit there", "on the map"]}
+            numbers={[...TITLES, "pods that fit there"]}
+          />
           <tbody>
             {data.rows.map((row) => (
               <Level key={row.level} row={row} chosen={row.level === chosen} choose={choose} />
