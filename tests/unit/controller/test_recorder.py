@@ -110,8 +110,9 @@ async def test_a_slow_database_keeps_no_file_back(tmp_path: Path) -> None:
     recorder = recorder_of(tmp_path)
     never = asyncio.Event()
 
-    async def stands(number: int, cycle: StoredCycle) -> None:
+    async def stands(number: int, cycle: StoredCycle) -> float:
         await never.wait()
+        return 0.0
 
     recorder._write_row = stands  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
