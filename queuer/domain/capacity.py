@@ -15,7 +15,7 @@ from queuer.domain.workload import Workload
 
 
 class Use(NamedTuple):
-    """What a workload uses: `flavors` by pod set, `bound` by node name."""
+    """The use of a workload: `flavors` by pod set, `bound` by node name."""
 
     workload: Workload
     flavors: Mapping[str, str]

@@ -35,7 +35,7 @@ class StartRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What one more run tells: `keys` of `queue` by which workloads are to be `estimated` again."""
+    """The news of one more run: `keys` of `queue` by which workloads are to be `estimated` again."""
 
     queue: str
     keys: frozenset[Hashable]
@@ -98,13 +98,13 @@ def is_sound(workload: Workload) -> bool:
 
 
 def expected_by(runs: int) -> str:
-    """What a learned end rests on, in words."""
+    """The basis of a learned end, in words."""
     return f"expected by the last {runs} runs of such jobs in the queue"
 
 
 def _keys(workload: Workload) -> tuple[Hashable, ...]:
-    """Keys by which a run is remembered, the nearest first: the user's jobs of this shape, jobs of this size (to a
-    power of two), all of the queue.
+    """Keys by which a run is remembered, the nearest first. They are the user's jobs of this shape, jobs of
+    this size (to a power of two), and all of the queue.
     """
     shape = tuple((p.count, tuple(sorted(p.requests.items()))) for p in workload.pod_sets)
     demand = workload.demand

@@ -1,6 +1,6 @@
 """Reading plain documents (from YAML, JSON, CRs) field by field, collecting every problem instead of the first.
 
-A `Reader` walks a mapping; what is wrong is noted with the field's path and the nearest right name, and the caller
+A `Reader` walks a mapping. It notes each fault with the field's path and the nearest right name, and the caller
 raises once at the end. A `FieldTable` says once how the fields of a record are spelled, read and shown.
 """
 

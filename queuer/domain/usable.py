@@ -39,8 +39,8 @@ def routed(
 
 
 def check_queue(workload: Workload, tree: QueueTree, groups: Collection[str] = ()) -> Explanation | None:
-    """Why the workload's namespace cannot use the queue that it names, None if it can. `groups`: of its user. What is
-    offered instead is open to both.
+    """Why the workload's namespace cannot use the queue that it names, None if it can. `groups`: of its user.
+    A queue that is offered instead is open to both.
     """
     path, usable = workload.queue, usable_leaves(workload, tree, groups)
     instead = f"from here use {either(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"

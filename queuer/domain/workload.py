@@ -146,10 +146,10 @@ class Workload:
         return demand_of(self.pod_sets, {p.name: p.count for p in self.pod_sets})
 
     def ask(self, declared: Mapping[str, int] | None = None) -> Workload:
-        """What its owner asks for: a job was edited if this differs, and only then.
+        """The wish of its owner: a job was edited if this differs, and only then.
 
-        Neither what was learned of its run time nor how long it has waited belongs to it. `declared`: pods by pod set
-        as its owner wrote, where pods that have succeeded or are still to be made are no edit either, nor is a hold.
+        Neither what was learned of its run time nor how long it has waited belongs to it. `declared`: pods by
+        pod set as its owner wrote. Pods that have succeeded or are still to be made are no edit, nor is a hold.
         """
         sets = (
             self.pod_sets

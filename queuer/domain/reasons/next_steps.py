@@ -126,7 +126,7 @@ _ANEW = "create it again"
 
 
 def _mend(job: AdvisedJob, params: Mapping[str, Any]) -> Sequence[_Edit] | str:
-    """What mends one fault: edits, or who has to be asked."""
+    """The remedy of one fault: edits, or the person to ask."""
     near = next(iter(params.get("nearest") or ()), "")
     if "fields" in params:
         return _mend_fields([str(name) for name in params["fields"]], params.get("values") or {})
