@@ -317,13 +317,13 @@ def _reached(job: Mapping[str, Any], goal: Goal) -> bool:
 
 
 def _check_startable(client: Client, job: Mapping[str, Any], *, waited: float) -> None:
-    """Raise CommandFailed where the job can never start. It may run beside the queues, or its queue be `GRACE` late."""
+    """Raise CommandFailed where the job can never start. Its queue may be `GRACE` late."""
     if not (job["reason"] and job["reason"]["unstartable"]):
         return
     primary = client.get(f"/workloads/{job['uid']}")["explanation"]["primary"]
     params = primary["params"] if primary else {}
     missing = "queue" in params and "nearest" in params
-    if primary is None or params.get("runs") or (missing and waited < GRACE):
+    if primary is None or (missing and waited < GRACE):
         return
     raise CommandFailed(
         f"{reference(job)} can never start as it is: {job['reason']['text']}",

@@ -43,6 +43,8 @@ async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
     ]
     listed = (await api.get("/api/v1/workloads?unstartable=true")).json()["items"]
     assert [row["uid"] for row in listed] == ["wrong"]
+    lost = (await api.get("/api/v1/workloads/lost")).json()
+    assert (lost["reason"]["unstartable"], lost["explanation"]["detail"]["ahead"]) == (False, None)
 
 
 async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(

@@ -148,19 +148,6 @@ def test_wait_ends_at_once_where_the_job_can_never_start() -> None:
     assert "job/llama can never start as it is: so it is\n  next: queuer why job/llama -n team-a" in done.err
 
 
-@pytest.mark.parametrize("goal", ["running", "finished"])
-def test_wait_goes_on_for_a_job_that_runs_and_that_no_queue_counts(goal: str) -> None:
-    """It gets its queue when the tree is applied, and ends like any other."""
-    beside = job("Queued", reason="Misconfigured")
-    done = run(
-        lists([beside], [beside], [job("Succeeded")], last=refused(runs=True)),
-        "wait",
-        "llama",
-        f"--for={goal}",
-    )
-    assert done.code == Exit.OK, done.err
-
-
 @pytest.mark.parametrize(("grace", "code"), [(60.0, Exit.OK), (0.0, 11)])
 def test_wait_gives_a_queue_some_seconds_to_appear(
     grace: float, code: int, monkeypatch: pytest.MonkeyPatch

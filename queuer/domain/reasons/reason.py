@@ -81,7 +81,12 @@ class Reason:
         that runs beside the queues has started.
         """
         never = self.token.verdict is Verdict.CHANGE or self.params.get("unstartable") is True
-        return never and self.params.get("runs") is not True
+        return never and not self.beside
+
+    @property
+    def beside(self) -> bool:
+        """Whether the job runs all the same, and no queue counts it."""
+        return self.params.get("runs") is True
 
     @property
     def verdict(self) -> Verdict:
