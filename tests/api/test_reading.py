@@ -50,7 +50,8 @@ async def test_borrowed_lent_and_pending_are_told_apart(api: httpx2.AsyncClient,
         await author.step("b1", state)
     runs = (await api.get("/api/v1/workloads/b1")).json()
     assert runs["queueBorrows"] == {GPU: "16"}, "nobody is guaranteed cpu or pods"
-    said = {"label": "may be evicted", "text": "yes: its queue uses 16 gpu above its guarantee"}
+    said = {"label": "evictable", "text": "yes: its queue uses 16 gpu above its guarantee"}
+    assert runs["safeUntil"] is None, "no queue on its path has a minRuntime"
     assert said in runs["explanation"]["paragraphs"]
     root = (await api.get("/api/v1/queues/root")).json()
     assert (root["pendingWorkloads"], root["admittedWorkloads"]) == (1, 1)

@@ -62,7 +62,7 @@ def test_a_job_that_runs_says_since_when_until_when_and_whether_it_may_be_evicte
     expect(page.get_by_text("runs since ")).to_be_visible()
     terms = page.get_by_role("region", name="Asked for and available")
     expect(terms.get_by_role("row", name="promised end")).to_be_visible()
-    expect(terms.get_by_role("row", name="may be evicted")).to_be_visible()
+    expect(terms.get_by_role("row", name="evictable")).to_be_visible()
 
 
 def explained(page: Page, uid: str, **changes: Any) -> Locator:

@@ -10,7 +10,7 @@ from queuer.api.workloads.models import WorkloadDetail
 from queuer.api.workloads.paragraphs import paragraphs
 
 GPU = "nvidia.com/gpu"
-YES = "may be evicted: yes"
+YES, END = "evictable: yes", "promised end: none: it runs to its own end"
 
 
 def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
@@ -75,12 +75,14 @@ def test_it_says_where_pods_are_once_they_are_there(
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"maxRuntimeSeconds": None, "preemptible": True}, ["promised end: none: it runs to its own end", YES]),
+        ({"maxRuntimeSeconds": None, "preemptible": True}, [END, YES]),
         (
             {"maxRuntimeSeconds": 3600, "preemptible": False},
-            ["promised end: 2026-11-21 11:01:00 UTC, in 52m", "may be evicted: no: it is not preemptible"],
+            ["promised end: 2026-11-21 11:01:00 UTC, in 52m", "evictable: no: it is not preemptible"],
         ),
         ({"maxRuntimeSeconds": 60, "preemptible": True}, ["promised end: 2026-11-21 10:02:00 UTC, 7m ago", YES]),
+        ({"safeUntil": "2026-11-21T22:01:00Z"}, [END, f"{YES}; not before 2026-11-21 22:01:00 UTC (minRuntime)"]),
+        ({"safeUntil": "2026-11-21T10:02:00Z"}, [END, YES]),
         ({"state": "Queued", "maxRuntimeSeconds": 3600}, ["promises: to run 1h at most"]),
         ({"state": "Succeeded", "maxRuntimeSeconds": 3600}, []),
     ],
@@ -89,7 +91,7 @@ def test_it_says_until_when_it_runs_and_whether_it_may_be_evicted(
     job: dict[str, Any], said: list[str]
 ) -> None:
     lines = told(**{"state": "Running", "landed": "2026-11-21T10:01:00Z", **job})
-    assert [line for line in lines if line.startswith(("promise", "may be"))] == said
+    assert [line for line in lines if line.startswith(("promise", "evictable"))] == said
 
 
 def test_it_says_who_queued_it_and_how_its_last_attempt_ended() -> None:

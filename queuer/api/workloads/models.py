@@ -193,6 +193,10 @@ class WorkloadDetail(Workload):
         description="While it runs: what its queue uses above its guarantee, of resources that the job asks for. Other "
         "queues may take back their own from jobs there; of which of them, the decision says at its time.",
     )
+    safe_until: Instant | None = Field(
+        default=None,
+        description="While it runs: no job takes its place before, by the minRuntime of its queue; null: at any time.",
+    )
     explanation: Explanation
     timeline: list[Moment]
     may: list[CommandVerb] = Field(

@@ -108,7 +108,9 @@ def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
     if runs or not job.preemptible:
         above = job.queue_borrows
         yes = f"yes: its queue uses {devices(above)} above its guarantee" if above else "yes"
-        yield "may be evicted", yes if job.preemptible else "no: it is not preemptible"
+        if job.safe_until is not None and job.safe_until > job.as_of:
+            yes += f"; not before {_clock(job.safe_until)} (minRuntime)"
+        yield "evictable", yes if job.preemptible else "no: it is not preemptible"
 
 
 def _span(seconds: float) -> str:

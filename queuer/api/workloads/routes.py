@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from fastapi import APIRouter
 
@@ -94,8 +95,9 @@ async def _explained(
         except Unavailable as error:
             silent = error.message
     if job.state is State.RUNNING:
-        above = _above_guarantee(job, await tree())
-        found = replace(found, detail=job.model_copy(update={"queue_borrows": above}))
+        view = await tree()
+        terms = {"queue_borrows": _above_guarantee(job, view), "safe_until": _safe_until(job, view)}
+        found = replace(found, detail=job.model_copy(update=terms))
     answer = await explained(found, told, asker, silent=silent)
     return answer.model_copy(update={"may": await _may(job, asker)})
 
@@ -105,6 +107,12 @@ def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:
     queue = view.queues.get(job.queue)
     rows = () if queue is None else (each for each in queue.amounts if each.flavor is None)
     return format_resources({a.resource: a.borrowed for a in rows if a.borrowed and a.resource in job.demand})
+
+
+def _safe_until(job: WorkloadDetail, view: TreeView) -> datetime | None:
+    """The end of the time for which its queue protects it."""
+    protected = view.config.tree.policy(job.queue).min_runtime if job.queue in view.queues else None
+    return job.landed + timedelta(seconds=protected) if job.landed and protected else None
 
 
 async def _may(found: WorkloadDetail, asker: Asker) -> list[CommandVerb]:

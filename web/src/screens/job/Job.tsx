@@ -179,7 +179,7 @@ function Others({ reasons }: { reasons: readonly ReasonDetail[] }) {
 }
 
 const ASKED = [
-  ...["promised end", "promises", "may be evicted"],
+  ...["promised end", "promises", "evictable"],
   ...["asks", "override", "nodes", "holds it", "ahead", "waited"],
 ];
 
