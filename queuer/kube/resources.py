@@ -70,4 +70,5 @@ def objects(
         (file, with_operators(file.read_text().replace(SYSTEM_NAMESPACE, namespace), operators))
         for file in files
     ]
-    return [(file, found) for file, text in texts for found in yaml.safe_load_all(text) if found]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [(file, found) for file, text in texts for found in yaml.load_all(text, loader) if found]
