@@ -23,7 +23,12 @@ from queuer.domain.outside import Outside, bounded
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
+from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.arrays import Arrays
+from queuer.solver.clustermap import ClusterMap
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget
+from queuer.solver.stored import StoredCycle
 from tests.unit.make import assigned, gang, job_view
 
 RACK = "topology.kubernetes.io/rack"
@@ -194,6 +199,29 @@ def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
     starts = Admission(uid="s", assignments=(assigned({"n3": 1}),))
     assert reserved(state, [hold], [starts]) == {"gpu": 4, "pods": 6}
     assert reserved(state, []) == {}
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_the_room_that_a_decision_reserves_is_what_the_map_shows(landed: bool) -> None:
+    """Guards `free` of two screens: the record of a cycle and the map of the stored one agree on it."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.node_changed(node(name, "r2" if name == "n3" else "r1"))
+    state.configure(RULES)
+    runs = replace(WORKLOAD, max_runtime=600.0)
+    state.put(placed(Live(workload=runs, state=State.QUEUED)))
+    for uid, at in (("a", "n1"), ("b", "n1"), ("c", "n2" if landed else None)):
+        state.pod_changed(pod(uid, at, owner="u", pod_set="main"))
+    waits = gang("w", pods=4, requests=GPU, queue="root.b", required="rack")
+    state.put(Live(workload=waits, state=State.QUEUED))
+    snapshot, budget = take(state, now=60.0), Budget(deterministic=0.0)
+    plan = decide(snapshot, now=60.0, seed=0, budget=budget)
+    cycle = StoredCycle(snapshot=snapshot, now=60.0, seed=0, budget=budget, plan=plan)
+    shown = ClusterMap(AfterCycle.of(cycle)).domains("host", "gpu")
+    told = reserved(state, (*plan.bonds, *plan.reservations), plan.admissions)
+    assert [row.uid for row in plan.reservations] == ["w"]
+    assert told["gpu"] == sum(row.reserved for row in shown) == 4
+    assert sum(row.free for row in shown) == 24 - 12 - told["gpu"]
 
 
 def test_live_capacity_is_told_as_the_decision_counts_it() -> None:
