@@ -100,7 +100,7 @@ _WHY = {
     Cap.DRAINING: "{} is draining: nothing new starts there",
     Cap.CAPACITY: "free capacity is the cap",
     Cap.LINE: "its order is strict, and others wait there already",
-    Cap.PLACEMENT: "more is free, but not where one job could use it now",
+    Cap.PLACEMENT: "more is unused, but reserved or not where one job could use it now",
 }
 
 

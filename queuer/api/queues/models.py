@@ -151,7 +151,9 @@ class HeadroomRow(Model):
     used: Quantity
     own: Quantity
     borrowable: Quantity
-    free: Quantity = Field(description="On nodes of the flavor that may be used, whatever limits say.")
+    free: Quantity = Field(
+        description="Unused on nodes of the flavor that take pods, whatever limits say, and what is reserved too."
+    )
     rooms: list[Room] = Field(description="Limits on the path, from the leaf up.")
     pods: int | None
     may_start_now: Quantity | None = Field(description="Null where the queue takes no jobs itself.")

@@ -8,7 +8,7 @@ import { Panel } from "../../kit/Panel";
 import { short } from "../../text/quantity";
 import { path as at } from "../../text/shell";
 
-const AMOUNTS = ["own", "borrowable", "free", "may start now", "and by eviction"];
+const AMOUNTS = ["own", "borrowable", "unused", "may start now", "and by eviction"];
 
 export function Room({ path }: { path: string }) {
   const query = useQuery(queries.headroom(path));
