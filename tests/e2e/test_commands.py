@@ -9,10 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from queuer.store.engine import make_engine
+from queuer.store import commands
+from queuer.store.commands import NewCommand
+from queuer.store.engine import begin, make_engine
+from queuer.store.tables import CommandVerb
 from tests.api.identity import open_to_all
 from tests.e2e.controller import GPU, tree
-from tests.e2e.scene import Scene
+from tests.e2e.scene import TEAM_A, Scene
 from tests.e2e.support import Refused, kubectl, wait_until
 
 HOLD = "queuer.dev/hold"
@@ -56,6 +59,31 @@ def test_an_evicted_gang_is_back_in_its_queue_whole_and_held_where_that_was_aske
     command(scene, "mine", ":release")
     scene.wait_state("mine", "Running")
     assert scene.database.workload("mine", scene.namespace)["attempt"] == 2
+
+
+def test_an_eviction_that_is_ordered_for_later_stands_on_the_running_job_until_then(scene: Scene) -> None:
+    """As an Event and as the annotation `status`, which is gone with the eviction."""
+
+    def attempt() -> int:
+        return int(scene.database.workload("mine", scene.namespace)["attempt"])
+
+    def status() -> str:
+        return str(scene.read("mine")["metadata"]["annotations"].get("queuer.dev/status", ""))
+
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("mine", pods=2, gpus=8)
+    scene.wait_state("mine", "Running")
+    uid = scene.database.workload("mine", scene.namespace)["uid"]
+    order = NewCommand(verb=CommandVerb.EVICT, uid=uid, administers=TEAM_A, delay=10.0)
+    asyncio.run(_order(scene.database.url, order))
+    wait_until(status, timeout=8, describe=lambda: scene.story("mine"))
+    assert status().startswith("EvictionOrdered: to be evicted at ")
+    assert "by order of admin" in (told := scene.wait_event("mine", "EvictionOrdered"))
+    assert "Save its work before " in told
+    wait_until(lambda: attempt() == 2, timeout=40, describe=lambda: scene.story("mine"))
+    scene.wait_state("mine", "Running")
+    assert status() == ""
 
 
 def test_a_job_that_runs_is_changed_on_the_way_that_its_refusal_names(scene: Scene) -> None:
@@ -108,5 +136,14 @@ async def _post(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
             found = await client.post(path, json=sent, params={"wait": "10s"})
             assert found.status_code == 200, found.text
             return dict(found.json())
+    finally:
+        await engine.dispose()
+
+
+async def _order(url: str, order: NewCommand) -> None:
+    engine = make_engine(url, name="test")
+    try:
+        async with begin(engine) as connection:
+            await commands.add(connection, [order], actor="admin", source="test", reason="node maintenance")
     finally:
         await engine.dispose()
