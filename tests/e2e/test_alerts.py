@@ -79,7 +79,7 @@ def guard_that_warns(scene: Scene) -> Iterator[None]:
 @pytest.mark.timeout(600)
 def test_alerts_fire_on_the_numbers_of_a_release_that_is_broken(scene: Scene, tmp_path: Path) -> None:
     scene.database.apply(tree(scene.namespace))
-    controller = scene.start(QUEUER_LANDING_DEADLINE="2")
+    controller = scene.start(QUEUER_LANDING_DEADLINE="5")
     scene.job("fine", pods=1, gpus=1)
     scene.wait_state("fine", "Running")
     watch = Watch(controller=controller, calm=Scrape(at=time.time(), text=controller.scraped()))

@@ -12,7 +12,7 @@ from tests.e2e.support import kubectl, wait_until
 
 def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace))
-    scene.start(QUEUER_LANDING_DEADLINE="4")
+    scene.start(QUEUER_LANDING_DEADLINE="8")
     scene.scheduler(running=False)
     scene.job("gang", pods=4, gpus=8, annotations=required("rack"))
     scene.wait_state("gang", "Placing")
@@ -58,7 +58,7 @@ def test_a_gang_that_lands_nowhere_rests_and_others_use_the_nodes(scene: Scene) 
     """Its volume is not there. A job that its owner holds and releases is tried at once."""
     scene.database.apply(tree(scene.namespace))
     scene.cordon(sorted(scene.nodes())[2:])
-    scene.start(QUEUER_LANDING_DEADLINE="2", QUEUER_AVOID="60")
+    scene.start(QUEUER_LANDING_DEADLINE="5", QUEUER_AVOID="60")
     scene.job("stuck", gpus=8, spec={"template": _with_volume("data")})
     wait_until(
         lambda: "Start 2 in a row" in str(scene.reason("stuck").get("text")), timeout=60,

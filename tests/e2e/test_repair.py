@@ -83,7 +83,7 @@ def test_a_gang_without_room_for_what_it_lost_goes_elsewhere_whole_and_first(sce
     spare = nodes[3]
     scene.cordon(nodes[3:])
     scene.database.apply(tree(scene.namespace))
-    scene.start(QUEUER_LANDING_DEADLINE="4")
+    scene.start(QUEUER_LANDING_DEADLINE="10")
     _gang(scene, "PyTorchJob", gpus=8)
     scene.wait_state("gang", "Running")
     before = _bound(scene)

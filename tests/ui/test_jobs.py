@@ -160,12 +160,12 @@ def test_a_hold_is_asked_for_with_its_reason_and_answered(page: Page, waiting: W
     page.get_by_role("button", name="Hold").click()
     page.get_by_label("Reason, for the audit").fill("the data set is wrong")
     page.get_by_role("dialog").get_by_role("button", name="Hold").click()
-    expect(page.get_by_text("done: held", exact=True)).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("done: held", exact=True)).to_be_visible()
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_label("Why", exact=True)).to_contain_text("OnHold")
     page.get_by_role("button", name="Release").click()
     page.get_by_role("dialog").get_by_role("button", name="Release").click()
-    expect(page.get_by_text("done: released", exact=True)).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("done: released", exact=True)).to_be_visible()
 
 
 def test_a_queue_that_is_not_there_is_a_filter_that_nothing_matches(page: Page, waiting: Waiting) -> None:

@@ -28,7 +28,7 @@ def test_what_happens_is_shown_without_a_reload(page: Page, demo: Site) -> None:
     page.goto("/jobs")
     expect(page.get_by_role("status")).to_contain_text("live")
     uid = demo.run(demo.submit())
-    expect(page.get_by_role("link", name=uid)).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("link", name=uid)).to_be_visible()
 
 
 def test_rows_stand_still_under_the_pointer(page: Page, demo: Site) -> None:
@@ -39,7 +39,7 @@ def test_rows_stand_still_under_the_pointer(page: Page, demo: Site) -> None:
     name = row.get_by_role("link").first.inner_text()
     uid = demo.run(demo.submit())
     apply = page.get_by_role("button", name="apply")
-    expect(apply).to_be_visible(timeout=20_000)
+    expect(apply).to_be_visible()
     assert row.get_by_role("link").first.inner_text() == name
     apply.click()
     expect(page.get_by_role("link", name=uid)).to_be_visible()
@@ -50,7 +50,7 @@ def test_paused_nothing_changes(page: Page, demo: Site) -> None:
     expect(page.get_by_role("status")).to_contain_text("live")
     page.get_by_role("button", name="Pause").click()
     uid = demo.run(demo.submit())
-    expect(page.get_by_text("there is news")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("there is news")).to_be_visible()
     expect(page.get_by_role("link", name=uid)).to_have_count(0)
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("link", name=uid)).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("link", name=uid)).to_be_visible()

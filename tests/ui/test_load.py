@@ -142,10 +142,10 @@ def test_a_host_that_was_deleted_leaves_the_map(large: Page, load: Site) -> None
     expect(large.get_by_role("status").first).to_contain_text("live")
     load.run(deleted())
     try:
-        expect(large.get_by_role("img", name=f"Map of {LOAD.nodes - 1} hosts")).to_be_visible(timeout=20_000)
+        expect(large.get_by_role("img", name=f"Map of {LOAD.nodes - 1} hosts")).to_be_visible()
     finally:
         load.run(back())
-    expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible(timeout=20_000)
+    expect(large.get_by_role("img", name=f"Map of {LOAD.nodes} hosts")).to_be_visible()
 
 
 def leaves(load: Site) -> dict[str, dict[str, Any]]:

@@ -42,7 +42,7 @@ def test_marked_jobs_are_told_together_and_each_is_answered(page: Page, waiting:
         ("Release", "it is mended", "released"),
     ):
         tell(page, verb, reason=reason)
-        expect(dialog.get_by_text("2 of 2 done.")).to_be_visible(timeout=10_000)
+        expect(dialog.get_by_text("2 of 2 done.")).to_be_visible()
         expect(dialog.get_by_text(f"done: {said}")).to_have_count(2)
         closed(page)
 
@@ -54,7 +54,7 @@ def test_a_priority_is_given_and_taken_back(page: Page, demo: Site, waiting: Wai
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Priority").fill(priority)
         dialog.get_by_role("button", name="Set priority").click()
-        expect(dialog.get_by_text("done: ")).to_be_visible(timeout=10_000)
+        expect(dialog.get_by_text("done: ")).to_be_visible()
         closed(page)
         expect(page.locator(".job-head")).to_contain_text(f"priority {priority or 0}")
 
