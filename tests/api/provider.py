@@ -37,7 +37,7 @@ def provider(*users: dict[str, Any]) -> Iterator[str]:
 
 def agree(address: str, user: str) -> str:
     """Log in at the provider as a user; the address to which it sends the browser back."""
-    found = httpx2.post(address, data={"sub": user}, trust_env=False)
+    found = httpx2.post(address, data={"sub": user}, trust_env=False, timeout=60)
     assert found.status_code == 302, found.text
     return str(found.headers["location"])
 
@@ -46,7 +46,9 @@ def _until_ready(issuer: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            httpx2.get(f"{issuer}/.well-known/openid-configuration", trust_env=False).raise_for_status()
+            httpx2.get(
+                f"{issuer}/.well-known/openid-configuration", trust_env=False, timeout=60
+            ).raise_for_status()
         except httpx2.HTTPError:
             assert process.poll() is None, "the provider ended"
             assert time.monotonic() < deadline, "the provider is not ready"

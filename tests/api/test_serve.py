@@ -41,7 +41,7 @@ def server(database_url: str) -> Iterator[str]:
         assert ready, "the server said nothing"
         url = json.loads(process.stderr.readline())["url"]
         deadline = time.monotonic() + START_SECONDS
-        while httpx2.get(f"{url}/readyz", trust_env=False).status_code != 200:
+        while httpx2.get(f"{url}/readyz", trust_env=False, timeout=60).status_code != 200:
             assert time.monotonic() < deadline
         yield url
     finally:
@@ -131,7 +131,7 @@ def test_an_address_that_others_reach_needs_the_flag_that_says_so() -> None:
 def test_an_answer_is_not_held_back_for_the_clients_acknowledgement(server: str) -> None:
     """On a connection that is kept; the system holds nothing back on the first dozen requests."""
     took = []
-    with httpx2.Client(base_url=server, trust_env=False) as client:
+    with httpx2.Client(base_url=server, trust_env=False, timeout=60) as client:
         for _ in range(60):
             began = time.perf_counter()
             client.get("/livez")

@@ -95,7 +95,7 @@ class Place:
             kubectl(self.cluster, "admin", "delete", "jobs,pods,serviceaccounts", *options)
         headers = {"Authorization": f"Bearer {self.cluster.token('admin')}", "If-Match": "*"}
         with httpx2.Client(
-            base_url=f"{self.cluster.queuer_url}/api/v1", headers=headers, trust_env=False
+            base_url=f"{self.cluster.queuer_url}/api/v1", headers=headers, trust_env=False, timeout=60
         ) as api:
             states = "Queued,Held,Admitted,Placing,Running,Evicting"
             wait_until(

@@ -45,7 +45,7 @@ class Reader:
         """The answer about a job of team-a; {} = nobody has seen it yet."""
         headers = {"Authorization": f"Bearer {self.place.cluster.token(self.name)}"}
         url = f"{self.place.cluster.queuer_url}/api/v1/workloads/by-ref/team-a/job/{job}"
-        answer = httpx2.get(url, headers=headers, trust_env=False)
+        answer = httpx2.get(url, headers=headers, trust_env=False, timeout=60)
         return dict(answer.json()) if answer.is_success else {}
 
     def waits(self, job: str, *tokens: str, within: float = 40) -> dict[str, Any]:
@@ -126,7 +126,9 @@ def tree(alice: Reader, **team_a: Any) -> None:
     headers = {"Authorization": f"Bearer {cluster.token('admin')}", "If-Match": "*"}
     params = {"reason": "what a test asks for"}
     url = f"{cluster.queuer_url}/api/v1/queue-tree"
-    answer = httpx2.put(url, params=params, json={**TREE, "queues": queues}, headers=headers, trust_env=False)
+    answer = httpx2.put(
+        url, params=params, json={**TREE, "queues": queues}, headers=headers, trust_env=False, timeout=60
+    )
     assert answer.is_success, answer.text
     submit(alice, "canary", queue=canary, annotations=annotated(hold="true"))
     alice.waits("canary", "OnHold")

@@ -165,15 +165,15 @@ def _api_answers(pods: Pods) -> None:
         .split('"')[0]
     )
     for host in ("queuer-api", f"queuer-api.{pods.namespace}.svc", address.removeprefix("http://")):
-        answer = httpx2.get(f"{address}/api/v1/overview", headers={"Host": host}, trust_env=False)
+        answer = httpx2.get(f"{address}/api/v1/overview", headers={"Host": host}, trust_env=False, timeout=60)
         assert answer.status_code == 401, answer.text
-    assert httpx2.get(f"{address}/metrics", trust_env=False).status_code == 200
+    assert httpx2.get(f"{address}/metrics", trust_env=False, timeout=60).status_code == 200
     issued = ("create", "token", "queuer-api", "-n", pods.namespace, "--audience=queuer")
     known = {"Authorization": f"Bearer {kubectl(pods.cluster, 'admin', *issued).strip()}"}
-    page = httpx2.get(f"{address}/", headers=known, trust_env=False).text
+    page = httpx2.get(f"{address}/", headers=known, trust_env=False, timeout=60).text
     scripts = re.findall(r'src="(/[^"]+\.js)"', page)
     assert scripts, page
-    assert httpx2.get(f"{address}{scripts[0]}", trust_env=False).status_code == 200
+    assert httpx2.get(f"{address}{scripts[0]}", trust_env=False, timeout=60).status_code == 200
 
 
 def _may(cluster: Cluster, pods: Pods, account: str) -> set[tuple[str, str]]:

@@ -100,7 +100,7 @@ def _compact(scene: Scene) -> None:
     import httpx2
 
     url = f"http://127.0.0.1:{scene.cluster.state.ports['etcd']}"
-    with httpx2.Client(base_url=url, trust_env=False) as client:
+    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
         status = client.post("/v3/maintenance/status", json={}).raise_for_status().json()
         revision = status["header"]["revision"]
         client.post("/v3/kv/compaction", json={"revision": revision, "physical": True}).raise_for_status()

@@ -195,7 +195,9 @@ def test_a_browser_logs_in_at_the_provider_and_has_the_rights_of_its_group(
     with (
         provider({"sub": "carol", "groups": ["research"]}) as issuer,
         NamedTemporaryFile("w") as secret,
-        httpx2.Client(base_url=cluster.queuer_url, trust_env=False, follow_redirects=False) as browser,
+        httpx2.Client(
+            base_url=cluster.queuer_url, trust_env=False, timeout=60, follow_redirects=False
+        ) as browser,
     ):
         secret.write("s3cr3t")
         secret.flush()

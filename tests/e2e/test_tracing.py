@@ -91,8 +91,11 @@ def test_decisions_and_requests_are_traced_and_a_collector_that_hangs_stops_noth
 
         caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         url = f"{scene.cluster.queuer_url}/api/v1"
-        httpx2.get(f"{url}/meta", headers={"traceparent": caller}, trust_env=False)
-        assert httpx2.get(f"{url}/workloads/no-such-job", trust_env=False).status_code in (401, 404)
+        httpx2.get(f"{url}/meta", headers={"traceparent": caller}, trust_env=False, timeout=60)
+        assert httpx2.get(f"{url}/workloads/no-such-job", trust_env=False, timeout=60).status_code in (
+            401,
+            404,
+        )
         wait_until(lambda: found.named("GET /api/v1/meta"), timeout=30, describe="the request is told")
         (asked,) = found.named("GET /api/v1/meta")
         assert asked.trace_id.hex() == caller.split("-")[1]

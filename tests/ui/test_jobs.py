@@ -147,12 +147,13 @@ def test_a_name_that_is_markup_is_text(page: Page, waiting: Waiting) -> None:
 
 
 def test_what_if_answers_and_reserves_nothing(page: Page, demo: Site, waiting: Waiting) -> None:
-    before = demo.run(demo.cluster.scene.value("SELECT count(*) FROM event"))
+    events = f"SELECT count(*) FROM event WHERE uid = '{waiting.large}'"
+    before = demo.run(demo.cluster.scene.value(events))
     page.goto(f"/jobs/{waiting.large}")
     page.get_by_label("pods", exact=True).fill("401")
     page.get_by_role("button", name="Would it start?").click()
     expect(page.get_by_text("It could never start.")).to_be_visible()
-    assert demo.run(demo.cluster.scene.value("SELECT count(*) FROM event")) == before
+    assert demo.run(demo.cluster.scene.value(events)) == before
 
 
 def test_a_hold_is_asked_for_with_its_reason_and_answered(page: Page, waiting: Waiting) -> None:
