@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-START_SECONDS = 30
+START_SECONDS = 120
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def provider(*users: dict[str, Any]) -> Iterator[str]:
         yield issuer
     finally:
         process.terminate()
-        process.wait(timeout=15)
+        process.wait(timeout=60)
 
 
 def agree(address: str, user: str) -> str:

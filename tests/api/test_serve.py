@@ -19,7 +19,7 @@ import yaml
 
 from tests.api.rows import TREE
 
-START_SECONDS = 30
+START_SECONDS = 120
 NOBODY = "warning: no controller has ever led on this database: nothing starts\n"
 
 
@@ -54,7 +54,7 @@ def queuer(url: str, *arguments: str, expect: int = 0, text: str | None = None) 
     """Stdout and stderr of `queuer ARGUMENTS`."""
     done = subprocess.run(
         [sys.executable, "-m", "queuer", *arguments], env=environment(QUEUER_API=url), input=text,
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout, done.stderr
@@ -122,7 +122,7 @@ def test_an_address_that_others_reach_needs_the_flag_that_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "queuer", "serve", "api", "--host", "0.0.0.0"],
         env=environment(QUEUER_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none"),
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 2
     assert "--allow-unauthenticated-network" in done.stderr
@@ -155,5 +155,5 @@ def test_a_stream_does_not_hold_up_the_end(database_url: str) -> None:
             began = time.monotonic()
             process.send_signal(signal.SIGTERM)
             list(lines)
+            assert time.monotonic() - began < 4
         assert process.wait(60) == 0
-        assert time.monotonic() - began < 4

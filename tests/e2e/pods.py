@@ -99,7 +99,7 @@ class Pods:
         process = self.processes.pop(uid)
         process.terminate()
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
 

@@ -39,7 +39,7 @@ def kubectl(
         f"--kubeconfig={cluster.kubeconfig(identity)}",
         *arguments,
     ]
-    result = subprocess.run(command, input=input, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, input=input, capture_output=True, text=True, check=False, timeout=120)
     if check and result.returncode:
         raise Refused(f"kubectl {' '.join(arguments)} as {identity}: {result.stderr.strip()}")
     return result.stdout if check else result.stdout + result.stderr

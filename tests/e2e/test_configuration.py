@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,10 +71,8 @@ def test_queue_objects_are_applied_answered_and_taken_back(crs: Scene) -> None:
 
 
 def test_sigterm_ends_the_process_in_time_with_configuration_objects_watched(crs: Scene) -> None:
-    import time
-
     process = crs.start(QUEUER_CONFIG_CRS="true")
     began = time.monotonic()
     process.stop()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25, "Kubernetes kills after 30 s"
     assert process.log_has('"event": "stopped"')

@@ -34,7 +34,7 @@ def _ask(scene: Scene, *options: str) -> tuple[int, str]:
     given = {"KUBECONFIG": str(scene.cluster.kubeconfig("admin")), "QUEUER_API": "http://127.0.0.1:1"}
     ran = subprocess.run(
         [sys.executable, "-m", "queuer", "uninstall-check", *options], env={**os.environ, **given},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert ran.stdout, ran.stderr
     return ran.returncode, ran.stdout

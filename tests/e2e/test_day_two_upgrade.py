@@ -34,7 +34,7 @@ def _run(scene: Scene, folder: Path, module: str, *arguments: str) -> tuple[int,
     """Exit code, and all that it said."""
     ran = subprocess.run(
         [sys.executable, "-m", module, *arguments], env=_environment(scene, folder), capture_output=True,
-        text=True, check=False, timeout=60,
+        text=True, check=False, timeout=120,
     )  # fmt: skip
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -53,7 +53,7 @@ def _api(scene: Scene, folder: Path, module: str) -> Iterator[httpx2.Client]:
             yield client
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
 
 
 def test_servers_of_two_versions_beside_one_database(scene: Scene, tmp_path: Path) -> None:

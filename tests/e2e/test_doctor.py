@@ -39,7 +39,7 @@ class Doctor:
         }  # fmt: skip
         command = [sys.executable, "-m", "queuer", "doctor", "-o", "json"]
         ran = subprocess.run(
-            command, env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=60
+            command, env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=120
         )
         assert ran.stdout, ran.stderr
         return ran.returncode, json.loads(ran.stdout)["findings"]

@@ -172,7 +172,7 @@ def test_replicas_that_start_together_migrate_once(empty_url: str) -> None:
     """Three upgrades at once: one works, the others wait and find nothing to do."""
     command = [sys.executable, "-m", "queuer", "db", "upgrade", "--database-url", empty_url]
     replicas = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    outputs = [replica.communicate(timeout=60)[0] for replica in replicas]
+    outputs = [replica.communicate(timeout=120)[0] for replica in replicas]
     assert [replica.returncode for replica in replicas] == [0, 0, 0], outputs
     migrate.check(empty_url)
 

@@ -52,7 +52,7 @@ def test_each_command_that_is_copied_from_a_job_runs_as_it_stands(
         assert any("events job/" in line for line in copied)
         assert any(" --priority=7" in line for line in copied)
         for line in copied:
-            done = subprocess.run(line, shell=True, env=home, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(line, shell=True, env=home, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{line}: {done.stderr}"
 
 

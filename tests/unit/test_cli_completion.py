@@ -81,7 +81,7 @@ def environment(api: Api, tmp_path: Path) -> dict[str, str]:
 def out_of(environment: dict[str, str], *command: str, **more: str) -> list[str]:
     """Lines of a command that succeeds and complains of nothing."""
     done = subprocess.run(
-        command, env=environment | more, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment | more, capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.splitlines()
