@@ -46,6 +46,11 @@ export function told(value: number, resource: string): string {
   return grouped(value) + (power > 0 ? ` ${BINARY[power]}B` : "");
 }
 
+/** The same of an amount as the server writes it; a dash for none. */
+export function read(text: string | null | undefined, resource: string): string {
+  return text == null ? "–" : told(amount(text), resource);
+}
+
 /** Four digits or more, without noughts at the end of a fraction; separators from five whole digits on. */
 export function grouped(value: number): string {
   const scale = Math.abs(value) >= 100 ? 10 : Math.abs(value) >= 10 ? 100 : 1000;

@@ -12,7 +12,7 @@ import { Chip } from "../../kit/Chip";
 import { Command } from "../../kit/CopyAs";
 import { Answer, Part, Trouble } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
-import { demand, short } from "../../text/quantity";
+import { demand, read, short } from "../../text/quantity";
 
 const LEAST_REASON = 10;
 
@@ -100,15 +100,16 @@ function Consequences({ of }: { of: Changeset }) {
         ))}
         {overLimit.map((each) => (
           <li key={each.queue + each.resource}>
-            <Chip word="warning" label="over limit" /> {each.queue} uses {each.used} {short(each.resource)}, {each.over}{" "}
-            more than its new limit {each.limit}.{" "}
+            <Chip word="warning" label="over limit" /> {each.queue} uses {read(each.used, each.resource)}{" "}
+            {short(each.resource)}, {read(each.over, each.resource)} more than its new limit{" "}
+            {read(each.limit, each.resource)}.{" "}
             {of.effect === "drain" && "Running jobs are kept; nothing new starts there until enough have ended."}
           </li>
         ))}
         {reclaimable.map((each) => (
           <li key={`r${each.queue}${each.resource}`}>
-            <Chip word="info" label="reclaimable" /> {each.amount} {short(each.resource)} of running work of{" "}
-            {each.queue} could be taken back in addition.
+            <Chip word="info" label="reclaimable" /> {read(each.amount, each.resource)} {short(each.resource)} of
+            running work of {each.queue} could be taken back in addition.
           </li>
         ))}
         {states.map((each) => (

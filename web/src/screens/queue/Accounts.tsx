@@ -10,7 +10,7 @@ import { BarLegend, QuotaBar, amounts, reach } from "../../kit/QuotaBar";
 import { Scroll } from "../../kit/Scroll";
 import { Starved } from "../../kit/Starved";
 import { origin } from "../../text/origin";
-import { amount, short, told } from "../../text/quantity";
+import { amount, read, short, told } from "../../text/quantity";
 
 export function Accounts({ queue: { path, accounts: all, starvedSince } }: { queue: QueueDetail }) {
   const { data: root } = useQuery(queries.queue("root"));
@@ -85,9 +85,9 @@ function Row({ of, path, since, scale, byFlavor }: RowProps) {
       <td>
         <QuotaBar account={of} {...(scale > 0 && { scale })} />
       </td>
-      {[of.used, of.guaranteed, of.limit ?? "–", of.borrowed, of.lent, of.pending].map((value, index) => (
+      {[of.used, of.guaranteed, of.limit, of.borrowed, of.lent, of.pending].map((value, index) => (
         <td key={index} className="number">
-          {value}
+          {read(value, of.resource)}
         </td>
       ))}
     </tr>

@@ -5,7 +5,7 @@ import * as queries from "../../api/queries";
 import { CopyAs } from "../../kit/CopyAs";
 import { Heads } from "../../kit/Heads";
 import { Panel } from "../../kit/Panel";
-import { short } from "../../text/quantity";
+import { read, short } from "../../text/quantity";
 import { path as at } from "../../text/shell";
 
 const AMOUNTS = ["own", "borrowable", "unused", "may start now", "and by eviction"];
@@ -24,14 +24,14 @@ export function Room({ path }: { path: string }) {
                 <tr key={row.resource + row.flavor}>
                   <th scope="row">{short(row.resource)}</th>
                   <td>{row.flavor}</td>
-                  <td className="number">{row.own}</td>
-                  <td className="number">{row.borrowable}</td>
-                  <td className="number">{row.free}</td>
+                  <td className="number">{read(row.own, row.resource)}</td>
+                  <td className="number">{read(row.borrowable, row.resource)}</td>
+                  <td className="number">{read(row.free, row.resource)}</td>
                   <td className="number">
-                    <b>{row.mayStartNow ?? "–"}</b>
+                    <b>{read(row.mayStartNow, row.resource)}</b>
                   </td>
                   <td className="number" title={row.reclaimedFrom.join(", ")}>
-                    {row.reclaimable === "0" ? "–" : `up to ${row.reclaimable}`}
+                    {row.reclaimable === "0" ? "–" : `up to ${read(row.reclaimable, row.resource)}`}
                   </td>
                   <td>{row.cappedBy ? `${row.cappedBy}${row.ancestor ? ` of ${row.ancestor}` : ""}` : "–"}</td>
                   <td>
