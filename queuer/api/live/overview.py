@@ -29,7 +29,6 @@ from queuer.domain.reasons import Token, Verdict, plural
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
-from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView
 from queuer.store.waiting import Group
 
@@ -192,7 +191,7 @@ def _escalated(view: TreeView) -> Iterator[AttentionItem]:
             by[group.token] += group.jobs
         since = min((group.since for group in found if group.since is not None), default=None)
         told = ", ".join(f"{token} {jobs}" for token, jobs in by.most_common())
-        text = f"{count} job{' needs' if count == 1 else 's need'} an operator: {told}"
+        text = f"{_jobs(count, 'needs', 'need')} an operator: {told}"
         yield item(Attention.ESCALATED, text, since=since, count=count)
 
 
@@ -208,12 +207,23 @@ async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionIt
     told = (
         (
             refused,
-            f"{{is}} evicted, and the API server has not taken that for more than {LONG_EVICTION:.0f} s",
+            "is",
+            "are",
+            f"evicted, and the API server has not taken that for more than {LONG_EVICTION:.0f} s",
         ),
-        (late, f"wait{{s}} for room for more than {_span(long)}"),
-        (placing, f"do{{es}} not land since more than {LONG_LANDING / 60:.0f} min"),
+        (late, "waits", "wait", f"for room for more than {_span(long)}"),
+        (placing, "has", "have", f"not landed for more than {LONG_LANDING / 60:.0f} min"),
     )
-    return [_stuck_item(stuck, text) for stuck, text in told if stuck.jobs]
+    return [
+        item(Attention.STUCK, f"{_jobs(stuck.jobs, one, many)} {text}", since=stuck.oldest, count=stuck.jobs)
+        for stuck, one, many, text in told
+        if stuck.jobs
+    ]
+
+
+def _jobs(count: int, one: str, many: str) -> str:
+    """`1 job waits`, `2 jobs wait`."""
+    return f"{plural(count, 'job')} {one if count == 1 else many}"
 
 
 async def _ordered(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
@@ -221,15 +231,8 @@ async def _ordered(connection: AsyncConnection, *, now: float) -> list[Attention
     jobs, first = await commands.all_ordered(connection)
     if first is None:
         return []
-    said = f"{jobs} job{' is' if jobs == 1 else 's are'} to be evicted by order, the first in {_span(first - now)}"
+    said = f"{_jobs(jobs, 'is', 'are')} to be evicted by order, the first in {_span(first - now)}"
     return [item(Attention.EVICTIONS, said, count=jobs)]
-
-
-def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
-    one = stuck.jobs == 1
-    verbs = {"s": "s", "es": "es", "is": "is"} if one else {"s": "", "es": "", "is": "are"}
-    said = f"{stuck.jobs} job{'' if one else 's'} {text.format(**verbs)}"
-    return item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
 
 
 def _span(seconds: float) -> str:
@@ -267,8 +270,8 @@ def _unmanaged(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
 def _beside(count: int) -> Iterator[AttentionItem]:
     """Jobs that run although no queue let them in, as after the loss of the database."""
     if count:
-        what = "job runs, and no queue counts it" if count == 1 else "jobs run, and no queue counts them"
-        text = f"{count} {what}: apply the tree that {'it was' if count == 1 else 'they were'} in"
+        them, were = ("it", "it was") if count == 1 else ("them", "they were")
+        text = f"{_jobs(count, 'runs', 'run')}, and no queue counts {them}: apply the tree that {were} in"
         yield item(Attention.OUTSIDE, text, count=count)
 
 
