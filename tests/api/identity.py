@@ -13,6 +13,7 @@ import httpx2
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import Anyone, Caller, Resource, Right, Unauthenticated, Verb
@@ -31,7 +32,7 @@ def open_to_all(engine: AsyncEngine, database_url: str, **options: Any) -> FastA
     return create_app(engine, local(database_url, **options), Anyone())
 
 
-def client_of(app: FastAPI, **options: Any) -> httpx2.AsyncClient:
+def client_of(app: ASGIApp, **options: Any) -> httpx2.AsyncClient:
     """A client of an app in this process, as a program on this machine is one."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, **{"base_url": "http://127.0.0.1:8787", **options})

@@ -351,19 +351,26 @@ async def test_a_leaf_with_work_does_not_become_an_inner_queue(
 
 
 async def test_a_wrong_field_has_its_json_pointer(api: httpx2.AsyncClient, author: Author) -> None:
+    """One refuses the whole document, which names all that is wrong."""
     await author.tree()
     document = wish(
-        team_a={"quota": [{"resource": GPU, "limit": "lots"}], "weigth": 2}, team_b=gpus("b", guaranteed=64)
+        team_a={"quota": [{"resource": GPU, "limit": "lots"}], "weigth": 2}, team_b={"state": "asleep"}
     )
-    for method, path in (("POST", PATH), ("PUT", TREE_PATH)):
+    more = wish(team_b=gpus("team-b", guaranteed=48))
+    for method, path in (("POST", PATH), ("PUT", TREE_PATH), ("PUT", f"{TREE_PATH}?dryRun=true")):
         sent = await api.request(method, path, json=document, headers={"If-Match": "*"})
-        found = problem_of(sent, status=422, code="invalid_input")
-        assert [error["pointer"] for error in found["errors"]] == [
-            f"/queues/{A}/weigth", f"/queues/{A}/quota/0/limit",
-        ]  # fmt: skip
-    document = wish(team_b=gpus("team-b", guaranteed=64))
-    found = problem_of(await api.post(PATH, json=document), status=422, code="invalid_input")
-    assert found["errors"][0]["pointer"] == "/queues/root.research/quota/0/guaranteed"
+        found = problem_of(sent, status=422, code="invalid_input")["errors"]
+        assert [(error["field"], error["pointer"]) for error in found] == [
+            (f"queues.{A}.weigth", f"/queues/{A}/weigth"),
+            (f"queues.{A}.quota[0].limit", f"/queues/{A}/quota/0/limit"),
+            (f"queues.{B}.state", f"/queues/{B}/state"),
+        ]
+        assert found[0]["hint"] == "did you mean weight?"
+        sent = await api.request(method, path, json=more, headers={"If-Match": "*"})
+        [error] = problem_of(sent, status=422, code="invalid_input")["errors"]
+        assert error["pointer"] == "/queues/root.research/quota/0/guaranteed"
+        assert {"80", "64"} <= set(error["message"].split())
+    assert (await api.get(TREE_PATH)).headers["etag"] == '"1"'
 
 
 async def test_a_subtree_document_does_not_reach_outside(api: httpx2.AsyncClient, author: Author) -> None:

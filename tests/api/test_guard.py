@@ -76,6 +76,7 @@ async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framin
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
+        ("GET", "/nothing", 404, "not_found"),
         ("GET", "/api/v1/nothing", 404, "not_found"),
         ("GET", "/api/v1/queues/", 404, "not_found"),
         ("GET", "/api/v1/queues/root.nowhere", 404, "not_found"),
@@ -95,6 +96,8 @@ async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framin
         ("GET", "/api/v1/workloads?namespace=%00", 400, "bad_request"),
         ("GET", "/api/v1/workloads/%00", 400, "bad_request"),
         ("PUT", "/api/v1/queue-tree", 428, "revision_required"),
+        ("POST", "/api/v1/simulations", 415, "unsupported_media_type"),
+        ("POST", "/api/v1/workloads:hold", 422, "invalid_input"),
     ],
 )
 async def test_every_failure_is_a_problem(
@@ -163,7 +166,8 @@ async def test_an_oversized_body_is_refused_whether_or_not_it_says_its_size(api:
 
 async def test_each_kind_of_problem_is_explained_where_its_type_points(api: httpx2.AsyncClient) -> None:
     for code, kind in KINDS.items():
-        assert kind.advice in (await api.get(f"/problems/{code}")).text
+        page = (await api.get(f"/problems/{code}")).text
+        assert (page.startswith(str(kind.status)), kind.advice in page) == (True, True)
 
 
 async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(database_url: str) -> None:
@@ -172,8 +176,7 @@ async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(databa
     nowhere = database_url.rsplit("/", 1)[0] + "/no_such_database"
     engine = make_engine(nowhere, name="api-tests")
     app = open_to_all(engine, nowhere)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
+    async with client_of(app) as api:
         for path in ("/readyz", "/api/v1/queues"):
             response = await api.get(path)
             problem_of(response, status=503, code="unavailable")
@@ -282,8 +285,7 @@ async def asked(headers: dict[str, str]) -> None:
         pass
 
     app = Guard(PlainTextResponse("ok"), hosts=["here"], max_body=100, caller=known, observe=lambda *_: None)
-    transport = httpx2.ASGITransport(app=app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
+    async with client_of(app, base_url="http://here") as client:
         assert (await client.get("/api/v1/queues", headers=headers)).status_code == 200
 
 

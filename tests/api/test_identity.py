@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
-import httpx2
 import pytest
 from aiohttp import web
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -222,9 +221,8 @@ async def test_requests_carry_the_token(
 ) -> None:
     async with asking(Reviewer(), Clock()) as identity:
         app = create_app(engine, local(database_url), identity)
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         headers = {} if authorization is None else {"Authorization": authorization}
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        async with client_of(app) as client:
             found = await client.get("/api/v1/queues", headers=headers)
     assert found.status_code == status
     if status == 401:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
-from queuer.api.app import create_app
 from queuer.api.latest_cycle import LatestCycle
 from queuer.domain.document import parse
 from queuer.domain.nodes import Node
@@ -24,7 +20,7 @@ from queuer.solver.decide import decide
 from queuer.solver.records import WITHOUT_SOLVER, NodeState, Pending, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table, administers, local, reads
+from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author
 from tests.solver.make import running
@@ -284,21 +280,13 @@ async def test_what_was_so_before_is_not_warned_about(api: httpx2.AsyncClient, a
 
 # Who may
 
-
-@pytest_asyncio.fixture
-async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """An API with an admin, one of queue a who reads team-a, and a user."""
-    users = Table(
-        {
-            "root": frozenset({EVERYTHING}),
-            "alice": frozenset({administers(A), reads("team-a")}),
-            "eve": frozenset({reads("team-b")}),
-        }
-    )
-    app = create_app(engine, local(database_url), users)
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        yield client
+USERS = Table(
+    {
+        "root": frozenset({EVERYTHING}),
+        "alice": frozenset({administers(A), reads("team-a")}),
+        "eve": frozenset({reads("team-b")}),
+    }
+)
 
 
 async def test_who_administers_a_subtree_changes_that_alone(

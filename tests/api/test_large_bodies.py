@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.http import guard
-from tests.api.identity import open_to_all
+from tests.api.identity import client_of, open_to_all
 from tests.api.problems import problem_of
 
 BOUND, CHUNK, LARGE = 1024 * 1024, 256 * 1024, 64 * 1024 * 1024
@@ -34,8 +34,7 @@ def app(engine: AsyncEngine, database_url: str) -> FastAPI:
 @pytest_asyncio.fixture
 async def caller(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
     """A client."""
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async with client_of(app) as client:
         yield client
 
 

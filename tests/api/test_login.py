@@ -26,6 +26,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.store import sessions
 from queuer.store.engine import begin
 from queuer.store.retention import RULES
+from tests.api.identity import client_of
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
 from tests.api.test_identity import SECRET, Clock, Reviewer, asking
@@ -75,10 +76,7 @@ async def site(engine: AsyncEngine, database_url: str, issuer: str, url: str = H
         async with asking(reviewer, Clock()) as kubernetes:
             secure = settings.secure_cookies
             identity = Browsers(kubernetes, engine, provider=Provider(settings.oidc), secure=secure)
-            transport = httpx2.ASGITransport(
-                app=create_app(engine, settings, identity), raise_app_exceptions=False
-            )
-            async with httpx2.AsyncClient(transport=transport, base_url=url) as browser:
+            async with client_of(create_app(engine, settings, identity), base_url=url) as browser:
                 yield Site(browser, reviewer)
 
 

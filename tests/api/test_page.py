@@ -14,14 +14,13 @@ from queuer.api.identity.rights import Caller, Identity, Right
 from queuer.api.pages import dashboard
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
-from tests.api.identity import Table
+from tests.api.identity import Table, client_of
 from tests.api.problems import problem_of
 
 
 def server(engine: AsyncEngine, database_url: str, identity: Identity) -> httpx2.AsyncClient:
     settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
-    transport = httpx2.ASGITransport(app=create_app(engine, settings, identity), raise_app_exceptions=False)
-    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787")
+    return client_of(create_app(engine, settings, identity))
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/queues/root.research"])

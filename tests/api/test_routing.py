@@ -15,7 +15,7 @@ from queuer.api.app import create_app
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.cli import main
 from queuer.cli.client import Client
-from tests.api.identity import Table, administers, local
+from tests.api.identity import Table, administers, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 
@@ -46,17 +46,12 @@ TREE = {
 async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
     """An API with this tree, asked by bob."""
     await author.tree(TREE)
-    app = create_app(
-        engine,
-        local(database_url),
-        Table(
-            {"bob": frozenset(), "lead": frozenset({administers("root")}), "watch": frozenset({EVERYONES})}
-        ),
+    users = Table(
+        {"bob": frozenset(), "lead": frozenset({administers("root")}), "watch": frozenset({EVERYONES})}
     )
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1:8787/api/v1/", headers={"user": "bob"}
-    ) as client:
+    app = create_app(engine, local(database_url), users)
+    base = "http://127.0.0.1:8787/api/v1/"
+    async with client_of(app, base_url=base, headers={"user": "bob"}) as client:
         yield client
 
 

@@ -98,32 +98,6 @@ async def test_a_write_needs_the_revision_it_was_planned_against(
     problem_of(await put(api, TREE, match='"1"'), status=412, code="stale_revision")
 
 
-async def test_one_wrong_queue_refuses_the_whole_document_naming_every_fault(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
-    await author.tree()
-    wish = changed(
-        team_a={"weigth": 2}, team_b={"quota": [{"resource": GPU, "guaranteed": "lots"}], "state": "asleep"}
-    )
-    found = problem_of(await put(api, wish), status=422, code="invalid_input")
-    fields = {error["field"]: error for error in found["errors"]}
-    assert fields["queues.root.research.team-a.weigth"]["hint"] == "did you mean weight?"
-    assert "queues.root.research.team-b.quota[0].guaranteed" in fields
-    assert "queues.root.research.team-b.state" in fields
-    assert (await api.get(PATH)).headers["etag"] == '"1"'
-
-
-async def test_children_may_not_be_guaranteed_more_than_their_parent(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
-    await author.tree()
-    wish = changed(team_b={"quota": [{"resource": GPU, "guaranteed": 48}]})
-    for params in ({}, {"dryRun": "true"}):
-        found = problem_of(await put(api, wish, **params), status=422, code="invalid_input")
-        assert "80" in found["errors"][0]["message"]
-        assert "64" in found["errors"][0]["message"]
-
-
 async def test_another_writer_is_refused_and_told_whose_queue_it_is(
     api: httpx2.AsyncClient, author: Author
 ) -> None:

@@ -15,7 +15,7 @@ from queuer.api.app import create_app
 from queuer.api.identity.denied import A_CALLER, Denials
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.domain.queue import ManagedBy
-from tests.api.identity import EVERYTHING, Table, local
+from tests.api.identity import EVERYTHING, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
@@ -35,8 +35,7 @@ USERS = Table(
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     settings = local(database_url, file_writers=frozenset({"ci"}))
-    transport = httpx2.ASGITransport(app=create_app(engine, settings, USERS), raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+    async with client_of(create_app(engine, settings, USERS)) as client:
         yield client
 
 
