@@ -38,6 +38,8 @@ def test_an_event_in_words(type: str, data: dict[str, Any], text: str) -> None:
 def test_a_deed_names_the_job_or_the_right_that_was_missing() -> None:
     job = {"kind": "Job", "name": "train", "namespace": "a", "uid": "u", "arguments": {"priority": 5}}
     assert deed_text("workload.prioritise", job, ()) == "prioritise job/train in a: priority 5"
+    own = {**job, "arguments": {"priority": None}}
+    assert deed_text("workload.prioritise", own, ()) == "prioritise job/train in a: priority own"
     for hold, said in ((False, "evict job/train in a"), (True, "evict job/train in a: hold")):
         assert deed_text("workload.evict", {**job, "arguments": {"hold": hold}}, ()) == said
     denied = {"right": "get audit.queuer.dev", "method": "GET", "path": "/api/v1/audit"}

@@ -129,7 +129,9 @@ def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change])
     if "arguments" in detail:
         given = (detail.get("arguments") or {}).items()
         asked = ", ".join(
-            name if value is True else f"{name} {value}" for name, value in given if value is not False
+            name if value is True else f"{name} {'own' if value is None else value}"
+            for name, value in given
+            if value is not False
         )
         named = "kind" in detail
         job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}" if named else "a job"
