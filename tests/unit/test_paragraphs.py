@@ -83,6 +83,10 @@ def test_it_says_where_pods_are_once_they_are_there(
         ({"maxRuntimeSeconds": 60, "preemptible": True}, ["promised end: 2026-11-21 10:02:00 UTC, 7m ago", YES]),
         ({"safeUntil": "2026-11-21T22:01:00Z"}, [END, f"{YES}; not before 2026-11-21 22:01:00 UTC (minRuntime)"]),
         ({"safeUntil": "2026-11-21T10:02:00Z"}, [END, YES]),
+        (
+            {"safeUntil": "2026-11-21T22:01:00Z", "eviction": {"at": "2026-11-21T11:00:00Z", "reason": "a lease ends"}},
+            [END, YES],
+        ),
         ({"state": "Queued", "maxRuntimeSeconds": 3600}, ["promises: to run 1h at most"]),
         ({"state": "Succeeded", "maxRuntimeSeconds": 3600}, []),
     ],

@@ -108,7 +108,7 @@ def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
     if runs or not job.preemptible:
         above = job.queue_borrows
         yes = f"yes: its queue uses {devices(above)} above its guarantee" if above else "yes"
-        if job.safe_until is not None and job.safe_until > job.as_of:
+        if job.safe_until is not None and job.safe_until > job.as_of and job.eviction is None:
             yes += f"; not before {_clock(job.safe_until)} (minRuntime)"
         yield "evictable", yes if job.preemptible else "no: it is not preemptible"
 

@@ -280,8 +280,8 @@ function Shares({ resource }: { resource: string }) {
           <Icicle queues={data.items} resource={resource} by={by} />
           <p className="soft">
             Width is what is {by}
-            {by === "used" && ", the rest of the cluster is free"}; what is borrowed is hatched, and the smallest have
-            no name.{" "}
+            {by === "used" && ", the rest is free or used outside the queues"}; what is borrowed is hatched, and the
+            smallest have no name.{" "}
             <Link to="/queues" search={{ resource }}>
               As a table
             </Link>
