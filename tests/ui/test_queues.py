@@ -164,6 +164,9 @@ def test_a_limit_is_cut_with_a_preview_and_a_reason_and_taken_back(page: Page, d
     expect(page.get_by_role("heading", name="This is planned")).to_be_visible()
     expect(page.get_by_role("region", name="What changes")).to_contain_text(path)
     expect(page.get_by_role("region", name="What it means")).to_contain_text("Running jobs are kept")
+    expect(page.get_by_role("region", name="What it means")).to_contain_text(
+        "would have to go for the limits to hold"
+    )
     apply = page.get_by_role("button", name="Apply")
     expect(apply).to_be_disabled()
     page.get_by_label("Reason").fill("an experiment is over")

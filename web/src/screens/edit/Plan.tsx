@@ -127,7 +127,12 @@ function Consequences({ of }: { of: Changeset }) {
         {impact?.unstartableRunning?.count ? (
           <Several of={impact.unstartableRunning} words="that run now could never start again once they have left" />
         ) : null}
-        {of.effect === "evict" && victims && victims.count > 0 && <Several of={victims} words="would be evicted" />}
+        {victims && victims.count > 0 && (
+          <Several
+            of={victims}
+            words={of.effect === "evict" ? "would be evicted" : "would have to go for the limits to hold"}
+          />
+        )}
       </ul>
     </Part>
   );
