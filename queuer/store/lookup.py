@@ -19,7 +19,7 @@ _HELD = text(
 )
 _FAILURES = text("""
     SELECT DISTINCT ON (uid) uid, data->>'note' AS note FROM event
-    WHERE uid = ANY(:uids) AND data->>'to' = 'Failed' ORDER BY uid, id DESC
+    WHERE uid = ANY(:uids) AND data->>'to' IN ('Failed', 'Succeeded') ORDER BY uid, id DESC
 """)
 _HITS = text("""
     SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
@@ -80,7 +80,7 @@ async def held(connection: AsyncConnection, uids: Collection[str]) -> dict[str, 
 
 
 async def failures(connection: AsyncConnection, uids: Collection[str]) -> dict[str, str]:
-    """By uid the cause of which failed workloads died, where it is known."""
+    """By uid the cause of which ended workloads failed or lost work, where there is one."""
     found = await connection.execute(_FAILURES, {"uids": list(uids)}) if uids else ()
     return {row.uid: row.note for row in found if row.note}
 

@@ -219,13 +219,15 @@ async def test_history_between_two_times(api: httpx2.AsyncClient, author: Author
 
 
 async def test_a_row_of_a_job_that_failed_has_the_cause(api: httpx2.AsyncClient, author: Author) -> None:
-    """What ended and why is one list, with the words of the job's own page."""
+    """What ended and why is one list, with the words of the job's own page. One that succeeded may have lost work."""
     said = "failed: pod bad-x on n1 ended with exit code 3"
     await author.tree()
-    await author.submit(workload("bad", queue=A, name="bad"), workload("good", queue=A, name="good"))
+    await author.submit(*(workload(name, queue=A, name=name) for name in ("bad", "good", "cut")))
     await author.step("bad", State.FAILED, note=said)
     await author.step("good", State.SUCCEEDED)
+    await author.step("cut", State.SUCCEEDED, note="Complete by an eviction")
     rows = (await get(api, "workloads", state="Failed,Succeeded"))["items"]
-    assert {row["name"]: row["failure"] for row in rows} == {"bad": said, "good": None}
+    causes = {row["name"]: row["failure"] for row in rows}
+    assert causes == {"bad": said, "good": None, "cut": "Complete by an eviction"}
     found = await get(api, "workloads/bad")
     assert found["failure"] == found["explanation"]["detail"]["failure"]["text"] == said

@@ -119,3 +119,5 @@ def test_a_failure_is_told_of_a_job_that_failed_and_a_loss_of_one_that_runs() ->
     assert failure(State.RUNNING, [*before, moment(3.0, "workload.whole")]) == {}
     assert failure(State.FAILED, failed) == {"failure": {"at": 5.0, "text": "failed: exit code 3"}}
     assert failure(State.QUEUED, failed) == {}
+    evicted = [*again, moment(5.0, "workload.state", to="Evicting", note="for another")]
+    assert failure(State.SUCCEEDED, [*evicted, moment(6.0, "workload.state", to="Succeeded")]) == {}

@@ -66,7 +66,9 @@ class Workload(Model):
     finished: Instant | None
     deleted: Instant | None = Field(description="When the job object was gone.")
     reason: Reason | None
-    failure: str | None = Field(default=None, description="The cause of which it failed.")
+    failure: str | None = Field(
+        default=None, description="The cause of which it failed, or lost work as it ended."
+    )
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
     holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
     override: Override | None = None

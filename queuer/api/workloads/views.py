@@ -42,7 +42,7 @@ async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> l
     admitted = [w for w in page if w.admission_id]
     places = await lookup.domains(connection, [w.admission_id for w in admitted if w.admission_id])
     holds = await lookup.held(connection, [w.workload.uid for w in admitted])
-    failures = await lookup.failures(connection, [w.workload.uid for w in page if w.state is State.FAILED])
+    failures = await lookup.failures(connection, [w.workload.uid for w in page if w.state.ended])
     return [
         _workload(
             stored,
@@ -90,7 +90,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
         **await _evicted(connection, workload, moments),
         **failed,
     }
-    cause = failed["failure"]["text"] if failed and stored.state is State.FAILED else None
+    cause = failed["failure"]["text"] if failed and stored.state.ended else None
     row = _workload(stored, present.domains if present else (), held, cause)
     found = models.WorkloadDetail.from_record(
         workload,
@@ -163,12 +163,12 @@ async def _evicted(
 
 
 def failure(state: State, moments: Sequence[reads.Moment]) -> dict[str, Any]:
-    """The end of a job that has failed, or the loss of pods since a job runs with all."""
-    wanted = {State.FAILED: "workload.state", State.RUNNING: "workload.lost"}.get(state)
+    """The end of a job that has failed, or lost work as it ended, or the loss of pods since a job runs with all."""
+    wanted = "workload.state" if state.ended else "workload.lost" if state is State.RUNNING else None
     for moment in reversed(moments):
         if moment.what == "workload.whole" or moment.data.get("to") == State.RUNNING:
             break
-        if moment.what == wanted and moment.data.get("note"):
+        if moment.what == wanted and moment.data.get("note") and moment.data.get("to") in (None, state):
             return {"failure": {"at": moment.at, "text": moment.data["note"]}}
     return {}
 

@@ -20,7 +20,13 @@ from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement
 from queuer.domain.quantity import Resources
 from queuer.domain.reasons.job_sentences import left_jobs, left_pods
-from queuer.domain.reasons.run_sentences import given_up, job_failed, pods_lost, pods_refused
+from queuer.domain.reasons.run_sentences import (
+    complete_by_eviction,
+    given_up,
+    job_failed,
+    pods_lost,
+    pods_refused,
+)
 from queuer.domain.workload import Cause, State
 
 PATIENCE = 4
@@ -190,8 +196,7 @@ def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limit
     if job is None:
         return Step(move=Move.VANISHED, note="the job was deleted")
     if job.outcome is not None:
-        why = job_failed(seen.failed, job.failure) if job.outcome is State.FAILED else ""
-        return Step(move=Move.FINISHED, outcome=job.outcome, note=why)
+        return Step(move=Move.FINISHED, outcome=job.outcome, note=_end(live, job, seen))
     if job.deleting and seen.live == 0:
         # Whatever finalizers keep the object: it never says that it is quiet, and it gets no pod any more.
         return Step(move=Move.VANISHED, note="the job is being deleted, and its pods are gone")
@@ -200,6 +205,15 @@ def next_step(live: Live, job: JobView | None, seen: Tally, *, now: float, limit
     if job.deleting:
         return _returned(live, job, seen, now=now)
     return _placed(live, job, seen, now=now, limits=limits)
+
+
+def _end(live: Live, job: JobView, seen: Tally) -> str:
+    """Why it failed, or succeeded with work that an eviction has ended."""
+    if job.outcome is State.FAILED:
+        return job_failed(seen.failed, job.failure)
+    done, of = sum(seen.succeeded.values()), sum(live.placement.counts.values()) if live.placement else 0
+    cut = live.state is State.EVICTING and not job.restarts and done < of
+    return complete_by_eviction(done, of) if cut else ""
 
 
 def _leaving(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settings) -> Step | None:

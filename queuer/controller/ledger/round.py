@@ -101,9 +101,9 @@ class Change:
         return self._steps and self.after is not None and self.after.state.waiting
 
     @property
-    def _fails(self) -> bool:
-        """Whether the job says that it has failed."""
-        return self.after is not None and self.after.state is State.FAILED and not self.gone
+    def _finishes(self) -> bool:
+        """Whether the job says that it has ended."""
+        return self.after is not None and self.after.state.ended and not self.gone
 
     @property
     def _steps(self) -> bool:
@@ -121,7 +121,7 @@ class Change:
         assert self.after is not None
         return Transition(
             uid=self.uid, before=self.before.state, attempt=self.before.attempt, after=self.after.state, at=at,
-            cause=self.cause, beneficiary=self.beneficiary, note=self.note if self.evicts or self._fails else "",
+            cause=self.cause, beneficiary=self.beneficiary, note=self.note if self.evicts or self._finishes else "",
             hosts=self.hosts,
         )  # fmt: skip
 

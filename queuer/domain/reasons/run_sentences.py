@@ -62,6 +62,11 @@ def job_failed(pod: str, condition: str) -> str:
     return f"failed: {said}" if said else ""
 
 
+def complete_by_eviction(done: int, of: int) -> str:
+    """Suspended after its first success, a Job without completions is Complete."""
+    return f"evicted when {done} of {of} pods had succeeded, and Complete by that: the others were stopped for good"
+
+
 def pods_lost(short: int, of: int, why: str) -> str:
     """A running gang misses pods."""
     text = f"{short} of {of} pods {'is' if short == 1 else 'are'} gone"

@@ -254,9 +254,27 @@ def test_a_job_that_failed_says_why() -> None:
         step = next_step(RUNNING, failed, seen, now=110.0, limits=LIMITS)
         assert step is not None
         assert (step.move, step.note) == (Move.FINISHED, said)
-    step = next_step(RUNNING, replace(JOB, outcome=State.SUCCEEDED), tally(()), now=110.0, limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "succeeded", "cut"),
+    [
+        (State.EVICTING, False, 1, True),
+        (State.EVICTING, False, 2, False),
+        (State.EVICTING, True, 1, False),
+        (State.RUNNING, False, 1, False),
+    ],
+)
+def test_a_work_queue_that_an_eviction_made_complete_says_what_was_lost(
+    state: State, restarts: bool, succeeded: int, cut: bool
+) -> None:
+    """Kubernetes calls it Complete, and it looks like a success."""
+    ended = replace(JOB, outcome=State.SUCCEEDED, restarts=restarts)
+    seen = tally(pod(f"p{n}", "n1", succeeded=True) for n in range(succeeded))
+    step = next_step(replace(RUNNING, state=state), ended, seen, now=110.0, limits=LIMITS)
     assert step is not None
-    assert step.note == ""
+    said = "evicted when 1 of 2 pods had succeeded, and Complete by that: the others were stopped for good"
+    assert (step.move, step.note) == (Move.FINISHED, said if cut else "")
 
 
 def test_a_running_gang_tells_once_which_pods_it_lost() -> None:
