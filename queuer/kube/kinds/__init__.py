@@ -6,6 +6,8 @@ from queuer.kube.kinds.kubeflow import PYTORCHJOB
 from queuer.kube.kinds.mpijob import MPIJOB
 from queuer.kube.kinds.pod import POD
 from queuer.kube.kinds.pods import (
+    BY_NAME,
+    KINDS,
     Member,
     decoded_job,
     maker_of,
@@ -16,7 +18,6 @@ from queuer.kube.kinds.pods import (
     told_on,
 )
 from queuer.kube.kinds.row import JobKind, JobObject, Made, Role, field_of
-from queuer.kube.kinds.table import BY_NAME, KINDS
 from queuer.kube.kinds.trainjob import TRAINJOB
 
 __all__ = [

@@ -1,17 +1,25 @@
-"""The job of a pod, and the pods of a job."""
+"""All kinds of job; the job of a pod, and the pods of a job."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from queuer.domain.keys import QUEUE, WORKLOAD
 from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds.job import JOB, MAIN
-from queuer.kube.kinds.pod import PodGroup, group_of, pod_set_of
+from queuer.kube.kinds.jobset import JOBSET
+from queuer.kube.kinds.kubeflow import KUBEFLOW
+from queuer.kube.kinds.mpijob import MPIJOB
+from queuer.kube.kinds.pod import POD, PodGroup, group_of, pod_set_of
+from queuer.kube.kinds.ray import RAYCLUSTER, RAYJOB
 from queuer.kube.kinds.row import JobKind, JobObject
-from queuer.kube.kinds.table import KINDS
+from queuer.kube.kinds.trainjob import TRAINJOB
 from queuer.kube.objects import Meta, Pod
 
+KINDS: tuple[JobKind, ...] = (JOB, JOBSET, TRAINJOB, RAYJOB, RAYCLUSTER, *KUBEFLOW, MPIJOB, POD)
+"""All kinds of job that Queuer manages."""
+BY_NAME: Mapping[str, JobKind] = {kind.name: kind for kind in KINDS}
 _LONGEST_LABEL = 63
 _BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS if kind.gates is None}
 """Kinds whose controllers make pods. A pod makes none: an owner that is a pod says nothing of who pays."""

@@ -158,20 +158,20 @@ class JobKind:
     type: type[Any]
     operators: tuple[str, ...]
     manager: str
-    suspend_path: tuple[str, ...]
-    suspended: Callable[[Any], bool]
     quiet: Callable[[Any], bool]
-    fixed: Callable[[Any], bool]
     outcome: Callable[[Any], State | None]
-    left: Callable[[Any], int | None]
-    restarts: Callable[[Any], bool]
-    lingers: Callable[[Any], bool]
     roles: Callable[[Any], tuple[Role, ...]]
-    deadline: Callable[[Any], int | None]
-    deadline_path: tuple[str, ...]
     pods: Callable[[str, str], str]
     pod_labels: tuple[str, ...]
     example: dict[str, Any]
+    suspend_path: tuple[str, ...] = ("spec", "suspend")
+    suspended: Callable[[Any], bool] = lambda job: bool(job.spec.suspend)
+    fixed: Callable[[Any], bool] = lambda job: False
+    left: Callable[[Any], int | None] = lambda job: None
+    restarts: Callable[[Any], bool] = lambda job: True
+    lingers: Callable[[Any], bool] = lambda job: False
+    deadline: Callable[[Any], int | None] = lambda job: None
+    deadline_path: tuple[str, ...] = ("spec", "activeDeadlineSeconds")
     managed_by: Callable[[Any], str | None] = lambda job: job.spec.managed_by
     refused: Callable[[Any], Iterable[FieldProblem]] = nothing_refused
     made: Made | None = None
