@@ -96,7 +96,7 @@ async def serve_term(
             health=health, epoch=epoch, last_cycle=await inherited.last_cycle(connection), wake=wake,
             clock=clock,
         )  # fmt: skip
-    recall([live for live in state.lives() if not live.state.ended and not live.deleted])
+    recall([live for live in state.live.values() if not live.state.ended and not live.deleted])
     await loop.recognise()
     async with begin(engine) as connection:
         undone = await inherit(connection, left, loop.term)

@@ -128,7 +128,7 @@ class Loop:
         take_in(changes, unread, state=state, jobs=jobs, anew=retried)
         self._unread = _next_slice(self._unread, took=self._clock() - began)
         changes.tell(state.take_untold(SLICE))
-        self._more = state.more
+        self._more = bool(state.unread or state.untold)
         await self.term.commit_each(changes)
         await self._adopter.look(touched)
         await self.decisions.follow(group)

@@ -77,4 +77,4 @@ async def test_all_that_runs_is_charged_before_anything_is_decided(engine: Async
         states = text("SELECT state, attempt, count(*) FROM workload GROUP BY 1, 2 ORDER BY 2")
         found = [tuple(row) for row in await connection.execute(states)]
     assert found == [("Admitted", 1, COUNT - 1), ("Admitted", 2, 1)]
-    assert not any(live.state.waiting for live in state.lives())
+    assert not any(live.state.waiting for live in state.live.values())

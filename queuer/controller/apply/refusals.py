@@ -90,7 +90,8 @@ class Refusals:
             if not self._still_lands(landing.uid, placement.id):
                 return
             if refusal.stands_after(earlier):
-                self._state.refused(landing.uid, placement.id, refusal.said)
+                self._state.refusals[landing.uid] = refusal.said
+                self._state.touch(landing.uid)
                 return
             earlier = refusal
 

@@ -134,7 +134,7 @@ class Decisions:
         """
         state = self._term.state
         while True:
-            waiting = [live for live in state.lives() if is_candidate(live, state, now=now)]
+            waiting = [live for live in state.live.values() if is_candidate(live, state, now=now)]
             if not (idle or waiting or state.bonds or state.reservations):
                 return None
             cycle = self._term.next_cycle()

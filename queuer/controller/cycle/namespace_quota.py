@@ -201,7 +201,7 @@ class Reckoning:
     def _there(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
         """The use of each workload's pods, by namespace that has a ResourceQuota."""
         found: dict[str, dict[str, Mapping[str, int]]] = {}
-        for live in self._state.lives():
+        for live in self._state.live.values():
             namespace = live.workload.namespace
             if namespace in self._quotas and (uses := _pods_of(live.workload, self._state)):
                 found.setdefault(namespace, {})[live.uid] = uses
@@ -236,7 +236,7 @@ def _asks(pod_sets: Iterable[PodSet], counts: Mapping[str, int]) -> dict[str, in
 def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, dict[str, Mapping[str, int]]]:
     """By namespace and uid, what admitted pods that do not exist yet will request."""
     coming: dict[str, dict[str, Mapping[str, int]]] = {}
-    for live in state.lives():
+    for live in state.live.values():
         namespace, placement = live.workload.namespace, live.placement
         if namespace not in namespaces or placement is None or live.state not in _ON_ITS_WAY:
             continue

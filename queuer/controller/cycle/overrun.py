@@ -20,7 +20,7 @@ LATE = 60.0
 def overrun(state: ClusterState, reservations: Iterable[Reservation], *, now: float) -> dict[str, str]:
     """Uids of who has to go now, preemptible or not, each with that of the gang for whose sake."""
     due = [r for r in reservations if r.start <= now and r.uid in state.live]
-    late = [live for live in state.lives() if _is_late(live, state, now=now)] if due else []
+    late = [live for live in state.live.values() if _is_late(live, state, now=now)] if due else []
     found: dict[str, str] = {}
     for reservation in due if late else ():
         short = _short(reservation, state)

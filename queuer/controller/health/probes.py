@@ -141,7 +141,7 @@ class Figures:
         # The present leader counts what an earlier one still remembers.
         state = self._state if self._health.phase is Phase.LEADING else ClusterState()
         self._metrics.in_quarantine.set(len(state.quarantine))
-        self._metrics.count(state.lives(), state.rules.tree, pods=state.pods.of, now=time.time())
+        self._metrics.count(state.live.values(), state.rules.tree, pods=state.pods.of, now=time.time())
 
 
 @asynccontextmanager

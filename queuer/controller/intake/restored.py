@@ -45,7 +45,7 @@ async def recognise(term: Term, adopter: Adopter, *, progress: Callable[[], None
     Waits for an API server that is away, without a sign of progress. Raises as `Term.commit_each` does.
     """
     state = term.state
-    differing = [live.uid for live in state.lives() if differs(live, state.jobs.get(live.uid))]
+    differing = [live.uid for live in state.live.values() if differs(live, state.jobs.get(live.uid))]
     fresh = await _read(term, differing, progress=progress)
     for part in _slices([*fresh]):
         progress()

@@ -142,7 +142,9 @@ def settle_touched(
             if live.state.waiting and _opted_out(changes, live, state.elsewhere.get(uid)):
                 continue
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
-            seen = replace(tally(pods), refused=state.refusal_of(live), failed=state.failures.get(uid, ""))
+            seen = replace(
+                tally(pods), refused=state.refusals.get(uid, ""), failed=state.failures.get(uid, "")
+            )
             found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if found is None:

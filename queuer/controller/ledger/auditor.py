@@ -83,7 +83,7 @@ class Auditor:
         """All but those of quarantined workloads."""
         state, now = self._state, self._clock()
         book = [row for row in book if row.uid not in state.quarantine]
-        lives = {live.uid: live for live in state.lives() if live.uid not in state.quarantine}
+        lives = {live.uid: live for live in state.live.values() if live.uid not in state.quarantine}
         pods = {
             live.uid: state.holding(live.workload, now=now, lost_after=self._lost_node)
             for live in lives.values()

@@ -37,7 +37,8 @@ class ClusterState:
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
     `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
     still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about the first pod of
-    a charged workload that failed or went with its node.
+    a charged workload that failed or went with its node. `refusals`: of one that lands, the API server's words on pods
+    that it never makes.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -66,7 +67,7 @@ class ClusterState:
         self.quarantine = Quarantine()
         self.commanded = False
         self.failures: dict[str, str] = {}
-        self._refusals: dict[str, tuple[str, str]] = {}
+        self.refusals: dict[str, str] = {}
         self.stale = True
         self._on_change = on_change
 
@@ -77,28 +78,27 @@ class ClusterState:
         old = self.nodes.get(node.name)
         if old != node:
             self.nodes[node.name] = node
-            self._allocatable = None
-            self._weigh(node.name)
-            if old is None or replace(old, ready=node.ready, unschedulable=node.unschedulable) != node:
-                self._look_ahead()
-            self.reconsider()
+            ahead = old is None or replace(old, ready=node.ready, unschedulable=node.unschedulable) != node
+            self._node_moved(node.name, ahead=ahead)
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
         if self.nodes.pop(name, None) is not None:
-            self._allocatable = None
-            self._weigh(name)
+            self._node_moved(name, ahead=True)
+
+    def _node_moved(self, name: str, *, ahead: bool) -> None:
+        self._allocatable = None
+        self._weigh(name)
+        if ahead:
             self._look_ahead()
-            self.reconsider()
+        self.reconsider()
 
     def _weigh(self, name: str | None) -> None:
         """Look whether more is used on a node than it has."""
-        if name is None:
-            return
-        if exceeds(self.pods.used(name), self.nodes.get(name)):
+        if name is not None and exceeds(self.pods.used(name), self.nodes.get(name)):
             self._overused.add(name)
         else:
-            self._overused.discard(name)
+            self._overused.discard(name or "")
 
     def _look_ahead(self) -> None:
         """Workloads that could never start may now, or the other way round."""
@@ -185,16 +185,6 @@ class ClusterState:
         there = self.nodes.get(node)
         return there is None or not there.ready
 
-    def refused(self, uid: str, admission: str, said: str) -> None:
-        """The API server makes no pod of this admission, in its words."""
-        self._refusals[uid] = admission, said
-        self.touch(uid)
-
-    def refusal_of(self, live: Live) -> str:
-        """The API server's words, "" = it has refused no pod of this admission for good."""
-        admission, said = self._refusals.get(live.uid, ("", ""))
-        return said if live.placement is not None and live.placement.id == admission else ""
-
     # -- what was decided and stored
 
     def put(self, live: Live) -> None:
@@ -202,6 +192,7 @@ class ClusterState:
         self.live[live.uid] = live
         if not live.charged:
             self.failures.pop(live.uid, None)
+            self.refusals.pop(live.uid, None)
         self._file(live)
         self._line_up(live)
         if live.uid in self.elsewhere:
@@ -235,7 +226,7 @@ class ClusterState:
         self.read_again(self.lines.discard(uid))
         self.quarantine.forget(uid)
         self.untold.pop(uid, None)
-        self._refusals.pop(uid, None)
+        self.refusals.pop(uid, None)
         self.failures.pop(uid, None)
         for members in (self.moving, self.timed, self.holds, self.unstartable, self.touched):
             members.discard(uid)
@@ -257,7 +248,7 @@ class ClusterState:
         self.bonds, self.reservations = bonds, reservations
         self._allocatable = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
-        self.quarantine, self.untold, self.failures = Quarantine(), {}, {}
+        self.quarantine, self.untold, self.failures, self.refusals = Quarantine(), {}, {}, {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
         self.unread.clear()
@@ -371,19 +362,10 @@ class ClusterState:
         """Jobs to read (again), `most` at most, by turns of the namespaces."""
         return [uid for uid in self.unread.take(most) if uid not in self.quarantine]
 
-    @property
-    def more(self) -> bool:
-        """Whether a slice left anything to do."""
-        return bool(self.unread or self.untold)
-
     def take_stale(self) -> bool:
         """Whether something has changed since the last call that a decision depends on."""
         was, self.stale = self.stale, False
         return was
-
-    def lives(self) -> Iterable[Live]:
-        """All workloads in memory."""
-        return self.live.values()
 
     @property
     def capacity_by_flavor(self) -> Mapping[str, Mapping[str, int]]:

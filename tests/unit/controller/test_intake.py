@@ -172,7 +172,7 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     assert (
         beyond
         == {"j2", "j3"}
-        == {live.uid for live in state.lives() if not is_candidate(live, state, now=0.0)}
+        == {live.uid for live in state.live.values() if not is_candidate(live, state, now=0.0)}
     )
     told = state.live["j3"].explanation
     assert told is not None
@@ -237,7 +237,7 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
     )
     state.configure(rules(RoutingRule(user="carol", queue="root.a.one"), RoutingRule(queue="root.a.two")))
     assert now() == {"b": "root.a.two", "c": "root.a.one"}
-    assert [live.explanation for live in state.lives()] == [None, None]
+    assert [live.explanation for live in state.live.values()] == [None, None]
     state.configure(
         rules(
             RoutingRule(labels={"app": "b"}, queue="root.a.one"),

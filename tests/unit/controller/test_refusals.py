@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from queuer.controller.apply.refusals import Refusals
+from queuer.controller.landing.settle import requeued
 from queuer.controller.ledger.round import Change, Round
 from queuer.controller.memory.live import Live, Short
 from queuer.controller.memory.pods import PodView
@@ -146,12 +147,12 @@ async def followed(state: ClusterState, answers: Answers, *, until_asked: int) -
     refusals.follow([Change(uid="u", before=LANDS, after=LANDS)])
     task = asyncio.create_task(refusals.run())
     try:
-        await until(lambda: bool(state.refusal_of(LANDS)) or answers.asked >= until_asked)
+        await until(lambda: "u" in state.refusals or answers.asked >= until_asked)
         await asyncio.sleep(0.01)
     finally:
         task.cancel()
         await asyncio.wait([task])
-    return state.refusal_of(LANDS)
+    return state.refusals.get("u", "")
 
 
 @pytest.mark.parametrize("said", FORBIDDEN)
@@ -161,7 +162,8 @@ async def test_a_refusal_that_is_repeated_ends_the_try(said: str) -> None:
     state.put(LANDS)
     assert await followed(state, answers, until_asked=9) == said
     assert answers.asked == 2
-    assert state.refusal_of(replace(LANDS, placement=placed(id="next"))) == ""
+    state.put(requeued(LANDS))
+    assert not state.refusals
 
 
 @pytest.mark.parametrize("said", [*FORBIDDEN, TIMEOUT])
@@ -181,7 +183,7 @@ async def test_a_refusal_of_a_job_that_ends_while_it_is_read_leaves_nothing_behi
     events = [PodRefusal(said=FORBIDDEN[0], at=101.0 + n) for n in range(2)]
     answers = Answers(*events, then=lambda: state.drop("u") if answers.asked == 2 else None)
     assert await followed(state, answers, until_asked=2) == ""
-    assert not state._refusals
+    assert not state.refusals
 
 
 def test_an_event_of_an_earlier_try_is_left_out() -> None:
