@@ -21,11 +21,6 @@ from queuer.local.identities import ADMIN, token_of
 from queuer.local.processes import Command, Probe
 
 SCHEDULER_CONFIG = "scheduler.yaml"
-JOBSET_CONFIG = "jobset.yaml"
-TRAINER_CONFIG = "trainer.yaml"
-LWS_CONFIG = "lws.yaml"
-CONFIGS = (SCHEDULER_CONFIG, JOBSET_CONFIG, TRAINER_CONFIG, LWS_CONFIG)
-"""Configuration files of parts, written into the cluster's directory from templates of the same names."""
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
@@ -49,12 +44,19 @@ KUBERNETES_PARTS = (
 OPTIONAL_PARTS = (TRAINER, RAY_OPERATOR, LWS, MPI_OPERATOR)
 """Controllers of further job kinds, each named as its program: built and run only where they are asked for."""
 _ETCD_PEER = "etcd-peer"
-WEBHOOKS = {
-    JOBSET_CONTROLLER: "jobset-webhooks.yaml",
-    TRAINER: "trainer-webhooks.yaml",
-    LWS: "lws-webhooks.yaml",
+WEBHOOKS = {JOBSET_CONTROLLER: "jobset", TRAINER: "trainer", LWS: "lws"}
+"""Parts that serve webhooks: templates of this name have their configuration and the registrations."""
+CONFIGS = (SCHEDULER_CONFIG, *(f"{name}.yaml" for name in WEBHOOKS.values()))
+"""Configuration files of parts, written into the cluster's directory from templates of the same names."""
+_FLAGS = {
+    TRAINING_OPERATOR: (),
+    JOBSET_CONTROLLER: ("--zap-devel=false",),
+    TRAINER: ("--zap-devel=false", "--feature-gates=TrainJobStatus=false"),
+    RAY_OPERATOR: ("--metrics-addr=0", "--enable-leader-election=false"),
+    LWS: ("--zap-devel=false",),
+    MPI_OPERATOR: (),
 }
-"""The registrations of the webhooks of parts that serve some, by template."""
+"""The controllers of job kinds, with flags of their own."""
 PORT_NAMES = (*KUBERNETES_PARTS, *OPTIONAL_PARTS, _ETCD_PEER, *(f"{part}-webhook" for part in WEBHOOKS))
 """The listeners of the parts; every name gets a free port."""
 
@@ -112,17 +114,15 @@ def commands(layout: Layout, binaries: Binaries) -> dict[str, Command]:
         _controller_manager(layout, binaries),
         _scheduler(layout, binaries),
         _kwok(layout, binaries),
-        _training_operator(layout, binaries),
-        _jobset_controller(layout, binaries),
     ]
-    parts += [make(layout, binaries) for part, make in _OPTIONAL.items() if part in binaries.programs]
+    parts += [_operator(layout, binaries, part) for part in _FLAGS if part in binaries.programs]
     return {part.name: part for part in parts}
 
 
 def webhooks(layout: Layout, part: str) -> list[dict[str, Any]]:
     """A part's webhook configurations: they default, and they refuse changes of what must stay as it is."""
     text = _filled(
-        WEBHOOKS[part],
+        f"{WEBHOOKS[part]}-webhooks.yaml",
         url=f"https://127.0.0.1:{_webhook_port(layout, part)}",
         ca=base64.b64encode(layout.ca_file.read_bytes()).decode(),
     )
@@ -212,87 +212,24 @@ def _kwok(layout: Layout, binaries: Binaries) -> Command:
     return Command(name=KWOK, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/healthz"))
 
 
-def _training_operator(layout: Layout, binaries: Binaries) -> Command:
-    port = layout.ports[TRAINING_OPERATOR]
-    arguments = [
-        str(binaries["training-operator"]), f"--kubeconfig={layout.kubeconfigs / TRAINING_OPERATOR}",
-        f"--health-probe-bind-address=127.0.0.1:{port}",
-    ]  # fmt: skip
-    return Command(
-        name=TRAINING_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
-    )
-
-
-def _jobset_controller(layout: Layout, binaries: Binaries) -> Command:
-    port, certificates = layout.ports[JOBSET_CONTROLLER], layout.certificates / JOBSET_CONTROLLER
-    _serve_as_api_server(layout, certificates)
-    config = layout.directory / JOBSET_CONFIG
-    config.write_text(
-        _filled(
-            JOBSET_CONFIG,
-            certificates=certificates,
-            webhook_port=_webhook_port(layout, JOBSET_CONTROLLER),
-            health_port=port,
-        )
-    )
-    arguments = [
-        str(binaries["jobset-controller"]), f"--kubeconfig={layout.kubeconfigs / JOBSET_CONTROLLER}",
-        f"--config={config}", "--zap-devel=false",
-    ]  # fmt: skip
-    return Command(
-        name=JOBSET_CONTROLLER, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
-    )
-
-
-def _trainer(layout: Layout, binaries: Binaries) -> Command:
-    """Its certificate can be named in no other way than by the folder for temporary files."""
-    port, temporary = layout.ports[TRAINER], layout.certificates / TRAINER
-    _serve_as_api_server(layout, temporary / "k8s-webhook-server/serving-certs")
-    config = layout.directory / TRAINER_CONFIG
-    config.write_text(_filled(TRAINER_CONFIG, webhook_port=_webhook_port(layout, TRAINER), health_port=port))
-    arguments = [
-        str(binaries["trainer"]), f"--kubeconfig={layout.kubeconfigs / TRAINER}", f"--config={config}",
-        "--zap-devel=false", "--feature-gates=TrainJobStatus=false",
-    ]  # fmt: skip
-    return Command(
-        name=TRAINER, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"),
-        environment={"TMPDIR": str(temporary)},
-    )  # fmt: skip
-
-
-def _ray_operator(layout: Layout, binaries: Binaries) -> Command:
-    """It serves no webhooks unless its environment asks for them."""
-    port = layout.ports[RAY_OPERATOR]
-    arguments = [
-        str(binaries["ray-operator"]), f"--kubeconfig={layout.kubeconfigs / RAY_OPERATOR}",
-        f"--health-probe-bind-address=127.0.0.1:{port}", "--metrics-addr=0", "--enable-leader-election=false",
-    ]  # fmt: skip
-    return Command(name=RAY_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
-
-
-def _mpi_operator(layout: Layout, binaries: Binaries) -> Command:
-    port = layout.ports[MPI_OPERATOR]
-    arguments = [
-        str(binaries["mpi-operator"]), f"--kubeconfig={layout.kubeconfigs / MPI_OPERATOR}",
-        f"--health-probe-bind-address=127.0.0.1:{port}",
-    ]  # fmt: skip
-    return Command(name=MPI_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
-
-
-def _lws(layout: Layout, binaries: Binaries) -> Command:
-    port, certificates = layout.ports[LWS], layout.certificates / LWS
-    _serve_as_api_server(layout, certificates)
-    config = layout.directory / LWS_CONFIG
-    webhook = _webhook_port(layout, LWS)
-    config.write_text(_filled(LWS_CONFIG, certificates=certificates, webhook_port=webhook, health_port=port))
-    arguments = [
-        str(binaries["lws"]), f"--kubeconfig={layout.kubeconfigs / LWS}", f"--config={config}",
-        "--zap-devel=false",
-    ]  # fmt: skip
-    return Command(name=LWS, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
-
-
-_OPTIONAL = {TRAINER: _trainer, RAY_OPERATOR: _ray_operator, LWS: _lws, MPI_OPERATOR: _mpi_operator}
+def _operator(layout: Layout, binaries: Binaries, name: str) -> Command:
+    """The controller of a job kind. The Trainer's certificate is named by the folder for temporary files alone."""
+    port, folder, environment = layout.ports[name], layout.certificates / name, dict[str, str]()
+    arguments = [str(binaries[name]), f"--kubeconfig={layout.kubeconfigs / name}"]
+    if name not in WEBHOOKS:
+        arguments.append(f"--health-probe-bind-address=127.0.0.1:{port}")
+    else:
+        if name == TRAINER:
+            environment["TMPDIR"] = str(folder)
+            folder /= "k8s-webhook-server/serving-certs"
+        _serve_as_api_server(layout, folder)
+        file = f"{WEBHOOKS[name]}.yaml"
+        webhook = _webhook_port(layout, name)
+        text = _filled(file, certificates=folder, webhook_port=webhook, health_port=port)
+        (layout.directory / file).write_text(text)
+        arguments.append(f"--config={layout.directory / file}")
+    ready = answers(f"http://127.0.0.1:{port}/readyz")
+    return Command(name=name, arguments=[*arguments, *_FLAGS[name]], ready=ready, environment=environment)
 
 
 def _serve_as_api_server(layout: Layout, folder: Path) -> None:
