@@ -8,9 +8,8 @@ from typing import Any, cast
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.cycle.build import Builder
+from queuer.controller.cycle.build import FEW, Builder
 from queuer.controller.cycle.judge import DecisionRequest, judge
-from queuer.controller.cycle.reasons import FEW
 from queuer.controller.ledger.commit import write
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState

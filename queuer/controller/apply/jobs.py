@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from queuer.controller.apply.gated_pods import GatedPods
-from queuer.controller.apply.left_pods import LEFT, LeftPods
-from queuer.controller.apply.made_jobs import MadeJobs
+from queuer.controller.apply.made_jobs import LEFT, LeftPods, MadeJobs
 from queuer.controller.apply.notes import JobEvent
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState

@@ -1,18 +1,20 @@
 """The Jobs that the controller of a queued job makes: read with it, pinned before it is started, and suspended where
-that controller has left them running."""
+that controller has left them running. Pods that it has left are deleted after that: else they would be made anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from queuer.controller.memory.pods import PodView
 from queuer.kube.client import Client, ConflictError, InvalidError, NotFoundError
 from queuer.kube.decoding import decoder_of
 from queuer.kube.kinds import JOB, JobKind, Made, object_path
 from queuer.kube.kinds.row import Carrier
 from queuer.kube.made import PINS, job_patch
-from queuer.kube.objects import JOBS, Job
+from queuer.kube.objects import JOBS, PODS, Job
 from queuer.kube.template import Spec
 from queuer.kube.versions import Form
 
@@ -117,3 +119,34 @@ class MadeJobs:
         async for page in self._client.pages(path, selector=made.selector(meta)):
             jobs += map(_job_of, page.items or ())
         return [job for job in jobs if job.metadata.is_controlled_by(meta.uid)]
+
+
+_COUNTED = "batch.kubernetes.io/job-tracking"
+LEFT = "left"
+"""Key of a patch: the uids of pods to delete, by name."""
+
+
+def left_patch(pods: Iterable[PodView]) -> dict[str, Any]:
+    """The patch that takes the pods down that hold something and that nobody has told to go."""
+    return {LEFT: {pod.name: pod.uid for pod in pods if pod.stays}}
+
+
+class LeftPods:
+    """Deletes pods that the controller of an evicted job left alone for `QUEUER_LEFT_PODS`. A round commits to those
+    that it names by uid: a controller that leads no more can delete none but pods of the evicted run.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def delete(self, namespace: str, patch: Mapping[str, Any]) -> None:
+        """Delete the pods of a patch with the grace that they have. Raises ApiError, Unavailable.
+
+        One that is gone, or whose name another has by now, needs nothing. Like the Job controller when it suspends,
+        this takes a pod out of the count of its Job first: else it would count as failed.
+        """
+        for name, uid in patch[LEFT].items():
+            path = PODS.path(name, namespace=namespace)
+            with suppress(NotFoundError, ConflictError):
+                await self._client.remove_finalizer(path, _COUNTED, uid=uid, resource=PODS.plural)
+                await self._client.delete(path, uid=uid, resource=PODS.plural)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ import msgspec
 
 from queuer.controller.cycle.forecast import is_hit, with_estimate
 from queuer.controller.cycle.judge import DecisionRequest, Judgement, Leaving
-from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.landing.settle import admitted, evicting
 from queuer.controller.ledger.record import record
 from queuer.controller.ledger.round import Round, charges, effect, isolate
@@ -20,7 +20,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Assignment, Placement
 from queuer.domain.estimates import StartRange
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.reasons import Token, simple
+from queuer.domain.reasons import Explanation, Token, hide, simple
 from queuer.domain.reasons.run_sentences import evicted_for
 from queuer.solver.records import Plan
 from queuer.store.tables import EntryKind
@@ -123,3 +123,64 @@ def domains(
     used = {name for a in assignments for name in a.nodes if name in nodes}
     paths = (topology.domain(nodes[name], level) for name in used)
     return tuple(sorted({"/".join(path) for path in paths if path is not None}))
+
+
+FEW, PORTIONS = 200, 10
+"""Of rows of which figures alone moved, so many are written after a decision, or one of so many portions."""
+_WHOSE = (
+    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "ownerQueue", "victims", "freed",
+    "cause", "user", "perUser",
+)  # fmt: skip
+"""Parameters of a reason that say what or who it is about; the others are figures."""
+
+
+def to_write(
+    explanations: Mapping[str, Explanation],
+    state: ClusterState,
+    changed: Container[str],
+    *,
+    now: float,
+    every: float,
+) -> dict[str, Explanation]:
+    """Reasons that differ from what is stored, of those that still wait. `changed`: uids whose state changes now.
+
+    Each start moves a figure in most of thousands. Where figures alone moved in more than `FEW`: a portion of those that were told `every` so many seconds ago, the
+    longest ago first.
+    """
+    found, moved = dict[str, Explanation](), dict[str, Explanation]()
+    for uid, explanation in explanations.items():
+        live = state.live.get(uid)
+        if live is None or uid in changed or not live.state.waiting or live.explanation == explanation:
+            continue
+        told = live.explanation
+        same = told is not None and meaning(told) == meaning(explanation)
+        (moved if same else found)[uid] = explanation
+    if len(moved) > FEW:
+        old = (uid for uid in moved if now >= state.live[uid].told + every)
+        portion = max(FEW, len(moved) // PORTIONS)
+        moved = {uid: moved[uid] for uid in nsmallest(portion, old, key=lambda uid: state.live[uid].told)}
+    return {**found, **moved}
+
+
+class Owners:
+    """Explanations as owners may read them: stored texts, annotations and Events name no job of another namespace.
+
+    Jobs of one namespace that share one go on sharing it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[Explanation, Explanation]] = {}
+
+    def readable(self, explanation: Explanation, namespace: str) -> Explanation:
+        """For the owner of a job in this namespace."""
+        key = (id(explanation), namespace)
+        if key not in self._known:  # kept with what it was made of, whose id then is no other's
+            self._known[key] = explanation, hide(explanation, namespace.__eq__)
+        return self._known[key][1]
+
+
+def meaning(explanation: Explanation) -> object:
+    """The statement of an explanation, without its figures."""
+    reason = explanation.primary
+    about = tuple(reason.params.get(name) for name in _WHOSE)
+    return (reason.token, reason.verdict, about, "estimate" in explanation.detail)

@@ -1,4 +1,5 @@
-"""The part of a plan that still holds when it comes back: the world has moved on while the solver decided.
+"""The part of a plan that still holds when it comes back: the world has moved on while the solver decided. Beside it
+work goes that is past its own bound.
 
 Pure. `build` makes the round of what is judged here. A workload that changed meanwhile is left for the next cycle.
 It is neither started nor held for, nobody is evicted for it, and it keeps its newer reason.
@@ -6,21 +7,21 @@ It is neither started nor held for, nobody is evicted for it, and it keeps its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol
 
 from queuer.controller.cycle.namespace_quota import Reckoning
-from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.snapshot import is_candidate
 from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Bond, LostWork, Reservation
 from queuer.domain.intake import check
+from queuer.domain.quantity import NOTHING, add
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.rules import Rules
-from queuer.domain.workload import Cause
+from queuer.domain.workload import Cause, State
 from queuer.kube.objects import ResourceQuota
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
@@ -217,3 +218,52 @@ def _victim(uid: str, state: ClusterState) -> Live | None:
     if live is None or job is None or uid in state.quarantine:
         return None
     return live if live.state.evictable or lingers(live, job) else None
+
+
+LATE = 60.0
+"""Seconds that work is given beyond its bound, beside the grace of its pods: it may be about to end."""
+
+
+def overrun(state: ClusterState, reservations: Iterable[Reservation], *, now: float) -> dict[str, str]:
+    """Work past the bound that it declared, where a reservation that rests on its word waits for its room: uids of who
+    has to go now, preemptible or not, each with that of the gang for whose sake.
+    """
+    due = [r for r in reservations if r.start <= now and r.uid in state.live]
+    late = [live for live in state.live.values() if _is_late(live, state, now=now)] if due else []
+    found: dict[str, str] = {}
+    for reservation in due if late else ():
+        short = _short(reservation, state)
+        for live in late:
+            if live.uid not in found and any(_held(live, short, state)):
+                found[live.uid] = reservation.uid
+    return found
+
+
+def _is_late(live: Live, state: ClusterState, *, now: float) -> bool:
+    most, placement = live.workload.max_runtime, live.placement
+    if most is None or placement is None or live.state not in (State.PLACING, State.RUNNING):
+        return False
+    grace = max((pod.grace for pod in state.pods.of(live.workload)), default=0.0)
+    return now >= (live.running or placement.at) + most + LATE + grace
+
+
+def _short(reservation: Reservation, state: ClusterState) -> Mapping[str, frozenset[str]]:
+    """By node of the reservation the resources of which its gang finds too little there."""
+    requests = {p.name: p.requests for p in state.live[reservation.uid].workload.pod_sets}
+    needs: dict[str, Mapping[str, int]] = {}
+    for a in reservation.assignments:
+        for node, count in a.nodes.items():
+            needs[node] = add(needs.get(node, NOTHING), requests.get(a.pod_set, NOTHING), times=count)
+    return {name: _missing(need, state, name) for name, need in needs.items() if name in state.nodes}
+
+
+def _missing(need: Mapping[str, int], state: ClusterState, name: str) -> frozenset[str]:
+    taken, there = add(need, state.pods.used(name)), state.nodes[name].allocatable
+    return frozenset(resource for resource in need if taken[resource] > there.get(resource, 0))
+
+
+def _held(live: Live, short: Mapping[str, frozenset[str]], state: ClusterState) -> Iterator[bool]:
+    """For each pod whether it holds what is short on its node."""
+    for pod in state.pods.of(live.workload):
+        lacking = short.get(pod.charged_to or "", frozenset())
+        yield any(pod.requests.get(resource) for resource in lacking)

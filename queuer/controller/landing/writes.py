@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.apply.left_pods import left_patch
+from queuer.controller.apply.made_jobs import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
 from queuer.controller.landing.steps import Move, tally

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from queuer.controller.cycle.build import Builder
+from queuer.controller.cycle.build import FEW, Builder
 from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.cycle.namespace_quota import Reckoning
-from queuer.controller.cycle.reasons import FEW
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuer.controller.cycle.judge import DecisionRequest
-from queuer.controller.cycle.overrun import LATE, overrun
+from queuer.controller.cycle.judge import LATE, DecisionRequest, overrun
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
