@@ -14,6 +14,7 @@ from queuer.controller.ledger.commit import write
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.solver.records import Pending, Snapshot
 from queuer.store import workloads
@@ -37,6 +38,7 @@ class Waiting:
     def __init__(self, engine: AsyncEngine, epoch: int) -> None:
         self.engine, self.epoch, self.number = engine, epoch, 0
         self.state = ClusterState()
+        self.state.configure(Rules(revision=0))
         self.made = [workload(f"w{n}") for n in range(FEW + 1)]
 
     async def come(self) -> None:

@@ -144,8 +144,8 @@ def to_write(
 ) -> dict[str, Explanation]:
     """Reasons that differ from what is stored, of those that still wait. `changed`: uids whose state changes now.
 
-    Each start moves a figure in most of thousands. Where figures alone moved in more than `FEW`: a portion of those that were told `every` so many seconds ago, the
-    longest ago first.
+    Thousands wait, and each start moves a figure in most. Where figures alone moved in more than `FEW`: a portion of
+    those that were told `every` so many seconds ago, the longest ago first.
     """
     found, moved = dict[str, Explanation](), dict[str, Explanation]()
     for uid, explanation in explanations.items():
