@@ -133,7 +133,7 @@ async def test_figures_are_the_same_after_a_restart_and_not_written_again(
     await many.come()
     assert await many.tell(0.0, Explanation(primary=reason)) == FEW + 1
     assert await many.stored() == {
-        ("WaitingForQuota", "root.a uses 1500m of 4 cpu (the limit); this job asks 3.")
+        ("WaitingForQuota", "root.a uses 1.5 of 4 cpu (the limit); this job asks 3.")
     }
     async with begin(engine) as connection:
         for row in await workloads.load_live(connection):
