@@ -1,10 +1,12 @@
 """Work lost to evictions on full clusters, against a Kueue-like rule: `python -m bench.preempt --help`.
 
 A leaf looks for victims for one gang in a cycle, so cycles follow at the same time until one settles nothing more.
-One JSON object, for all instances together and under `sizes` by nodes/gangs: `cost_ratio_total` and `worst_ratio`
-(lost work, ours by the rule's, over the instances where both placed the same gangs), `worse` (those where ours is
-more), `differ` (the other instances) and of them `missed` (the rule placed a gang that ours did not), `placed` and
-`victims` beside the rule's, `cycles`, and CPU seconds: `p50_s p95_s` of a decision, `all_p95_s` of an instance's.
+One JSON object, for all instances together and under `sizes` by nodes/gangs: `cost_ratio_total` and
+`worst_ratio` (lost work, ours by the rule's, over the instances where both placed the same gangs), `worse`
+(those where ours is more), `differ` (the other instances) and of them `missed` (the rule placed a gang that
+ours did not), `placed` and `victims` beside the rule's, `proved` (part of the searches whose sets are the
+cheapest on the nodes looked at), `cycles`, and CPU seconds: `p50_s p95_s` of a decision, `all_p95_s` of an
+instance's.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One instance. `ours`, `rule`: lost work, victims, gangs placed. `seconds`: CPU of each decision."""
+    """One instance. `ours`, `rule`: lost work, victims, gangs placed. `seconds`: CPU of each decision.
+    `searches`: for victims, of which so many were `proved` the cheapest.
+    """
 
     size: tuple[int, int]
     seed: int
     ours: tuple[int, int, frozenset[str]]
     rule: tuple[int, int, frozenset[str]]
     seconds: tuple[float, ...]
+    searches: int
+    proved: int
 
     @property
     def same(self) -> bool:
@@ -66,11 +72,13 @@ def run(size: tuple[int, int], seed: int, budget: Budget, *, equal: bool) -> Run
     )
     arrays, then, seconds = Arrays.of(snapshot), snapshot, list[float]()
     placed, victims = frozenset[str](), frozenset[str]()
+    searches = proved = 0
     gc.collect()
     while len(seconds) <= len(snapshot.pending):
         begin = time.process_time()
         plan = decide(then, now=NOW, seed=seed, budget=budget, arrays=arrays)
         seconds.append(time.process_time() - begin)
+        searches, proved = searches + plan.stats.searches, proved + plan.stats.proved
         settled = frozenset([*(a.uid for a in plan.admissions), *(b.uid for b in plan.bonds)]) - placed
         if not settled:
             break
@@ -84,6 +92,8 @@ def run(size: tuple[int, int], seed: int, budget: Budget, *, equal: bool) -> Run
         ours=(_lost(snapshot, victims), len(victims), placed),
         rule=(_lost(snapshot, rule.victims), len(rule.victims), rule.placed),
         seconds=tuple(seconds),
+        searches=searches,
+        proved=proved,
     )
 
 
@@ -109,6 +119,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
         "placed_by_rule": sum(len(r.rule[2]) for r in runs),
         "victims": sum(r.ours[1] for r in runs),
         "victims_by_rule": sum(r.rule[1] for r in runs),
+        "proved": round(sum(r.proved for r in runs) / max(1, sum(r.searches for r in runs)), 4),
         "cycles": len(each),
         "p50_s": round(quantile(each, 0.5), 4),
         "p95_s": round(quantile(each, 0.95), 4),

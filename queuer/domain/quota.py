@@ -69,6 +69,11 @@ class Shortfall:
     asks: int
     live: bool = False
 
+    @property
+    def lacking(self) -> int:
+        """How much has to go from the queue's subtree."""
+        return self.held + self.asks - self.limit
+
 
 class Cell(NamedTuple):
     """Positions of a queue's account in the list of a `Usage`.

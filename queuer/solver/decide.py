@@ -5,12 +5,12 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
-from queuer.domain.assignments import Admission, Bond, Reservation, SolveStatus
+from queuer.domain.assignments import Admission, Bond, Reservation
 from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
+from queuer.solver.cpsat import CpSat
 from queuer.solver.explain.reasons import reasons
 from queuer.solver.faults import check_moment
 from queuer.solver.order import Tournament
@@ -60,36 +60,14 @@ class Following:
         return decide(snapshot, now=now, seed=seed, budget=budget, arrays=self.follow(snapshot))
 
 
-@dataclass(slots=True)
-class _Solver:
-    """Deterministic time that CP-SAT has left, and how its answers were."""
-
-    left: float
-    spent: float = 0.0
-    asked: bool = False
-    proven: bool = True
-
-    def heard(self, spent: float, *, proven: bool) -> None:
-        """An answer came."""
-        self.asked, self.proven = True, self.proven and proven
-        self.left, self.spent = self.left - spent, self.spent + spent
-
-    @property
-    def status(self) -> SolveStatus:
-        """How it was in all."""
-        if not self.asked:
-            return SolveStatus.GREEDY
-        return SolveStatus.OPTIMAL if self.proven else SolveStatus.FEASIBLE
-
-
 class _Cycle:
     """One pass. Each step takes over the state as the one before left it."""
 
     def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
         self._arrays, self._seed, self._budget = arrays, seed, budget
         self._state, self._held, self._reserver = Resumed.of(arrays, time=now)
-        self._solver = _Solver(budget.deterministic)
-        self._turns = Turns(self._state, self._reserver)
+        self._solver = CpSat(budget.deterministic, seed=seed)
+        self._turns = Turns(self._state, self._reserver, solver=self._solver)
         self._tournament = Tournament(
             arrays.book.tree,
             arrays.waiting.by_leaf,
@@ -110,7 +88,7 @@ class _Cycle:
             self._state, lines.values(), refusals, seed=self._seed, budget=self._solver.left
         )
         if self._repaired.contested:
-            self._solver.heard(self._repaired.spent, proven=self._repaired.proven)
+            self._solver.heard(spent=self._repaired.spent, proven=self._repaired.proven)
         reservations = self._reserver.finish(lines.values(), self._blocked)
         return verified(self._made(reservations), self._state.snapshot, now=self._state.time)
 
@@ -132,7 +110,7 @@ class _Cycle:
                     seed=self._seed,
                     budget=self._solver.left,
                 )
-                self._solver.heard(answer.spent, proven=answer.proven)
+                self._solver.heard(spent=answer.spent, proven=answer.proven)
                 starts.update(answer.starts)
                 tournament.prefer(root, answer.starts)
                 continue
@@ -200,7 +178,8 @@ class _Cycle:
             stats=CycleStats(
                 status=self._solver.status,
                 turns=len(self._order),
-                searches=turns.searches,
+                searches=turns.victims.searches,
+                proved=turns.victims.proved,
                 contested=self._repaired.contested,
                 repaired=len(self._repaired.started),
                 solver_time=round(self._solver.spent, 6),

@@ -111,12 +111,12 @@ def place(
         return None
     if any(room.table(p.need, p.accepting).total < p.count for p in parts):
         return None
-    whole = list(_united(parts).values())
+    whole = list(united(parts).values())
     found = _Search(room, closed).place(workload, whole, inside)
     return found if found is None or len(whole) == len(parts) else _shared_out(parts, whole, found)
 
 
-def _united(parts: Sequence[Part]) -> dict[object, Part]:
+def united(parts: Sequence[Part]) -> dict[object, Part]:
     """Sets that are one for landing as one part, under the first name."""
     found: dict[object, Part] = {}
     for part in parts:

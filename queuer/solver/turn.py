@@ -12,6 +12,8 @@ from functools import partial
 from itertools import chain
 
 from queuer.domain.quota import Charge, charge_for
+from queuer.solver.candidates import Seeker
+from queuer.solver.cpsat import CpSat
 from queuer.solver.lifting import Lifting
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
@@ -27,7 +29,9 @@ Choice = tuple[Variant, Charge]
 """Flavors and sizes, and what they charge."""
 DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
-"""Gangs that are bound to what victims leave in one cycle, at most."""
+"""Leaves in which gangs are bound to what victims leave in one cycle, at most."""
+AHEAD = 16
+"""Gangs behind one that evicts which are asked whether they would look for the same victims."""
 SEARCHES = 64
 """Times that victims are looked for in one cycle, at most."""
 
@@ -37,11 +41,13 @@ class Turns:
     `put_back`: uids of starts left after all, which come after that turn; `more`: whether a limit left somebody out.
     """
 
-    def __init__(self, state: State, reserver: Reserver | None = None) -> None:
-        """`reserver`: reserves for gangs that capacity alone blocks, at their turn."""
+    def __init__(
+        self, state: State, reserver: Reserver | None = None, *, solver: CpSat | None = None
+    ) -> None:
+        """`reserver`: reserves for gangs that capacity alone blocks, at their turn. `solver`: chooses victims."""
         self._state, self._reserver = state, reserver
-        self._victims = Victims(state)
-        self._rights = self._victims.rights
+        self.victims = Victims(state, solver or CpSat(0.0))
+        self._rights = self.victims.rights
         self._lifting = Lifting(state, self._rights)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
@@ -53,13 +59,10 @@ class Turns:
         self.put_back: list[str] = []
         self._again, self._refused = False, list[Gang]()  # of those with one answer a single one
 
-    @property
-    def searches(self) -> int:
-        """How often victims were looked for."""
-        return self._victims.searches
-
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
+        if gang.uid in self.victims.planned:
+            return False
         key = self._key(gang) if self._state.reserved else gang.turn_key
         known = self._dead.get(key)
         if known is None:
@@ -79,7 +82,7 @@ class Turns:
 
     def again(self) -> None:
         """All have their turns again: nothing that was refused is known to be refused again."""
-        for known in (self._dead, self._nowhere, self._full, self._victims.without):
+        for known in (self._dead, self._nowhere, self._full, self.victims.without):
             known.clear()
         self._refused.clear()
         self.has_lifted, self._again = False, True
@@ -321,10 +324,10 @@ class Turns:
     # With eviction
 
     def _may_evict(self, gang: Gang) -> bool:
-        """Whether victims are still to be looked for: a leaf binds one gang a cycle, all together `BINDINGS`."""
-        left_out = (
+        """Whether victims are still to be looked for: once a cycle in a leaf, in all together in `BINDINGS`."""
+        left_out = gang.uid not in self.victims.planned and (
             gang.queue in self._leaves_bound
-            or self.searches >= SEARCHES
+            or self.victims.searches >= SEARCHES
             or len(self._leaves_bound) >= BINDINGS
         )
         if left_out and self.more:
@@ -339,7 +342,8 @@ class Turns:
             if not self._may_evict(gang):
                 break
             mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
-            settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
+            seeker = Seeker(gang, variant, charge, self._parts(gang, variant) or ())
+            settled = self.victims.bound(seeker, self._behind(seeker))
             if settled is None:
                 self._state.undo(mark)
             else:
@@ -351,6 +355,29 @@ class Turns:
                 self._put_back(lifted)
                 return settled
         return None
+
+    def _behind(self, first: Seeker) -> Iterator[Seeker]:
+        """Gangs after it in its leaf that might look for the same victims at their turn."""
+        leaf, alike = self._state.arrays.waiting.by_leaf[first.gang.queue], self._terms(first.gang)
+        ahead = leaf.index(first.gang) + 1
+        for gang in leaf[ahead : ahead + AHEAD]:
+            for variant, charge in gang.shape.least[:1] if gang.uid not in self._state.settled else ():
+                parts = self._parts(gang, variant)
+                if parts and self._terms(gang) == alike and not self._starts(gang):
+                    yield Seeker(gang, variant, charge, parts)
+
+    def _terms(self, gang: Gang) -> object:
+        """Equal for gangs of a leaf that may have the same rights, and the same nodes."""
+        respected = [self._state.respected(gang, charge) for _, charge in gang.shape.least[:1]]
+        return gang.workload.priority, gang.pending.displaced_by, gang.pending.avoid, respected
+
+    def _starts(self, gang: Gang) -> bool:
+        """Whether the gang starts as things are, without any eviction; it does, for whoever asks to undo."""
+        known = self._nowhere
+        self._nowhere = dict(known)
+        starts = isinstance(self._start(gang), Settled)
+        self._nowhere = known
+        return starts
 
     def _freed(self, settled: Settled, counts: dict[str, int]) -> Settled | None:
         """The bound gang at these sizes in what is free without its victims, if it has the same rights then."""

@@ -1,297 +1,269 @@
-"""The cheapest set of permitted victims found that is enough for one gang.
+"""The cheapest set of permitted victims that is enough for a gang, and for those of its leaf that want room like it.
 
-Room grows with the set, so a set is the shortest prefix of an order, thinned. Orders are tried in the domains that seem
-cheapest. For a single pod all subsets of the few candidates on its host are tried in the order of cost.
+A simple order finds a set for each gang alone: the least lost work for each slot, until there is room, thinned once.
+CP-SAT then chooses for all of them together, and is bounded by that. Without it the simple order is the answer.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
+from itertools import chain
 from math import inf
 
-import numpy as np
-
 from queuer.domain.assignments import Eviction, EvictionRule
-from queuer.domain.quota import Charge
-from queuer.solver.candidates import Candidates, Footprints
-from queuer.solver.nodes import Numbers
-from queuer.solver.placement import Part, Spreads, Variant, place
-from queuer.solver.rights import Cost, Rights
-from queuer.solver.shapes import Gang
+from queuer.solver.candidates import Candidates, Footprints, Seeker
+from queuer.solver.clearing import Clearing, Ground
+from queuer.solver.cpsat import CpSat
+from queuer.solver.nodes import Numbers, fits
+from queuer.solver.placement import Spreads, place
+from queuer.solver.rights import Cost, GangRights, Rights
 from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
+from queuer.solver.victim_model import CLOSE, VictimModel
 
-DOMAINS, TRIES = 12, 3
-"""Domains looked into for one gang, unless they seemed to have room and have not, and sets looked for with one order
-there.
+TOGETHER = 8
+"""Gangs of one leaf for which victims are chosen together."""
+GROUNDS = 3
+"""Domains in which the simple order is tried, unless it finds nothing there."""
+TRIED_BACK = 32
+"""Victims that are tried back where all nodes are looked at, the dearest.
 """
-STEPS, PLACING = 12_000, 100
-"""Victims that go or come back in one search, at most, and how many of them a placement counts for."""
-FEW, SUBSETS = 10, 200
-"""Candidates on one host of whom all subsets are worth trying, and how many subsets are."""
+CUTS = 3
+"""Answers of CP-SAT that may turn out to be no set."""
 
 
 class Victims:
-    """Looks for them in one decision. `rights`: of all gangs; `searches`: how often; `without`: gangs for whom all are
-    too few.
+    """Looks for them in one decision. `rights`: of all gangs; `searches`: how often, and of these `proved` to be the
+    cheapest on the nodes that were looked at; `planned`: gangs for whom victims were chosen before their turn, by uid;
+    `without`: gangs for whom all are too few.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state, self.rights = state, Rights(state)
+    def __init__(self, state: State, solver: CpSat) -> None:
+        self._state, self._solver, self.rights = state, solver, Rights(state)
         self.without: set[object] = set()
-        self.searches = 0
+        self.planned: dict[str, tuple[Settled, Candidates]] = {}
+        self.searches = self.proved = 0
 
     @cached_property
     def _footprints(self) -> Footprints:
         return Footprints(self._state)
 
-    def bound(
-        self, gang: Gang, variant: Variant, charge: Charge, parts: Sequence[Part] | None
-    ) -> Settled | None:
+    def bound(self, seeker: Seeker, behind: Iterator[Seeker]) -> Settled | None:
         """The gang bound to the room of work that leaves already, else to the room of the cheapest victims found. None
-        = it may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
+        = it may evict nobody, or no set was found. The evictions are in an order in which each is permitted. `behind`:
+        gangs that come after it in its leaf.
         """
-        state = self._state
+        state, (gang, variant, charge, parts) = self._state, seeker
         if not parts or not gang.may_take(charge, state.claimed):
             return None
         owned, respected = self.rights.of(gang, charge), state.respected(gang, charge)
+        planned = self.planned.pop(gang.uid, None)
+        if planned is not None and self._stands(*planned, owned):
+            return planned[0]
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
         key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, owned, respected)
         if key in self.without or not self.rights.anybody(owned):
             return None
         room = state.room(respected, View.LATER)
         spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))
-        evictions: Sequence[Eviction] = ()
-        if spreads is None or not state.used_later.fits(gang.queue, charge):
-            there = Candidates(state, self.rights, self._footprints, gang, charge, parts)
-            if not there.could_fit():
-                self.without.add(key)
-                return None
-            self.searches += 1
-            spreads, evictions = Search(state, there, gang, charge, lacks_room=spreads is None).found()
-        if spreads is None or not (evictions or state.leaving):
+        if spreads is not None and state.used_later.fits(gang.queue, charge):
+            return bound_to(seeker, spreads) if state.leaving else None
+        clearing = Clearing(self._candidates(seeker), seeker)
+        if not clearing.could_fit():
+            self.without.add(key)
             return None
-        return Settled(
-            gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=tuple(evictions), bound=True
-        )
+        self.searches += 1
+        return self._cheapest(clearing, behind)
 
+    def _stands(self, planned: Settled, there: Candidates, owned: GangRights) -> bool:
+        """Whether what was chosen before its turn is still right."""
+        state, mark, evictions = self._state, self._state.mark, planned.evictions
+        if (there.owned, there.respected) != (owned, state.respected(planned.gang, planned.charge)):
+            return False
+        closed = state.closed(planned.gang, bound=True)
+        if closed is not None and closed[list(planned.hosts)].any():
+            return False
+        if not state.leaving.keys().isdisjoint(e.uid for e in evictions):
+            return False
+        gone = [there.number(e.uid) for e in evictions]
+        if there.rules(gone) != [e.rule for e in evictions] or not there.fits(gone, planned.charge):
+            return False
+        for eviction in evictions:
+            state.leave(eviction.uid)
+        stands = fits(state.room(there.respected, View.LATER).free, state.rows(planned))
+        state.undo(mark)
+        return stands
 
-class Search:
-    """For one gang."""
-
-    def __init__(
-        self, state: State, there: Candidates, gang: Gang, charge: Charge, *, lacks_room: bool
-    ) -> None:
-        """`lacks_room`: not only quota is short."""
-        self._state, self._there, self._gang, self._charge = state, there, gang, charge
-        book, queue, asked = state.book, gang.queue, frozenset(charge)
-        if lacks_room:  # so the live capacity needs no look of its own
-            asked = state.claimed.binding(queue, charge)
-        self._asked = {account: amount for account, amount in charge.items() if account in asked}
-        self._short = not state.used_later.fits(queue, self._asked)
-        self._helpers = self._find_helpers() if self._short else []
-        self._remaining, self._later = state.remaining.copy(), state.used_later.copy()
-        self._trial = Trial(state, there)
-        self._best: tuple[Cost, list[int]] | None = None
-        self._tried = set[frozenset[int]]()
-        self._steps, self._limit = 0, inf
-        self._entry = cache(
-            lambda n: book.counted(there.runs[n].admitted.workload.queue, there.runs[n].charge)
-        )
-
-    def found(self) -> tuple[Spreads | None, list[Eviction]]:
-        """The placement, and the evictions that make room for it; None = no set was found."""
-        gone = self.cheapest()
-        rules, spreads = self.judged(gone), self._there.placed(gone)
-        if not gone or rules is None:
-            return None, []
-        uids = [self._there.runs[number].admitted.workload.uid for number in gone]
-        lost = self._there.lost_by(gone, rules)
-        return spreads, [
-            Eviction(uid=uid, beneficiary=self._gang.uid, rule=rule, lost=work)
-            for uid, rule, work in zip(uids, rules, lost, strict=True)
-        ]
-
-    def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
-        """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
-        remaining, later = self._state.remaining.copy(), self._state.used_later.copy()
-        rules = list[EvictionRule]()
-        for number in gone:
-            rule = self._there.group(number)[0].rule(remaining)
-            if rule is None:
-                return None
-            rules.append(rule)
-            for usage in (remaining, later):
-                usage.count(self._entry(number), times=-1)
-        return rules if later.fits(self._gang.queue, self._charge) else None
-
-    # The search
-
-    def cheapest(self) -> list[int]:
-        """The best set found, in an order in which each may go; empty = none."""
-        levels, looked = self._there.levels(), 0
-        ranked = [self._there.ranked(domains) for domains in levels]
-        estimates = np.concatenate([estimates for estimates, _, _ in ranked])
-        enough = np.concatenate([enough for _, enough, _ in ranked])
-        inner = len(ranked[0][0])
-        for at in np.lexsort((estimates, ~enough)).tolist():
-            estimate, n = float(estimates[at]), int(at >= inner)
-            domain = at - n * inner
-            if looked == DOMAINS or self._steps > STEPS:
+    def _cheapest(self, first: Clearing, behind: Iterator[Seeker]) -> Settled | None:
+        """The first bound to the room of its victims; those of the others are `planned`. Gangs between them that start
+        all the same do so.
+        """
+        state, mark, solver = self._state, self._state.mark, self._solver
+        there, before = first.there, frozenset(state.settled)
+        clearings, known, sure = list[Clearing](), list[Settled](), True
+        for seeker in chain([first.seeker], behind):
+            here = Clearing(self._candidates(seeker), seeker) if known else first
+            settled = self._alone(here) if not known or here.there.same_as(there.now()) else None
+            if settled is not None:
+                clearings.append(here)
+                known.append(settled)
+                sure = (
+                    self._needs_no_proof(here, settled) if here is first else sure and not settled.evictions
+                )
+                state.bind(settled)
+            if not known or len(known) == TOGETHER or not solver.left > 0:
                 break
-            if estimate > self._limit or estimate == inf:
-                continue
-            self._nodes = np.flatnonzero(levels[n] == domain)
-            self._trial.enter(self._nodes)
-            lacks, tried = not self._has_room(), len(self._tried)
-            spans = [
-                whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][2]
-            ]
-            for order in self._orders(*(list(dict.fromkeys(span.tolist())) for span in spans)):
-                self._attempt(order)
-            looked += len(self._tried) > tried or not enough[at]
-            if self._best is not None and not lacks:
-                break  # nowhere is less missing than quota
-        gone = [] if self._best is None else self._best[1]
-        dearest = sorted(gone, key=self._there.cost, reverse=True)
-        for number in dearest[: STEPS // (PLACING + len(gone))]:  # in its domain each was tried back
+        starts = [s for uid, s in state.settled.items() if uid not in before and not s.bound]
+        state.undo(mark)
+        answer: Sequence[Settled] = known
+        self.proved += bool(known) and sure
+        if solver.left > 0 and not (known and sure):
+            if len(known) > 1:
+                for start in starts:
+                    state.start(start)
+            answer = self._by_model(clearings or [first], known)
+            state.undo(mark)
+        for settled, clearing in zip(answer[1:], clearings[1:], strict=True):
+            self.planned[settled.gang.uid] = settled, clearing.there
+        return answer[0] if answer else None
+
+    def _candidates(self, seeker: Seeker) -> Candidates:
+        return Candidates(self._state, self.rights, self._footprints, seeker)
+
+    def _alone(self, clearing: Clearing) -> Settled | None:
+        """The gang bound to the room of the cheapest set that the simple order finds."""
+        if not clearing.limited and clearing.spreads is not None:
+            return bound_to(clearing.seeker, clearing.spreads)
+        there, best, found = clearing.there, list[int](), 0
+        least, cost = inf, Cost()
+        for ground in clearing.grounds():
+            if found == GROUNDS or ground.estimate > least * CLOSE:
+                break
+            clearing.tried.append(ground)
+            if gone := simple_order(clearing, ground):
+                found, rules = found + 1, there.rules(gone)
+                dearer = rules is None or (best and there.cost(gone, rules) >= cost)
+                if rules is not None and not dearer:
+                    best, cost = gone, there.cost(gone, rules)
+                    least = float(there.weights[gone].sum())
+        return self._settled(there, clearing.seeker, best) if best else None
+
+    def _needs_no_proof(self, clearing: Clearing, settled: Settled) -> bool:
+        """Whether one victim is enough, and all that are no dearer are too few without it."""
+        there, seeker = clearing.there, clearing.seeker
+        if len(settled.evictions) > 1:
+            return False
+        victim = there.number(settled.evictions[0].uid)
+        others = there.numbers[there.weights[there.numbers] <= there.weights[victim] * CLOSE]
+        rest = others[others != victim].tolist()
+        return not there.fits(rest, seeker.charge) or there.placed(seeker, rest) is None
+
+    def _settled(
+        self, there: Candidates, seeker: Seeker, gone: Sequence[int], nodes: Numbers | None = None
+    ) -> Settled | None:
+        """The gang bound once these have gone, in an order in which they may; the dearest are tried back. `nodes`:
+        where it lies.
+        """
+
+        def enough(some: Sequence[int]) -> Spreads | None:
+            fits = there.rules(some) is not None and there.fits(some, seeker.charge)
+            return there.placed(seeker, some, nodes) if fits else None
+
+        spreads = enough(gone)
+        dearest = sorted(gone, key=lambda n: float(there.weights[n]), reverse=True)
+        for number in dearest[:TRIED_BACK]:
             rest = [n for n in gone if n != number]
-            if rest and self.judged(rest) is not None and self._there.placed(rest) is not None:
+            if spreads is not None and rest and (fewer := enough(rest)) is not None:
+                gone, spreads = rest, fewer
+        rules = there.rules(gone)
+        if spreads is None or rules is None:
+            return None
+        rows = zip(gone, rules, there.lost_by(gone, rules), strict=True)
+        evictions = (
+            Eviction(uid=there.uid(n), beneficiary=seeker.gang.uid, rule=rule, lost=lost)
+            for n, rule, lost in rows
+        )
+        return bound_to(seeker, spreads, *evictions)
+
+    def _by_model(self, clearings: Sequence[Clearing], known: Sequence[Settled]) -> Sequence[Settled]:
+        """The gangs bound one after the other as CP-SAT has it, or as it is known."""
+        try:
+            there = clearings[0].there
+            together = (
+                [Clearing(there, c.seeker, c.tried) for c in clearings] if len(known) > 1 else clearings
+            )
+            model = VictimModel(there, together, known)
+        except OverflowError:
+            return known
+        for _ in range(CUTS):
+            answer = model.solve(self._solver)
+            if answer is None:
+                break
+            gone, places, proven = answer
+            if found := self._carried(clearings, gone, places):
+                self._solver.heard(proven=proven)
+                self.proved += proven
+                return found
+            model.cut(gone)
+        self._solver.heard(proven=False)
+        return known
+
+    def _carried(
+        self, clearings: Sequence[Clearing], gone: Sequence[int], places: Sequence[Numbers]
+    ) -> list[Settled]:
+        """Each gang in its place, with those of the gone that it needs; none: that cannot be."""
+        state, mark, found, there = self._state, self._state.mark, list[Settled](), clearings[0].there
+        preempted = [there.group(n)[1] is EvictionRule.PREEMPT for n in gone]
+        left = [n for *_, n in sorted(zip(preempted, there.footprints.share[gone], gone, strict=True))]
+        for clearing, nodes in zip(clearings, places, strict=True):
+            seeker, there = clearing.seeker, clearing.there
+            near = left if not there.fits((), seeker.charge) else [n for n in left if there.lies(n, nodes)]
+            settled = self._settled(there, seeker, near, nodes if len(clearings) > 1 else None)
+            if settled is None:
+                found = []
+                break
+            found.append(settled)
+            state.bind(settled)
+            left = [n for n in left if there.uid(n) not in state.leaving]
+        state.undo(mark)
+        return found
+
+
+def simple_order(clearing: Clearing, ground: Ground) -> list[int]:
+    """Candidates that go until there is room on the ground and limits bear the gang, those first whose going frees
+    quota that is short. Where no such prefix is enough the smallest go first: the last may cross the line.
+    """
+    there, inside = clearing.there, set(ground.order)
+    line = [*sorted(clearing.helpers, key=lambda n: n not in inside), *ground.order]
+    for order in (
+        dict.fromkeys(line),
+        sorted(set(line), key=lambda n: (float(there.footprints.share[n]), n)),
+    ):
+        gone, look, least = list[int](), 1, 1
+        for number in there.permitted(order):
+            gone.append(number)
+            if len(gone) == look:
+                if clearing.enough(gone, ground):
+                    break
+                least, look = look + 1, look * 2
+        else:
+            if not clearing.enough(gone, ground):
+                continue
+        most = bisect_left(range(least, len(gone)), True, key=lambda n: clearing.enough(gone[:n], ground))
+        gone = gone[: least + most]
+        for number in sorted(gone, key=lambda n: float(there.weights[n]), reverse=True):
+            rest = [n for n in gone if n != number]
+            if rest and clearing.enough(rest, ground) and there.rules(rest) is not None:
                 gone = rest
         return gone
-
-    def _orders(self, by_rate: Sequence[int], by_host: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Orders in which candidates may go until there is room and quota; of few on one host all subsets, too."""
-        if self._short:
-            inside = set(by_rate)
-            yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
-            yield [*self._helpers, *by_rate]
-            return
-        footprints, numbers = self._there.footprints, np.array(by_rate, dtype=np.intp)
-        newest = np.lexsort((numbers, -footprints.since[numbers], footprints.priority[numbers]))
-        yield from (by_rate, by_host, numbers[newest].tolist())
-        by_size = np.argsort(footprints.share[numbers], kind="stable")
-        smallest = numbers[by_size]
-        if not self._tried:  # most may go so: the last may cross the line
-            yield smallest.tolist()
-        if len(self._nodes) == 1 and len(numbers) <= FEW:
-            picks = (np.arange(2 ** len(numbers))[:, None] >> np.arange(len(numbers))[::-1] & 1).astype(bool)
-            weights = picks @ self._there.weights[numbers]
-            for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
-                if weights[n] > self._limit:
-                    return
-                yield smallest[picks[n][by_size]].tolist()
-
-    def _find_helpers(self) -> list[int]:
-        """Those whose going frees quota where it is short, least weight for that first."""
-        freed = dict.fromkeys(self._there.numbers.tolist(), 0.0)
-        for short in self._state.used_later.shortfalls(self._gang.queue, self._asked):
-            lacking = short.held + short.asks - short.limit
-            for number in freed:
-                if short.queue in self._there.group(number)[0].path:
-                    amount = self._there.runs[number].charge.get(short.account, 0)
-                    freed[number] += min(1.0, amount / lacking)
-        return sorted((n for n in freed if freed[n]), key=lambda n: (self._there.weights[n] / freed[n], n))
-
-    def _attempt(self, order: Sequence[int]) -> None:
-        """The sets with which an order becomes enough. The last victim of a set stays out of the next one, which is
-        looked for in the rest of the order.
-        """
-        gone, tries, weight = list[int](), 0, 0.0
-        for number in order:
-            if weight > self._limit or tries == TRIES or self._steps > STEPS:
-                break
-            if number in self._trial.gone or self._there.group(number)[0].rule(self._remaining) is None:
-                continue
-            self._move(number, 1)
-            if self._fits():
-                self._thin_and_keep([*gone, number])
-                self._move(number, -1)
-                tries += 1
-            else:
-                gone.append(number)
-                weight += self._there.weights[number]
-        for number in gone:
-            self._move(number, -1)
-
-    def _thin_and_keep(self, gone: Sequence[int]) -> None:
-        """Keep those of the gone who are needed, the most expensive tried back first, if that is the best set."""
-        if (tried := frozenset(gone)) in self._tried:
-            return
-        self._tried.add(tried)
-        for number in sorted(gone, key=self._there.cost, reverse=True):
-            self._move(number, -1)
-            if not self._fits():
-                self._move(number, 1)
-        kept = [number for number in gone if number in self._trial.gone]
-        for number in gone:
-            if number not in self._trial.gone:
-                self._move(number, 1)
-        weight = float(self._there.weights[kept].sum())
-        rules = self.judged(kept) if kept and weight <= self._limit else None
-        if rules is not None:
-            costs = map(self._there.cost, kept, rules)
-            cost = tuple(map(sum, zip(*costs, strict=True)))
-            if self._best is None or cost < self._best[0]:
-                self._best, self._limit = (cost, kept), weight * (1 + 1e-9)
-
-    def _move(self, number: int, times: int) -> None:
-        self._steps += 1
-        self._trial.move(number, times)
-        for usage in (self._remaining, self._later) if self._short else (self._remaining,):
-            usage.count(self._entry(number), times=-times)
-
-    def _has_room(self) -> bool:
-        """Whether the domain has slots enough, and for several pod sets a placement."""
-        if self._trial.lacking > 0 or len(self._there.parts) == 1:
-            return self._trial.lacking <= 0
-        self._steps += PLACING
-        return self._there.placed(list(self._trial.gone), self._nodes) is not None
-
-    def _fits(self) -> bool:
-        has_quota = not self._short or self._later.fits(self._gang.queue, self._asked)
-        return has_quota and self._has_room()
+    return []
 
 
-class Trial:
-    """Some victims gone, at first nobody, and how many slots a pod set lacks in one domain then."""
-
-    def __init__(self, state: State, there: Candidates) -> None:
-        self._then, self._there = state.free_later, there
-        self._columns, self._amounts = there.main.need.columns.tolist(), there.main.need.amounts.tolist()
-        self._at_first = there.slots[0][0]
-        self._rows = cache(self._find_rows)
-        self._nodes: dict[int, list[int]] = {}
-        self._slots: dict[int, int] = {}
-        self._inside = frozenset[int]()
-        self.lacking = 0
-        self.gone: dict[int, None] = {}
-
-    def enter(self, nodes: Numbers) -> None:
-        """Look at this domain."""
-        self._inside = frozenset(self._there.usable(nodes).tolist())
-        self.lacking = self._there.main.count - int(self._at_first[nodes].sum())
-
-    def move(self, number: int, times: int) -> None:
-        """It goes; `times=-1`: it stays after all."""
-        if times > 0:
-            self.gone[number] = None
-        else:
-            del self.gone[number]
-        for node, amounts in self._rows(number) if self._columns else ():
-            if node in self._inside:
-                before = self._nodes.get(node) or self._then[node, self._columns].tolist()
-                free = self._nodes[node] = [n + times * more for n, more in zip(before, amounts, strict=True)]
-                if self._there.most is not None:
-                    free = list(map(min, free, self._there.most[node, self._columns].tolist()))
-                slots = max(0, min([n // amount for n, amount in zip(free, self._amounts, strict=True)]))
-                slots = min(slots, 1) if self._there.main.need.exclusive else slots
-                self.lacking -= slots - self._slots.get(node, int(self._at_first[node]))
-                self._slots[node] = slots
-
-    def _find_rows(self, number: int) -> list[tuple[int, list[int]]]:
-        footprints = self._there.footprints
-        span = slice(*footprints.starts[number : number + 2].tolist())
-        amounts = footprints.amounts[span][:, self._columns]
-        return list(zip(footprints.nodes[span].tolist(), amounts.tolist(), strict=True))
+def bound_to(seeker: Seeker, spreads: Spreads, *evictions: Eviction) -> Settled:
+    """The gang bound to this place."""
+    gang, variant, charge, _ = seeker
+    return Settled(
+        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=True
+    )

@@ -100,7 +100,7 @@ def test_a_contradiction_is_refused_by_its_field(
 
 
 def test_a_defect_stays_what_it_is_whatever_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("a defect")
 
     monkeypatch.setattr("queuer.solver.decide.Turns", broken)

@@ -111,6 +111,25 @@ def test_the_limit_of_searches_binds_each_choice_of_flavors(monkeypatch: pytest.
     assert (plan.stats.searches, plan.stats.more, plan.evictions) == (1, True, ())
 
 
+@pytest.mark.parametrize(("solver", "goes", "bound"), [(0.0, {"small"}, 1), (1.0, {"wide"}, 2)])
+def test_gangs_of_a_leaf_get_their_victims_together(solver: float, goes: set[str], bound: int) -> None:
+    """`small` is the cheapest for the first gang, but `wide` makes room for both and costs less than the two.
+    Without CP-SAT a leaf evicts for one gang in a cycle.
+    """
+    queues = [queue("root"), queue("root.a")]
+    work = [
+        running(gang("small", pod_set(1, 8)), {"m": 1}, since=-100.0),
+        running(gang("wide", pod_set(2, 8)), {"n": 1, "o": 1}, since=-60.0),
+    ]
+    waiting = [gang(uid, pod_set(1, 8), priority=10, submitted=at) for uid, at in (("g", 0.0), ("h", 1.0))]
+    plan = decided(
+        snapshot([node(name) for name in "mno"], queues, admitted=work, pending=waiting), solver=solver
+    )
+    assert {e.uid for e in plan.evictions} == goes
+    assert len(plan.bonds) == bound
+    assert plan.stats.proved == plan.stats.searches
+
+
 @pytest.mark.parametrize(
     ("quota", "size"),
     [
