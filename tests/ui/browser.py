@@ -56,6 +56,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     """A page of its own, whose errors and requests elsewhere fail the test. `options`: of its context."""
     wide = {"width": 1440, "height": 900}
     context = browser.new_context(**{"base_url": url, "viewport": wide, "color_scheme": "light", **options})
+    context.set_default_timeout(60_000)
     page = context.new_page()
     wrong: list[str] = []
 

@@ -17,7 +17,7 @@ from tests.ui.site import Site, site
 DEMO = Size(nodes=160, queues=12, jobs=160)
 PICTURES = Path(__file__).parents[2] / ".cache/ui"
 
-expect.set_options(timeout=30_000)  # a loaded machine is slow, and the demo goes on beside the test
+expect.set_options(timeout=60_000)  # a loaded machine is slow, and the demo goes on beside the test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,7 +36,7 @@ class Site:
         """`http://127.0.0.1:PORT`."""
         return f"http://127.0.0.1:{self.port}"
 
-    def run(self, work: Coroutine[Any, Any, T], *, seconds: float = 60) -> T:
+    def run(self, work: Coroutine[Any, Any, T], *, seconds: float = 120) -> T:
         """The result of a coroutine that runs beside the site."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
 
@@ -60,7 +60,7 @@ class Site:
         async def some() -> bool:
             return await self.cluster.scene.value(query) > 0
 
-        await until(some, seconds=30, what=query)
+        await until(some, seconds=90, what=query)
 
     async def pause(self) -> None:
         """The API server goes away."""
