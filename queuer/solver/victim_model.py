@@ -28,7 +28,7 @@ from queuer.solver.placement import Part
 from queuer.solver.repair.model import Rows, Terms
 from queuer.solver.state import Settled
 
-GROUNDS, NODES = 16, 48
+GROUNDS, NODES = 32, 48
 """Domains that are open to a gang, and nodes of a domain: these, or three for each pod if that is more."""
 CLOSE = 1 + 1e-9
 """Estimates that are this close may be the same."""
