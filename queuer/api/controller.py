@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from enum import StrEnum
-from math import inf
 
 from fastapi import Request, Response
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.models import Instant, Model, instant
+from queuer.api.single_flight import SingleFlight
 from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
@@ -90,18 +90,20 @@ class ControllerWatch:
 
     def __init__(self, engine: AsyncEngine, *, stale_after: float) -> None:
         self._engine, self._stale_after = engine, stale_after
-        self._until, self._text = -inf, ""
+        self._looks = SingleFlight(self._look)
 
     async def text(self) -> str:
         """Why nothing starts, "" while somebody decides. Raises DatabaseUnavailable."""
-        now = time.monotonic()
-        if now >= self._until:
-            self._until = now + LOOK
-            async with begin(self._engine) as connection:
-                found = await controller(connection, stale_after=self._stale_after)
-            then = "; what is shown is from then" if found.at else ""
-            self._text = "" if found.state.decides else f"{found.text}{then}"
-        return self._text
+        return (await self._looks())[1]
+
+    async def _look(self, known: tuple[float, str] | None) -> tuple[float, str]:
+        """Until when the text is kept, and the text."""
+        if known is not None and time.monotonic() < known[0]:
+            return known
+        async with begin(self._engine) as connection:
+            found = await controller(connection, stale_after=self._stale_after)
+        then = "; what is shown is from then" if found.at else ""
+        return time.monotonic() + LOOK, "" if found.state.decides else f"{found.text}{then}"
 
 
 async def say_who_decides(request: Request, response: Response) -> None:

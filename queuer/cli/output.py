@@ -263,7 +263,10 @@ _MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b")
 
 
 def _local(found: re.Match[str]) -> str:
-    at = moment(found[0].replace(" UTC", "Z")).astimezone()
+    try:
+        at = moment(found[0].replace(" UTC", "Z")).astimezone()
+    except (ValueError, OverflowError):  # a quoted text may name a day that no calendar has
+        return found[0]
     day = "" if at.date() == datetime.now(at.tzinfo).date() else f"{at:%Y-%m-%d} "
     return f"{day}{at:%H:%M:%S %Z}"
 

@@ -145,7 +145,7 @@ def a_reserved_start_is_no_earlier_than_the_estimate(answer: Answer) -> bool:
     if not kept or not kept["start"] or not estimate:
         return True
     start = time_of(kept["start"])
-    return all(time_of(estimate[end]) <= start for end in ("from", "likely") if estimate[end])
+    return all(time_of(estimate[end]) <= start for end in ("from", "likely", "to") if estimate[end])
 
 
 def a_reservation_that_has_passed_is_not_told(answer: Answer) -> bool:

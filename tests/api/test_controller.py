@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from queuer.api.controller import ControllerWatch
 from queuer.api.server import serve
 from queuer.api.settings import ApiSettings
 from queuer.controller.health.probes import Phase
@@ -78,6 +80,14 @@ async def test_a_controller_that_is_killed_is_missed_at_once(
     wrong = await api.get("/api/v1/workloads/nosuch")
     problem_of(wrong, status=404, code="not_found")
     assert found["text"] in wrong.headers["queuer-controller"], "a refusal says so, too"
+
+
+async def test_who_asks_during_a_look_gets_what_it_finds(author: Author, engine: AsyncEngine) -> None:
+    """An answer beside the first would else say that somebody decides, or what was true at the look before."""
+    await author.beat(silent=60)
+    watch = ControllerWatch(engine, stale_after=30)
+    found = await asyncio.gather(*(watch.text() for _ in range(3)))
+    assert [each.split(" since ")[0] for each in found] == ["the controller has not been heard of"] * 3
 
 
 @pytest.mark.parametrize("ago", [400, None])

@@ -170,6 +170,8 @@ def test_moments_of_a_sentence_are_told_in_the_zone_of_the_reader(monkeypatch: p
         )
         today = datetime.now().astimezone().replace(hour=12, minute=0, second=7)
         assert local(f"at {today.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC") == "at 12:00:07 JST"
+        for quoted in ("2026-02-30 00:00:00 UTC", "9999-12-31 23:59:59 UTC"):
+            assert local(f"said {quoted}") == f"said {quoted}"
     finally:
         monkeypatch.undo()
         time.tzset()

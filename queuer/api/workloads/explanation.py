@@ -121,8 +121,7 @@ def in_force(detail: Detail, state: State, verdict: Verdict | None, *, now: date
         likely = None if found.likely is not None and found.likely <= now else found.likely
         if begins is not None:
             likely = begins if likely is None else min(likely, begins)
-            latest = None if found.latest is None else max(found.latest, begins)
-            found = found.model_copy(update={"earliest": min(found.earliest, begins), "latest": latest})
+            found = found.model_copy(update={"earliest": min(found.earliest, begins), "latest": begins})
         found = found.model_copy(update={"likely": likely})
     over = {"ends": None, "runs": None}
     holders = [

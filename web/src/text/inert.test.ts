@@ -16,6 +16,7 @@ test("a moment of a sentence is told in the reader's own zone, a field that is o
   const own = new Date(at).toLocaleTimeString([], { hour12: false });
   expect(inert("nobody decides since 2020-11-24 18:43:07 UTC: nothing starts")).toContain(`${own}: nothing starts`);
   expect(inert(at)).toBe(at);
+  for (const quoted of ["2026-02-30 00:00:00 UTC", "2026-13-40 00:00:00 UTC"]) expect(inert(quoted)).toBe(quoted);
 });
 
 test("other scripts, and lines, are left as they are", () => {

@@ -30,9 +30,15 @@ export function clock(at: string | Date, now: Date): string {
 
 const UTC = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b/g;
 
-/** A sentence whose moments, such as `2026-11-24 18:43:07 UTC`, are in the reader's own zone. */
+/**
+ * A sentence whose moments, such as `2026-11-24 18:43:07 UTC`, are in the reader's own zone. A quoted text may name a day
+ * that no calendar has: it stays as it is.
+ */
 export function local(text: string, now = new Date()): string {
-  return text.replace(UTC, (_, day: string, time: string) => clock(`${day}T${time}Z`, now));
+  return text.replace(UTC, (said: string, day: string, time: string) => {
+    const at = new Date(`${day}T${time}Z`);
+    return Number.isNaN(at.getTime()) || exact(at) !== said ? said : clock(at, now);
+  });
 }
 
 /** For titles: the moment in full, with its zone. */
