@@ -28,12 +28,12 @@ from queuer.controller.intake.adoption import Adopter
 from queuer.controller.intake.read import take_in
 from queuer.controller.intake.restored import recognise
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.writes import settle_touched, stuck, take_results
+from queuer.controller.landing.writes import settle_touched, stuck, take_results, tells_refusal
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.controller.term import Term
-from queuer.domain.reasons.job_sentences import REFUSES, refused_write
+from queuer.domain.reasons.job_sentences import refused_write
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry, Result
@@ -147,8 +147,9 @@ class Loop:
         live = state.live.get(entry.uid)
         if live is None or live.placement is None or live.placement.id != entry.admission_id:
             return
-        if live.explanation is None or not live.explanation.primary.text.startswith(REFUSES):
-            text = refused_write(said, starts=entry.kind is EntryKind.ADMIT, seconds=seconds)
+        if not tells_refusal(live):
+            since = self._clock() - seconds
+            text = refused_write(said, starts=entry.kind is EntryKind.ADMIT, since=since)
             state.tell(live, stuck(live, text, refusal=said))
             notes.warn(live.uid, What.REFUSED, text)
             self._wake.set()

@@ -152,7 +152,7 @@ def test_an_eviction_that_anothers_policy_refuses_is_told_and_goes_on(scene: Sce
     remove = _refuse_suspending(scene)
     scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
     told = scene.wait_event("low", "WriteRefused", timeout=75)
-    assert told.startswith("the API server refuses the write that takes the job back, for ")
+    assert told.startswith("the API server refuses the write that takes the job back, since ")
     assert "suspends no job on Fridays" in told
     assert scene.wait_reason("low", "AdmittedNotPlaced")["text"].startswith(told)
     assert (scene.state("low"), len(scene.pods("low")), scene.database.used()) == ("Evicting", 2, 16)

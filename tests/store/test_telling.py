@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.cycle.build import FEW, Builder
 from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.ledger.commit import write
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live, live_of
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -121,6 +122,22 @@ async def test_what_was_found_wrong_while_a_decision_was_made_stays_in_the_store
         ("WaitingForQuota", "root uses 0 of 9."),
         ("Misconfigured", "queue root.b does not exist"),
     }
+
+
+async def test_a_reason_that_holds_no_more_is_taken_off_a_job_that_does_not_start(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """Else a running job is told until its end that the API server refuses to start it."""
+    many = Waiting(engine, epoch)
+    await many.come()
+    await many.decide(0.0, used=0)
+    changes = Round(many.state.live, now=1.0)
+    for one in many.made:
+        changes.put(one.uid, after=replace(many.state.live[one.uid], explanation=None))
+    assert all(change.writes for change in changes.values())
+    async with begin(engine) as connection:
+        await write(connection, changes, epoch)
+    assert await many.stored() == set()
 
 
 async def test_figures_are_the_same_after_a_restart_and_not_written_again(

@@ -170,6 +170,13 @@ def missing(placement: Placement, seen: Tally, job: JobView | None) -> dict[str,
     return {role: max(0, count - seen.bound.get(role, 0)) for role, count in asked.items()}
 
 
+def is_whole(live: Live, job: JobView | None, seen: Tally) -> bool:
+    """Whether each pod that is to run is on a node: a pod that had failed is replaced."""
+    if live.placement is None or job is None or job.outcome is not None or job.deleting:
+        return False
+    return not any(missing(live.placement, seen, job).values())
+
+
 def _overdue(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:
     """Pods that are missing. Those that are made once all others are ready are waited for without a limit."""
     asked = missing(placement, seen, job)

@@ -12,7 +12,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.made_jobs import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Move, tally
+from queuer.controller.landing.steps import Move, is_whole, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
@@ -20,6 +20,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, moment, simple
+from queuer.domain.reasons.job_sentences import REFUSES
 from queuer.domain.workload import Cause, State
 from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
@@ -45,15 +46,19 @@ def _take_result(
 ) -> None:
     entry = result.entry
     live = changes.live(entry.uid)
-    if live is None or live.placement is None or live.placement.id != entry.admission_id:
+    placement = live.placement if live is not None else None
+    if live is None or placement is None or placement.id != entry.admission_id:
         return
+    if tells_refusal(live):  # this write is tried no more
+        live = replace(live, explanation=None)
+        changes.put(live.uid, after=live)
     match entry.kind, result.outcome:
         case EntryKind.ADMIT, EntryOutcome.APPLIED if live.state is State.ADMITTED:
             changes.put(live.uid, after=patched(live, now=changes.now))
         case EntryKind.ADMIT, EntryOutcome.CONFLICT | EntryOutcome.INVALID if live.state is State.ADMITTED:
             _withdraw(changes, live, result, state=state, jobs=jobs, limits=limits)
         case EntryKind.EVICT, _:
-            changes.put(live.uid, after=replace(live, placement=replace(live.placement, unconfirmed=False)))
+            changes.put(live.uid, after=replace(live, placement=replace(placement, unconfirmed=False)))
         case EntryKind.WITHDRAW, EntryOutcome.APPLIED:
             changes.put(live.uid, after=requeued(live), cause=Cause.WITHDRAWN)
 
@@ -123,6 +128,11 @@ def stuck(live: Live, why: str, **params: Any) -> Explanation:
     return simple(Token.ADMITTED_NOT_PLACED, text, retryAt=again, **params)
 
 
+def tells_refusal(live: Live) -> bool:
+    """Whether its explanation says that the API server refuses a write."""
+    return live.explanation is not None and live.explanation.primary.text.startswith(REFUSES)
+
+
 def settle_touched(
     changes: Round,
     uids: Sequence[str],
@@ -141,11 +151,13 @@ def settle_touched(
         with changes.isolate(uid):
             if live.state.waiting and _opted_out(changes, live, state.elsewhere.get(uid)):
                 continue
+            job = state.jobs.get(uid)
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
-            seen = replace(
-                tally(pods), refused=state.refusals.get(uid, ""), failed=state.failures.get(uid, "")
-            )
-            found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
+            seen = tally(pods)
+            if uid in state.failures and is_whole(live, job, seen):
+                del state.failures[uid]  # the pod that failed is replaced
+            seen = replace(seen, refused=state.refusals.get(uid, ""), failed=state.failures.get(uid, ""))
+            found = settle(live, job, seen, now=changes.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if found is None:
                 continue

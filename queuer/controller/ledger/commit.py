@@ -101,7 +101,7 @@ async def write(connection: AsyncConnection, changes: Round, epoch: int) -> tupl
     # After the steps: a job that goes back to its queue may have been edited while it was not there.
     await _read(connection, changes, epoch)
     await workloads.set_back(connection, epoch, [left for c in all_ if (left := c.setback) is not None])
-    reasons = {c.uid: why for c in all_ if (why := c.reason) is not None}
+    reasons = {c.uid: c.reason for c in all_ if c.reason is not None or c.unexplains}
     await workloads.explain(connection, epoch, reasons, at=at, cycle=number)
     effects = [effect for c in sorted(all_, key=_sent_later) for effect in c.effects]
     entries = await outbox.put(connection, epoch, effects, at=at, cycle=number)

@@ -198,13 +198,21 @@ class Change:
         return None if self.after.explanation == self.before.explanation else self.after.explanation
 
     @property
+    def unexplains(self) -> bool:
+        """Whether its reason is taken off, other than by a start."""
+        before, after = self.before, self.after
+        if self.reread or self.admits or before is None or after is None:
+            return False
+        return before.explanation is not None and after.explanation is None
+
+    @property
     def writes(self) -> bool:
         """Whether there is anything of it for the database, and not for memory alone."""
         if self.later:
             return False
         parts = (
             self.reread, self.gone, self.results, self.effects, self.answers, self.reason, self._steps, self.ends,
-            self.overrides, self.setback, self.lost, self.whole,
+            self.overrides, self.setback, self.lost, self.whole, self.unexplains,
         )  # fmt: skip
         return any(parts) or bool(self.recharges(at=0.0))
 

@@ -37,8 +37,8 @@ class ClusterState:
     landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
     `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
     still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about the first pod of
-    a charged workload that failed or went with its node. `refusals`: of one that lands, the API server's words on pods
-    that it never makes.
+    a charged workload that failed or went with its node, until it is replaced. `refusals`: of one that lands, the API
+    server's words on pods that it never makes.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:

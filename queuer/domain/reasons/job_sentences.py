@@ -103,12 +103,10 @@ def left_jobs(*, of: str, seconds: float) -> str:
     )
 
 
-def refused_write(said: str, *, starts: bool, seconds: float) -> str:
+def refused_write(said: str, *, starts: bool, since: float) -> str:
     """A write to a job that the API server refuses again and again, in its words."""
     what = "starts the job" if starts else "takes the job back"
-    return (
-        f"{REFUSES} that {what}, for {seconds:.0f} s now; the job is charged until that goes through: {said}"
-    )
+    return f"{REFUSES} that {what}, since {moment(since)}; the job is charged until that goes through: {said}"
 
 
 def behind(p: BehindParams) -> str:

@@ -370,6 +370,6 @@ async def test_a_write_that_is_refused_again_and_again_is_told_once() -> None:
     assert len(loop.term.notes._events) == 1
     why = state.untold["a"].primary
     assert (why.token, why.verdict) == (Token.ADMITTED_NOT_PLACED, Verdict.ESCALATE)
-    assert "for 31 s now" in why.text
+    assert "takes the job back, since 1970-01-01 00:01:09 UTC; the job is charged" in why.text
     assert why.text.endswith("on Fridays; considered again from 1970-01-01 00:15:00 UTC")
     assert why.params == {"refusal": "no job is suspended on Fridays", "retryAt": 900}

@@ -14,8 +14,11 @@ import pytest
 from queuer.controller.landing.steps import deadlines
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Change, Round
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.nodes import Node
+from queuer.domain.workload import State
 from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
 from tests.unit.make import job_view
 
@@ -143,24 +146,32 @@ def test_a_restart_begins_the_deadline_anew() -> None:
     assert scene.look(2 * PATIENT + 5.0) == 2 * PATIENT + 5.0
 
 
+def _state_of(live: Live, **job: Any) -> ClusterState:
+    """Memory with one landed gang, whose pods are still to come."""
+    state = ClusterState()
+    state.put(live)
+    state.job_changed(job_view(name="job", suspended=False, admission="adm", **job))
+    return state
+
+
+def _look(state: ClusterState, now: float) -> Change:
+    """One look of the loop, written into memory."""
+    changes, jobs = Round(state.live, now=now), SimpleNamespace(gated=lambda live: 0)
+    nobody = cast(Any, SimpleNamespace(take_word=lambda uid: False))
+    settle_touched(changes, ["u"], state=state, jobs=cast(Any, jobs), confirmer=nobody, limits=LIMITS)
+    change = changes.get("u", Change(uid="u", before=state.live["u"], after=state.live["u"]))
+    assert change.after is not None
+    state.put(change.after)
+    return change
+
+
 def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     """Guards the wiring: a pod that was waiting is bound and ended when the loop looks again."""
-    state, live = ClusterState(), Scene(2).live
-    state.live["u"] = live
-    state.job_changed(job_view(name="job", suspended=False, admission="adm", left=100))
+    state = _state_of(Scene(2).live, left=100)
 
     def look(now: float) -> float | None:
-        changes, nobody = Round(state.live, now=now), cast(Any, SimpleNamespace(take_word=lambda uid: False))
-        settle_touched(
-            changes,
-            ["u"],
-            state=state,
-            jobs=cast(Any, SimpleNamespace(gated=lambda live: 0)),
-            confirmer=nobody,
-            limits=LIMITS,
-        )
-        state.live["u"] = after = changes.live("u") or live
-        return after.short.since if after.short is not None else None
+        after = _look(state, now).after
+        return after.short.since if after is not None and after.short is not None else None
 
     pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})
     state.pod_changed(replace(pod, uid="z", node="n1"))
@@ -169,6 +180,29 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     state.pod_changed(replace(pod, node="n1", succeeded=True))
     state.pod_changed(replace(pod, uid="b"))
     assert look(20.0) == 20.0
+
+
+def test_a_failure_whose_pod_was_replaced_is_no_cause_of_a_later_loss() -> None:
+    """A pod that failed days ago would be told as why the job fails today."""
+    state = _state_of(replace(Scene(2).live, state=State.RUNNING))
+    for name in ("n1", "n2"):
+        state.node_changed(Node(name=name, labels={}, allocatable={"pods": 9}))
+    pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", node="n1", running=True)
+    state.pod_changed(pod)
+    state.pod_changed(replace(pod, uid="b", name="b", node="n2"))
+    _look(state, 0.0)
+    state.pod_changed(replace(pod, running=False, failed=True, failure="pod a ended with exit code 3"))
+    assert _look(state, 10.0).lost == "1 of 2 pods is gone: pod a ended with exit code 3"
+    state.pod_changed(replace(pod, uid="c", name="c"))
+    assert _look(state, 20.0).whole
+    state.pod_changed(replace(pod, uid="c", name="c", running=False, failed=True, failure="pod c failed"))
+    state.pod_changed(replace(pod, uid="d", name="d"))
+    _look(state, 25.0)  # nothing was missing in between
+    state.node_gone("n2")
+    state.pod_gone("b")
+    assert _look(state, 30.0).lost == "1 of 2 pods is gone: node n2 is gone, and pod b with it"
+    state.job_changed(job_view(name="job", suspended=False, admission="adm", outcome=State.FAILED))
+    assert _look(state, 40.0).note == "failed: node n2 is gone, and pod b with it"
 
 
 def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (

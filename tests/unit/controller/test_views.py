@@ -152,8 +152,8 @@ def test_a_pod_that_failed_says_why(status: dict[str, Any], said: str) -> None:
     assert pod_of(failed(**status), known=None, owner=None, pod_set=None).failure == said
 
 
-def test_the_first_failure_of_a_job_is_kept_until_it_holds_nothing() -> None:
-    """The pod, and its node, may be gone by the time that the job says that it has failed."""
+def test_the_first_failure_of_a_job_is_known_when_the_pod_and_its_node_are_gone() -> None:
+    """The job may say only then that it has failed. What holds nothing any more has no failure."""
     state = heard(node("n1"), node("n2"))
     workload = gang(pods=2, requests={"cpu": 1000, "pods": 1})
     live = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1, "n2": 1}))

@@ -1,17 +1,23 @@
-"""An admission that was taken back gives all back, whatever else is heard of the job in that moment."""
+"""An admission that was taken back gives all back, whatever else is heard of the job in that moment; one that was
+refused for a while and went through is told as refused no more.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
+import pytest
+
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.writes import settle_touched, take_results
+from queuer.controller.landing.writes import settle_touched, take_results, tells_refusal
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import State
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
+from tests.unit.controller.test_loop import Decider, looping
 from tests.unit.landed import LIMITS
 from tests.unit.make import gang, job_view, placed
 
@@ -53,3 +59,30 @@ def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
         )
         gone.append([uid for uid, change in changes.items() if change.gone])
     assert gone == [[], ["u"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "runs"),
+    [
+        (EntryKind.ADMIT, State.ADMITTED, State.PLACING),
+        (EntryKind.ADMIT, State.RUNNING, State.RUNNING),
+        (EntryKind.EVICT, State.EVICTING, State.EVICTING),
+    ],
+)
+async def test_a_write_that_goes_through_at_last_is_told_as_refused_no_more(
+    kind: EntryKind, state: State, runs: State
+) -> None:
+    """Else a job that runs says until its end that the API server refuses to start it."""
+    entry = Entry(seq=1, kind=kind, uid="a", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={})
+    loop = looping(Decider(), wake=asyncio.Event())
+    memory = loop.term.state
+    memory.put(Live(workload=gang("a"), state=state, placement=placed({"n1": 1}), landed=5.0))
+    loop._refused(entry, "no job starts on Fridays", 31.0)
+    assert tells_refusal(memory.live["a"])
+    changes, taken = Round(memory.live, now=100.0), [Result(entry=entry, outcome=EntryOutcome.APPLIED)]
+    take_results(changes, taken, state=memory, jobs=NOBODY, limits=LIMITS)
+    changes.tell(memory.take_untold(9))
+    change = changes["a"]
+    assert change.after is not None
+    assert (change.after.state, change.after.explanation) == (runs, None)
+    assert (change.unexplains, change.reason) == (True, None)
