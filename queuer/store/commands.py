@@ -94,10 +94,11 @@ _EVICTABLE = ", ".join(f"'{state}'" for state in State if state.evictable)
 _ORDERED = f"""FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
     SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL AND w.state IN ({_EVICTABLE}))"""
 _ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
-_NEW_ORDERS = text("""
-    SELECT id, uid, actor AS by, due AS at, reason FROM command
-    WHERE done_at IS NULL AND verb = 'evict' AND due > now() AND id <> ALL(:told)
-        AND at > (SELECT since FROM leader WHERE id = 1) - make_interval(secs => :unled) ORDER BY id
+_OPEN_ORDERS = text("""
+    SELECT id, uid, actor AS by, due AS at, reason,
+        due > now() AND at > (SELECT since FROM leader WHERE id = 1) - make_interval(secs => :unled) AS news
+    FROM command
+    WHERE done_at IS NULL AND verb = 'evict' AND due > at AND id <> ALL(:known) ORDER BY id
 """)
 _ORDERED_ALL = text(f"SELECT count(DISTINCT uid) AS jobs, min(due) AS first {_ORDERED}")
 
@@ -172,13 +173,16 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOrder:
-    """An eviction that is not due yet. `id`: of the command; `by`: who ordered it; `at`: when it is due, in seconds."""
+    """An eviction for later. `id`: of the command; `by`: who ordered it; `at`: when it is due, in seconds; `news`:
+    whether it was ordered in this term, or while nobody may have led before it.
+    """
 
     id: int
     uid: str
     by: str
     at: float
     reason: str
+    news: bool = True
 
     @property
     def text(self) -> str:
@@ -213,12 +217,12 @@ async def add(
     return made
 
 
-async def orders(connection: AsyncConnection, *, told: Collection[int]) -> list[EvictionOrder]:
-    """Evictions that are not due yet and were ordered in this term, or while nobody may have led before it. Without
-    those of the commands `told`: one may be committed after a later one.
+async def orders(connection: AsyncConnection, *, known: Collection[int]) -> list[EvictionOrder]:
+    """Evictions for later that are not carried out. Without those of the commands `known`: one may be committed after a
+    later one.
     """
-    values = {"told": list(told), "unled": _UNLED}
-    return [record_of(EvictionOrder, row) for row in await connection.execute(_NEW_ORDERS, values)]
+    values = {"known": list(known), "unled": _UNLED}
+    return [record_of(EvictionOrder, row) for row in await connection.execute(_OPEN_ORDERS, values)]
 
 
 async def requested(connection: AsyncConnection, request: str) -> list[Command]:

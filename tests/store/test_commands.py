@@ -197,12 +197,26 @@ async def test_an_order_that_is_committed_after_a_later_one_is_told(jobs: AsyncE
     assert heard == ["b", "a"]
 
 
-async def test_a_new_term_tells_no_order_again_but_those_that_nobody_may_have_told(jobs: AsyncEngine) -> None:
-    """Each failover would write an Event on each job that is to be evicted one day."""
+async def test_a_new_term_knows_all_open_orders_and_tells_only_those_that_nobody_may_have_told(
+    jobs: AsyncEngine,
+) -> None:
+    """Each failover would write an Event on each job that is to be evicted one day, or leave an order on it that is
+    over.
+    """
     order = NewCommand(verb=CommandVerb.EVICT, uid="a", administers="root.a", delay=600.0)
     async with begin(jobs) as connection:
-        old, _ = await _put(connection, order, replace(order, uid="b"))
+        old, _, over, _ = await _put(
+            connection, order, *(replace(order, uid="b", delay=delay) for delay in (600.0, 9.0, 0.0))
+        )
         await connection.execute(
             text("UPDATE command SET at = at - interval '2 min' WHERE id = :id"), {"id": old.id}
         )
-        assert [each.uid for each in await commands.orders(connection, told=())] == ["b"]
+        await connection.execute(
+            text("UPDATE command SET at = at - interval '1 h', due = due - interval '1 h' WHERE id = :id"),
+            {"id": over.id},
+        )
+        known = await commands.orders(connection, known=())
+        assert [(each.uid, each.news) for each in known] == [("a", False), ("b", True), ("b", False)]
+        assert [each.id for each in await commands.orders(connection, known=[old.id])] == [
+            each.id for each in known[1:]
+        ]

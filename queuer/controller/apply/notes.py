@@ -159,8 +159,11 @@ class Notes:
             self.warn(eviction.uid, what, eviction.note)
 
     def ordered(self, order: EvictionOrder) -> None:
-        """Somebody has ordered an eviction for later: it stands on the job until then."""
-        self.warn(order.uid, What.ORDERED, save_work(order.at).after(order.text))
+        """Somebody has ordered an eviction for later: it stands on the job until then. Its Event is of the leader that
+        heard it first.
+        """
+        if order.news:
+            self.warn(order.uid, What.ORDERED, save_work(order.at).after(order.text))
         self._orders[order.uid] = order
         for due in (self.clock(), order.at + SETTLED):
             heappush(self._later, (due, order.uid))
@@ -204,7 +207,9 @@ class Notes:
                 return
             _, uid = heappop(self._later)
             heard, live = self._heard.get(uid), self.state.live.get(uid)
-            if live is not None and (uid in self._orders or (heard is not None and heard.due <= now)):
+            if live is None:
+                self._orders.pop(uid, None)
+            elif uid in self._orders or (heard is not None and heard.due <= now):
                 self._due.add(uid, live.workload.namespace)
 
     def _next(self) -> JobEvent | str | None:

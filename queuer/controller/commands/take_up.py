@@ -7,6 +7,7 @@ is carried out twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 
@@ -43,16 +44,17 @@ async def follow(
     every: float = EVERY,
 ) -> None:
     """Say when commands wait, and once which evictions are ordered for later. Ends by DatabaseUnavailable, which ends
-    the leadership too.
+    the leadership too. An order is answered before its command expires, and is known for so long.
     """
-    told = set[int]()
+    known = dict[int, float]()
     while True:
         async with begin(engine) as connection:
             waiting = await commands.waiting(connection)
-            orders = await commands.orders(connection, told=told)
+            orders = await commands.orders(connection, known=known)
         for order in orders:
-            told.add(order.id)
+            known[order.id] = order.at
             ordered(order)
+        known = {id: at for id, at in known.items() if at + 2 * commands.EXPIRES > time.time()}
         if waiting:
             state.command()
         await asyncio.sleep(every)

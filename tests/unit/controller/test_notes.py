@@ -172,6 +172,37 @@ async def test_an_ordered_eviction_stands_on_the_job_with_its_time_until_then(
     assert cluster.state.jobs["u"].status is None or not stays
 
 
+@pytest.mark.parametrize(
+    ("status", "at", "stands"),
+    [
+        (None, 600.0, True),
+        ("EvictionOrdered: to be evicted", 600.0, True),
+        ("EvictionOrdered: to be evicted", 10.0, False),
+        (None, 10.0, False),
+    ],
+    ids=["not written", "written", "over", "over and taken off"],
+)
+async def test_an_order_that_a_former_leader_heard_is_kept_up_without_another_event(
+    cluster: Cluster, status: str | None, at: float, stands: bool
+) -> None:
+    """It would stand on a running job for ever, or not be there until its time."""
+    cluster.state.job_changed(job_view("u", status=status))
+    cluster.becomes(Live(workload=gang("u"), state=State.RUNNING))
+    cluster.now = 100.0
+    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=at, reason="less", news=False))
+    await cluster.after(0.0)
+    assert (cluster.state.jobs["u"].status or "").startswith("EvictionOrdered: ") is stands
+    assert cluster.events == []
+
+
+async def test_an_order_on_a_job_that_went_before_its_time_is_forgotten(cluster: Cluster) -> None:
+    cluster.becomes(Live(workload=gang("u"), state=State.RUNNING))
+    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less"))
+    cluster.state.drop("u")
+    await cluster.after(0.0)
+    assert cluster.notes._orders == {}
+
+
 async def test_notes_are_a_tenth_of_the_other_writes_and_some_a_minute_urgent_ones_first(
     cluster: Cluster,
 ) -> None:
