@@ -12,11 +12,11 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
-from queuer.domain.quantity import NOTHING, Resources, add
+from queuer.domain.quantity import NOTHING, Resources, add, capped
 
 NAMED = 10
 """Owners that are told by name, the largest; the others are one sum."""
-_MOST = 2**61  # pods that name their node themselves may request anything
+_MOST = 2**61
 _SYSTEM_NAMESPACES = "kube-"
 _SYSTEM_KINDS = frozenset({"DaemonSet", "Node"})  # pods of a Node are static ones
 NOWHERE: Mapping[str, Resources] = MappingProxyType({})
@@ -76,7 +76,7 @@ def bounded(found: Iterable[Outside]) -> tuple[Outside, ...]:
 
 
 def _sum(many: Collection[Outside], **fields: Any) -> Outside:
-    amounts = _within_reason(total(many))
+    amounts = capped(total(many), _MOST)
     return Outside(owners=sum(each.owners for each in many), amounts=amounts, **fields)
 
 
@@ -88,11 +88,7 @@ def _by_node(many: Iterable[Outside]) -> dict[str, Resources]:
             there = found.setdefault(node, {})
             for resource, amount in amounts.items():
                 there[resource] = there.get(resource, 0) + amount
-    return {node: _within_reason(there) for node, there in found.items()}
-
-
-def _within_reason(amounts: Resources) -> Resources:
-    return {resource: min(amount, _MOST) for resource, amount in amounts.items()}
+    return {node: capped(there, _MOST) for node, there in found.items()}
 
 
 def total(found: Iterable[Outside]) -> Resources:

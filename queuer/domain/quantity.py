@@ -167,3 +167,8 @@ def add(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
     for name, amount in right.items():
         total[name] = total.get(name, 0) + times * amount
     return total
+
+
+def capped(amounts: Resources, most: int) -> dict[str, int]:
+    """No amount above `most`, as pods that name their node themselves may request anything and sums have 64 bits."""
+    return {resource: min(amount, most) for resource, amount in amounts.items()}

@@ -41,6 +41,8 @@ while a node has more in use than it has.
 OUTSIDE = 60.0
 """Seconds from one record to one that only says what pods outside the queues hold, or what is free of a reserved place:
 both change all the time."""
+_TRIES = 3
+"""Times that a plan is judged by newer rules, on the loop's thread. The next cycle decides by the rules of then."""
 _SEEN = ("out", "outside", "unmanaged", "reserved")
 _RESTLESS = frozenset({"outside", "reserved"})
 
@@ -204,8 +206,8 @@ class Decisions:
 
     async def _carry_out(self, request: DecisionRequest, plan: Plan, *, now: float) -> bool | None:
         """Commit what of the plan holds, without the workloads that fail. Whether anything moved; None = no commit."""
-        term = self._term
-        while True:
+        term, tries = self._term, 0
+        while tries < _TRIES:
             try:
                 with term.metrics.phase("answer", cycle=request.cycle):
                     changes = self._round(request, plan, now=now)
@@ -219,8 +221,11 @@ class Decisions:
             except Isolated as error:
                 term.quarantine(error.found)
             except RulesMoved as error:
+                tries += 1
                 log.info("judged again", cycle=request.cycle, said=str(error))
                 await catch_up(term.engine, term.state)
+        term.state.reconsider()
+        return None
 
     def _round(self, request: DecisionRequest, plan: Plan, *, now: float) -> Round | None:
         """The round of a plan; None where there is none, and nothing is changed by the plan yet."""

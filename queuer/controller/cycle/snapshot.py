@@ -10,13 +10,13 @@ from queuer.controller.landing.steps import missing, tally
 from queuer.controller.ledger.record import outside
 from queuer.controller.ledger.round import Isolated, isolate
 from queuer.controller.memory.live import Live, gone_by, lingers
-from queuer.controller.memory.pods import PodView, within_reason
+from queuer.controller.memory.pods import MOST_ON_NODE, PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain import per_user
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.per_user import Shares, Waiting
-from queuer.domain.quantity import add
+from queuer.domain.quantity import add, capped
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
@@ -45,7 +45,7 @@ def take(
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
-            NodeState(node=node, used=within_reason(state.pods.used(name)))
+            NodeState(node=node, used=capped(state.pods.used(name), MOST_ON_NODE))
             for name, node in sorted(state.nodes.items())
         ),
         tree=rules.tree,
@@ -167,7 +167,7 @@ def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
     for pod in pods:
         node = pod.charged_to
         if node is not None:
-            bound[node] = within_reason(add(bound.get(node, {}), pod.requests))
+            bound[node] = capped(add(bound.get(node, {}), pod.requests), MOST_ON_NODE)
     return bound
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from queuer.domain.outside import Outside
-from queuer.domain.quantity import NOTHING, Resources, add
+from queuer.domain.quantity import NOTHING, Resources, add, capped
 from queuer.domain.reasons.run_sentences import node_gone
 from queuer.domain.workload import GRACE, Workload
 
@@ -198,11 +198,6 @@ def failure_of(old: PodView | None, new: PodView | None, nodes: Container[str]) 
     return node_gone(old.name, old.node or "") if gone else ""
 
 
-def within_reason(amounts: Resources) -> dict[str, int]:
-    """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
-    return {resource: min(amount, MOST_ON_NODE) for resource, amount in amounts.items()}
-
-
 def _owner(pod: PodView) -> tuple[str, ...]:
     """Namespace and uid of its job; of other pods namespace, kind and name of what drives them."""
     if pod.owner is not None:
@@ -218,7 +213,7 @@ def _outside(pods: Collection[PodView]) -> Outside:
     for pod in pods:
         if pod.charged_to is not None:
             nodes[pod.charged_to] = add(nodes.get(pod.charged_to, {}), pod.requests)
-    nodes = {node: within_reason(there) for node, there in nodes.items()}
+    nodes = {node: capped(there, MOST_ON_NODE) for node, there in nodes.items()}
     amounts = reduce(add, nodes.values(), NOTHING)
     return Outside(namespace=first.namespace, kind=kind, name=name, amounts=amounts, nodes=nodes)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.cycle.judge import DecisionRequest
 from queuer.controller.cycle.snapshot import is_candidate
@@ -33,6 +34,7 @@ from queuer.domain.workload import State
 from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle
+from queuer.store.config import RulesMoved
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 from tests.solver.make import plan_of
@@ -322,6 +324,30 @@ async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder(
     with pytest.raises(ZeroDivisionError):
         await loop.decisions.follow(NOBODY)
     assert offered == [(1, False)]
+
+
+async def test_rules_that_move_at_each_commit_leave_the_plan_to_the_next_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan is verified by the newer rules on the loop's thread, for up to a second each time."""
+    wake, tried = asyncio.Event(), list[int]()
+    decider = Decider(replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),)))
+    loop = looping(decider, wake=wake)
+
+    async def moved(request: DecisionRequest, plan: Plan, changes: Round) -> None:
+        tried.append(request.cycle)
+        raise RulesMoved("revision 7 is in force")
+
+    async def catch_up(engine: AsyncEngine, state: ClusterState) -> None:
+        """The rules that memory has by then do not matter here."""
+
+    monkeypatch.setattr("queuer.controller.cycle.decisions.catch_up", catch_up)
+    loop.decisions._commit = moved  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        await loop.round(group)
+        await wake.wait()
+        await loop.decisions.follow(group)
+    assert (tried, len(decider.asked), loop.decisions.under_way) == ([1, 1, 1], 2, True)
 
 
 async def test_pods_outside_the_queues_are_noted_once_a_minute_and_decide_nothing(
