@@ -170,11 +170,12 @@ def missing(placement: Placement, seen: Tally, job: JobView | None) -> dict[str,
     return {role: max(0, count - seen.bound.get(role, 0)) for role, count in asked.items()}
 
 
-def is_whole(live: Live, job: JobView | None, seen: Tally) -> bool:
-    """Whether each pod that is to run is on a node: a pod that had failed is replaced."""
-    if live.placement is None or job is None or job.outcome is not None or job.deleting:
-        return False
-    return not any(missing(live.placement, seen, job).values())
+def is_full(live: Live, seen: Tally) -> bool:
+    """Whether each place has a pod on a node: a pod that had failed is replaced. What the job still owes says nothing
+    of that, as some owe less once a pod has failed.
+    """
+    counts = {} if live.placement is None else live.placement.counts
+    return all(seen.bound.get(role, 0) >= count for role, count in counts.items())
 
 
 def _overdue(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:

@@ -12,7 +12,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.made_jobs import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Move, is_whole, tally
+from queuer.controller.landing.steps import Move, is_full, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
@@ -151,13 +151,12 @@ def settle_touched(
         with changes.isolate(uid):
             if live.state.waiting and _opted_out(changes, live, state.elsewhere.get(uid)):
                 continue
-            job = state.jobs.get(uid)
             pods = state.holding(live.workload, now=changes.now, lost_after=limits.lost_node)
             seen = tally(pods)
-            if uid in state.failures and is_whole(live, job, seen):
+            if uid in state.failures and is_full(live, seen):
                 del state.failures[uid]  # the pod that failed is replaced
             seen = replace(seen, refused=state.refusals.get(uid, ""), failed=state.failures.get(uid, ""))
-            found = settle(live, job, seen, now=changes.now, limits=limits)
+            found = settle(live, state.jobs.get(uid), seen, now=changes.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if found is None:
                 continue

@@ -205,6 +205,20 @@ def test_a_failure_whose_pod_was_replaced_is_no_cause_of_a_later_loss() -> None:
     assert _look(state, 40.0).note == "failed: node n2 is gone, and pod b with it"
 
 
+def test_a_failure_is_told_of_a_job_that_owes_less_by_it() -> None:
+    """A group of pods, or the Jobs of a JobSet, make no other pod; the job may say later that it has failed."""
+    state = _state_of(replace(Scene(2).live, state=State.RUNNING), left=1)
+    pod = PodView(
+        uid="a", namespace="ns", name="a", owner="u", pod_set="main", node="n1", requests={"pods": 1}
+    )
+    state.pod_changed(replace(pod, uid="b", name="b"))
+    state.pod_changed(replace(pod, failed=True, failure="pod a ended with exit code 3"))
+    _look(state, 10.0)
+    ended = job_view(name="job", suspended=False, admission="adm", left=1, outcome=State.FAILED)
+    state.job_changed(ended)
+    assert _look(state, 12.0).note == "failed: pod a ended with exit code 3"
+
+
 def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (
     None
 ):
