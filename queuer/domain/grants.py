@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from hashlib import sha256
 
 
 def binding(role: str, user: str, *, namespace: str = "") -> str:
     """The command that binds a cluster role to a user, in a namespace or in the whole cluster."""
     name = re.sub(r"[^\w.@:-]", "-", f"{role}-{user}")
+    if not name.endswith(user):  # `a/b` and `a-b` are two users
+        name = f"{name}-{sha256(user.encode()).hexdigest()[:8]}"
     kind = ["rolebinding", name, "-n", namespace] if namespace else ["clusterrolebinding", name]
     return shlex.join(["kubectl", "create", *kind, f"--clusterrole={role}", f"--user={user}"])
 

@@ -39,13 +39,14 @@ _CAPACITY = text("""
     SELECT capacity, stats->'out'->'free' AS out, coalesce(stats->'outside', '[]') AS outside
     FROM cycle ORDER BY id DESC LIMIT 1
 """)
-# The rows of `rollup`, back to the last minute in which the queue was not starved.
+# The rows of `rollup`, back to the last minute in which the queue was not starved. Minutes are kept for days: where no
+# such minute is kept the queue has been starved for longer than the rows tell, and its job's clock counts.
 _STARVED = text("""
-    SELECT newest.queue, (
-        SELECT min(r.at) FROM usage_rollup r WHERE r.queue = newest.queue AND r.seconds = 60 AND r.at > coalesce((
+    SELECT newest.queue, coalesce((
+        SELECT min(r.at) FROM usage_rollup r WHERE r.queue = newest.queue AND r.seconds = 60 AND r.at > (
             SELECT at FROM usage_rollup c WHERE c.queue = newest.queue AND c.seconds = 60
-                AND NOT jsonb_path_exists(c.amounts, '$[*] ? (@.starved > 0)') ORDER BY at DESC LIMIT 1), '-infinity')
-    ) AS since
+                AND NOT jsonb_path_exists(c.amounts, '$[*] ? (@.starved > 0)') ORDER BY at DESC LIMIT 1)
+    ), to_timestamp(0)) AS since
     FROM usage_rollup newest
     WHERE newest.seconds = 60 AND newest.at = (SELECT max(at) FROM usage_rollup WHERE seconds = 60)
         AND jsonb_path_exists(newest.amounts, '$[*] ? (@.starved > 0)')

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.models import instant
@@ -120,6 +121,13 @@ async def test_the_clock_of_a_starved_queue_is_its_own(
     successor.cycles = author.cycles
     await successor.cycle()
     assert await since() == begun
+    async with begin(engine) as connection:
+        await connection.execute(
+            text("DELETE FROM usage_rollup WHERE at < to_timestamp(:at)"), {"at": FIRST + 60}
+        )
+    await successor.cycle()
+    job = (await api.get("/api/v1/workloads/u1")).json()["explanation"]["primary"]
+    assert await since() == datetime.fromisoformat(job["since"]) < begun, "longer than minutes are kept"
 
 
 async def test_work_on_hold_starves_nobody(api: httpx2.AsyncClient, author: Author) -> None:

@@ -17,6 +17,13 @@ def test_a_user_is_one_word_of_the_command(user: str) -> None:
     assert set(" ;$/'").isdisjoint(words[3])
 
 
+def test_users_of_like_names_have_bindings_of_their_own() -> None:
+    """A second binding of one name is refused with AlreadyExists."""
+    names = {shlex.split(binding("queuer-viewer", user))[3] for user in ("a/b", "a-b", "a b")}
+    assert len(names) == 3
+    assert "queuer-viewer-a-b" in names
+
+
 def test_a_second_user_gets_the_role_of_a_queue_that_is_there_already() -> None:
     """`kubectl create clusterrole` alone would fail with AlreadyExists, and nothing after `&&` would run."""
     assert queue_admin("root.a", "bob") == (

@@ -36,3 +36,22 @@ it("tells a server that is silent from one without its database, and faults and 
   expect(lamp(failed(500, "internal"))).toEqual(["bad", "fault"]);
   expect(lamp({ ...failed(401, "unauthenticated"), loggedIn: false })).toEqual(["bad", "not logged in"]);
 });
+
+it("calls nothing well that nobody can know", () => {
+  const levels = (change: object) =>
+    Object.fromEntries(health({ ...well, ...change } as Seen, now).map((part) => [part.name, part.level]));
+  const good = { login: "good", "server and database": "good", controller: "good", "live updates": "good" };
+  expect(levels({})).toEqual(good);
+  for (const code of ["unreachable", "database_unavailable"])
+    expect(levels({ error: new Failure("", "so it is", 503, code, null) })).toEqual({
+      ...good,
+      "server and database": "bad",
+      controller: "wait",
+    });
+  expect(levels({ controller: undefined, link: "connecting" })).toEqual({
+    ...good,
+    controller: "wait",
+    "live updates": "wait",
+  });
+  expect(levels({ link: "ended" })).toEqual({ ...good, login: "bad", "live updates": "wait" });
+});

@@ -109,8 +109,9 @@ const WORDS: Partial<Record<Controller["state"], string>> = {
 
 function decisions({ controller, error }: Seen): Part {
   const name = "controller";
-  if (error || !controller)
-    return { name, level: "good", word: "connecting", text: "Not known: the server does not say.", act: "" };
+  if (error) return { name, level: "wait", word: "not known", text: "Not known: the server does not say.", act: "" };
+  if (!controller)
+    return { name, level: "wait", word: "connecting", text: "Not known yet: the server is being asked.", act: "" };
   const text = sentence(controller.text);
   if (controller.state === "leading" || controller.state === "idle")
     return { name, level: "good", word: "live", text, act: "" };
@@ -127,8 +128,10 @@ function decisions({ controller, error }: Seen): Part {
 
 function stream({ link, since }: Seen, now: Date): Part {
   const name = "live updates";
-  if (link === "live" || link === "ended")
+  if (link === "live")
     return { name, level: "good", word: "live", text: "Changes are shown as they happen.", since, act: "" };
+  if (link === "ended")
+    return { name, level: "wait", word: "not logged in", text: "No changes come in until you log in.", since, act: "" };
   if (link === "connecting") return { name, level: "wait", word: "connecting", text: "The page connects.", act: "" };
   return {
     name,
