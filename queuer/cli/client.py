@@ -37,7 +37,7 @@ _BY_STATUS = {
     404: (Exit.NOT_FOUND, ""),
     409: (Exit.CONFLICT, ""),
     412: (Exit.CONFLICT, _AGAIN),
-    422: (Exit.FAILURE, "mend what is named and run the same command again"),
+    422: (Exit.USAGE, "mend what is named and run the same command again"),
     500: (Exit.FAILURE, ""),
     503: (Exit.UNREACHABLE, ""),
     504: (Exit.TIMEOUT, ""),
@@ -247,7 +247,7 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     elif status == 404:
         next = _BY_PLACE.get(place, "")
     elif status == 422 and response.request.method == "GET":
-        exit_code, hint = Exit.USAGE, "mend the flag: the same command with --help says what it takes"
+        hint = "mend the flag: the same command with --help says what it takes"
     try:
         body = response.json()
         errors, detail = body.get("errors") or [], body["detail"]

@@ -245,7 +245,8 @@ def _fate(plan: Mapping[str, Any]) -> str:
             else ("run on; they would have to go for the limits to hold")
         )
     after = plan["evictAfter"]
-    when = f"{after} after this is applied" if after else "as soon as this is applied"
+    sooner = " at the latest" if plan["impact"] and plan["impact"]["evicted"]["count"] else ""
+    when = f"{after} after this is applied{sooner}" if after else "as soon as this is applied"
     return (
         f"{be(plan['victims']['count'])} evicted {when}, and {'waits' if one else 'wait'} in the queue again"
     )

@@ -19,8 +19,11 @@ class Exit(IntEnum):
         return member
 
     OK = 0, "done"
-    FAILURE = 1, "failed, a refused document included"
-    USAGE = 2, "usage: a flag, a file, an ambiguous name, a write without a terminal and without `-y`"
+    FAILURE = 1, "failed"
+    USAGE = (
+        2,
+        "usage: a flag, a file, a refused document, an ambiguous name, a write without a terminal and without `-y`",
+    )
     NOT_FOUND = 3, "not found"
     FORBIDDEN = 4, "not logged in, or forbidden"
     CONFLICT = (

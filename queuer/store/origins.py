@@ -20,16 +20,15 @@ from queuer.store.usage import Amounts, TreeView
 
 REASON = "CASE WHEN jsonb_array_length(changes) = 1 THEN reason ELSE '' END AS reason"
 """The reason of a changeset as anybody may have it: that of several objects speaks of them all."""
-# `export_queue` leaves out the state of an open queue.
+# `export_queue` leaves out the state of an open queue. Changesets are read back to the closing, and no further.
 _LAST = text(f"""
-    SELECT DISTINCT ON (queue) queue, extract(epoch FROM at)::float8 AS at, actor, {REASON}
-    FROM changeset CROSS JOIN LATERAL (
-        SELECT ch->>'name' AS queue, coalesce(ch->'before'->>'state', 'open') AS before,
-            coalesce(ch->'after'->>'state', 'open') AS after
-        FROM jsonb_array_elements(changes) AS ch WHERE ch->>'kind' = 'queue'
-    ) AS change
-    WHERE queue = ANY(:queues) AND before <> after AND after <> 'open'
-    ORDER BY queue, revision DESC
+    SELECT asked.queue, last.* FROM unnest(CAST(:queues AS text[])) AS asked(queue) CROSS JOIN LATERAL (
+        SELECT extract(epoch FROM at)::float8 AS at, actor, {REASON}
+        FROM changeset CROSS JOIN LATERAL jsonb_array_elements(changes) AS ch
+        WHERE ch->>'kind' = 'queue' AND ch->>'name' = asked.queue AND ch->'after'->>'state' <> 'open'
+            AND coalesce(ch->'before'->>'state', 'open') <> ch->'after'->>'state'
+        ORDER BY revision DESC LIMIT 1
+    ) AS last
 """)
 _CUTS = text(f"""
     SELECT extract(epoch FROM at)::float8 AS at, actor, {REASON}, ch->>'name' AS queue,

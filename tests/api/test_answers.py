@@ -373,6 +373,11 @@ def test_there_are_states_of_all_kinds() -> None:
         assert sum(bool(parts(answer)[part]) for answer in answers) >= 10, part
 
 
+def test_without_an_estimate_the_queue_that_holds_the_room_is_named() -> None:
+    told = [line(answer, "estimate") for answer in all_answers() if not parts(answer)["estimate"]]
+    assert any(re.search(r"; jobs of root\S* hold the room, and may declare no end", each) for each in told)
+
+
 @pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
 def test_a_planted_contradiction_is_found(rule: Callable[[Answer], bool]) -> None:
     for answer in all_answers():

@@ -104,6 +104,8 @@ async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, a
     assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
     assert "of 16 gpu" in told["starved"]["text"]
     assert "24 gpu" in told["overLimit"]["text"]
+    long = [item["since"] for item in found["attention"] if "for room longer than is usual" in item["text"]]
+    assert len(list(filter(None, long))) == 1, "how long is told by `since` alone"
     assert (found["attentionTotal"], told["unstartable"]["count"]) == (len(found["attention"]), 2)
     gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
     assert [gpus[part] for part in ("allocatable", "used", "free", "unplaceable")] == ["64", "32", "24", "8"]

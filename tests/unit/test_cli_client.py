@@ -181,7 +181,7 @@ def test_an_answer_that_lacks_a_field_is_told_with_the_versions(version: str) ->
 
 def test_how_many_are_readable_is_told_as_the_part_that_is_shown() -> None:
     for next, told in (("c", "the first 0 of yours; 3 of others"), (None, "\n0 of yours; 3 of others")):
-        page = answer(200, items=[], next=next, others=3, asOf="2026-11-21T10:00:00Z")
+        page = answer(200, items=[], groups=None, next=next, others=3, asOf="2026-11-21T10:00:00Z")
         assert told in run(page, "jobs", "-q", "root.a").err
 
 
@@ -201,6 +201,18 @@ def document(tmp_path: Path) -> str:
     made = tmp_path / "tree.yaml"
     made.write_text("kind: QueueTree")
     return str(made)
+
+
+@pytest.mark.parametrize(("evicted", "said"), [(0, "applied, and"), (1, "applied at the latest, and")])
+def test_a_victim_that_may_be_taken_back_before_is_told_the_latest_time(
+    document: str, evicted: int, said: str
+) -> None:
+    none = {"count": 0, "amounts": {}, "jobs": []}
+    impact = dict.fromkeys(("starts", "unstartable", "unstartableRunning"), none) | {"cycle": 7}
+    impact["evicted"] = {**none, "count": evicted}
+    victims = {"count": 1, "amounts": {}, "jobs": [{"namespace": "a", "name": "b"}]}
+    page = answer(200, **plan(impact=impact, victims=victims, effect="evict", evictAfter="10m"))
+    assert f"evicted 10m after this is {said}" in run(page, "plan", "-f", document).out
 
 
 def test_a_document_is_read_no_further_than_a_server_takes_it(document: str) -> None:

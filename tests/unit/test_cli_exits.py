@@ -79,6 +79,7 @@ ENDS = {
     "not found": (_answer(404), Exit.NOT_FOUND),
     "conflict": (_answer(409), Exit.CONFLICT),
     "stale": (_answer(412), Exit.CONFLICT),
+    "invalid": (_answer(422), Exit.USAGE),
     "unavailable": (_answer(503), Exit.UNREACHABLE),
     "unreachable": (_refuse(lambda r: httpx2.ConnectError("refused", request=r)), Exit.UNREACHABLE),
     "late": (_refuse(lambda r: httpx2.ReadTimeout("late", request=r)), Exit.TIMEOUT),

@@ -211,7 +211,7 @@ async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionIt
             "are",
             f"evicted, and the API server has not taken that for more than {LONG_EVICTION:.0f} s",
         ),
-        (late, "waits", "wait", f"for room for more than {_span(long)}"),
+        (late, "waits", "wait", "for room longer than is usual"),
         (placing, "has", "have", f"not landed for more than {LONG_LANDING / 60:.0f} min"),
     )
     return [

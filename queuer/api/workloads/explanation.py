@@ -187,4 +187,6 @@ def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
     if endless is not None:
         who = f"{endless.namespace}/{endless.name}" if endless.name else f"a job of {endless.queue}"
         return f"no estimate: {who} declares no end, and too few like it have run"
-    return "no estimate: none could be worked out so far" if detail.holders else ""
+    queue = next((h.queue for h in detail.holders if h.queue and not (h.workload or h.reservation)), None)
+    why = f"; jobs of {queue} hold the room, and may declare no end" if queue else ""
+    return f"no estimate: none could be worked out so far{why}" if detail.holders else ""

@@ -6,7 +6,7 @@ without a recorded reason no cycle had looked at it. So durations of reasons sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,11 +104,13 @@ def waited(spans: Sequence[Span], *, now: float) -> float:
     return sum((now if s.end is None else s.end) - s.begin for s in spans if s.state.waiting)
 
 
-def timeline(moments: Iterable[Moment]) -> list[models.Moment]:
-    """All moments, oldest first, in words."""
+def timeline(moments: Sequence[Moment]) -> list[models.Moment]:
+    """All moments, oldest first, in words; the end of a reason beside the step that ended it says nothing more."""
+    steps = {moment.at for moment in moments if moment.what != "reason"}
     return [
         models.Moment(at=instant(moment.at), what=moment.what, text=event_text(moment.what, moment.data))
         for moment in moments
+        if moment.what != "reason" or moment.data.get("token") or moment.at not in steps
     ]
 
 
