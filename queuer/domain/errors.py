@@ -38,7 +38,8 @@ class FieldProblem:
 
     `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`; `pointer` the same as a JSON
     pointer (RFC 6901), where the document is at hand: the names of queues have dots of their own. `legal`: a value that
-    mends it, "" = the field is to be taken off; None = it is not known.
+    mends it, "" = the field is to be taken off; None = it is not known. `instead`: the field that was meant, and its
+    value.
     """
 
     field: str
@@ -46,6 +47,7 @@ class FieldProblem:
     hint: str = ""
     pointer: str = ""
     legal: str | None = None
+    instead: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         text = f"{self.field}: {self.message}"

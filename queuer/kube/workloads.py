@@ -241,19 +241,24 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
     """Refuse annotations under our prefix that mean nothing: a typo must not silently drop a requirement."""
     plain = (key for key in _OWNERS if key != MIN_COUNT)
     known = [*plain, *(f"{MIN_COUNT}{own.role.name}" for own in roles)]
-    problems = [
-        FieldProblem(
-            field=f"annotation {key}",
-            message="no such annotation",
-            hint=f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, known, n=1, cutoff=0.8)) else
-            f"known: {', '.join(known)}",
-            legal="",
-        )
-        for key in meta.annotations
-        if key.startswith(PREFIX) and key not in known and key not in _OTHERS
-    ]  # fmt: skip
-    if problems:
-        raise InvalidInput(*problems)
+    wrong = [k for k in meta.annotations if k.startswith(PREFIX) and k not in known and k not in _OTHERS]
+    if wrong:
+        raise InvalidInput(*(_misnamed(key, meta.annotations, known) for key in wrong))
+
+
+def _misnamed(key: str, notes: Mapping[str, str], known: Sequence[str]) -> FieldProblem:
+    """The fault of a key that there is not. The wish goes to the key that was meant, unless that has a value."""
+    near = next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.8)), None)
+    value = notes[key]
+    return FieldProblem(
+        field=f"annotation {key}",
+        message="no such annotation",
+        hint=f"did you mean {near}?" if near else f"known: {', '.join(known)}",
+        legal="",
+        instead=(f"annotation {near}", value)
+        if near and near not in notes and 0 < len(value) <= LONGEST_TEXT
+        else None,
+    )
 
 
 def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:

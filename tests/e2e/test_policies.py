@@ -237,11 +237,11 @@ class TestWarnings:
     def test_a_name_of_ours_that_does_not_exist(self, managed: Place, kind: str) -> None:
         """Guards against a typo that lets a job run past all queues; what is legal is not warned of."""
         typo = {"metadata": {"labels": {"queuer.dev/queu": "root.test"}}}
-        with warned("Queuer has no label or annotation queuer.dev/queu", "docs/reference/labels.md"):
+        with warned("Queuer has no label or annotation queuer.dev/queu, so it does nothing", "labels.md"):
             managed.create(merged(job(kind, queue=None), typo), WARNINGS)
         legal = annotation("queuer.dev/max-runtime", "2h"), annotation("queuer.dev/min-count.main", "1")
         target = managed.create(merged(job(kind), *legal), WARNINGS)
-        with warned("no label or annotation queuer.dev/topology-requried"):
+        with warned("no label or annotation queuer.dev/topology-requried, and the job does not start until"):
             managed.patch(target, annotation("queuer.dev/topology-requried", "rack"), WARNINGS)
         managed.patch(target, annotation("some", "thing"), WARNINGS)  # once, when it comes
         with warned("no label or annotation queuer.dev/queu"):
@@ -265,8 +265,11 @@ class TestWarnings:
 
     def test_a_key_of_ours_that_stands_in_the_wrong_place(self, managed: Place, kind: str) -> None:
         for wrong, said in (
-            ({"annotations": {QUEUE: "root.test"}}, f"the annotation {QUEUE} has no effect: it is a label"),
-            ({"annotations": {"queuer.dev/priority-class": "x"}}, "has no effect: it is a label"),
+            (
+                {"annotations": {QUEUE: "root.test"}},
+                f"the annotation {QUEUE} holds the job back: it is a label",
+            ),
+            ({"annotations": {"queuer.dev/priority-class": "x"}}, "holds the job back: it is a label"),
             ({"labels": {"queuer.dev/topology-required": "rack"}}, "has no effect: it is an annotation"),
             ({"labels": {"queuer.dev/min-count.main": "1"}}, "has no effect: it is an annotation"),
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.domain.errors import InvalidInput
+from queuer.domain.reasons import ROWS, AdvisedJob, malformed
 from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind
 from queuer.kube.objects import REQUIRED, Job
 from queuer.kube.workloads import DEFAULT_CLASS, read_workload
@@ -57,6 +59,23 @@ def test_a_malformed_annotation_is_named_with_its_fix(key: str, value: str, said
     (problem,) = caught.value.problems
     assert problem.field == f"annotation queuer.dev/{key}"
     assert said in str(problem)
+
+
+def test_the_wish_of_a_misspelled_key_goes_to_the_key_that_was_meant() -> None:
+    """Guards against a gang that runs without its rack after its owner did as told."""
+
+    def offered(**notes: str) -> str:
+        with pytest.raises(InvalidInput) as caught:
+            read(noted(**notes))
+        job = AdvisedJob(uid="u", kind="Job", namespace="ns", name="j", queue="root.test")
+        told = malformed(caught.value.problems).primary
+        return str(ROWS[told.token].next(replace(job, params=told.params)).command)
+
+    typo = offered(**{"topology-requird": "rack"})
+    assert typo.endswith("queuer.dev/topology-requird- queuer.dev/topology-required=rack")
+    assert offered(Preemptible="true").endswith("queuer.dev/Preemptible- queuer.dev/preemptible=true")
+    both = offered(**{"topology-requird": "rack", "topology-required": "host"})
+    assert "topology-required=" not in both
 
 
 def _of_role(name: str) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _mend(job: AdvisedJob, params: Mapping[str, Any]) -> Sequence[_Edit] | str:
 def _mend_fields(fields: Sequence[str], values: Mapping[str, str]) -> Sequence[_Edit] | str:
     """Edits, if all of these fields are labels and annotations of which a legal value is known."""
     steps = []
-    for name in sorted(set(fields)):
+    for name in sorted({*fields, *values}):
         sort, _, key = name.partition(" ")
         if sort not in tuple(Sort):
             return _ANEW

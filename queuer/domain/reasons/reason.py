@@ -149,5 +149,6 @@ def malformed(problems: Iterable[FieldProblem]) -> Explanation:
     told = tuple(problems)
     text = "; ".join(map(str, told))
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    values = {problem.field: problem.legal for problem in told if problem.legal is not None}
+    values = dict(problem.instead for problem in told if problem.instead is not None)
+    values |= {problem.field: problem.legal for problem in told if problem.legal is not None}
     return simple(Token.MISCONFIGURED, short, fields=[problem.field for problem in told], values=values)
