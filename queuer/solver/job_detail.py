@@ -161,8 +161,8 @@ def _hosts(reserved: Reservation) -> list[str]:
 
 
 def _foretold_start(state: State, reserved: Reservation) -> float | None:
-    """The start of a reservation that people may be told; None = it has come, or rests on ends that nobody may be told
-    of: what its place has or gets is kept from now on.
+    """The start of a reservation that people may be told; None = it has come, or rests on ends that are told later or
+    not at all: what its place has or gets is kept from now on.
     """
     now, there = state.time, frozenset(_hosts(reserved))
     if reserved.start <= now:
@@ -171,7 +171,8 @@ def _foretold_start(state: State, reserved: Reservation) -> float | None:
         ends = expected_end(run.admitted, now=now)
         if ends <= reserved.start and not run.admitted.releasing:
             on = any(state.nodes.names[node] in there for node in run.rows)
-            if on and foretold_end(run.admitted, now=now)[0] is None:
+            told = foretold_end(run.admitted, now=now)[0]
+            if on and (told is None or told > reserved.start):
                 return None
     return reserved.start
 

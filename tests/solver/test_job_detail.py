@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.estimates import LEAST
 from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.outside import Outside
 from queuer.domain.queue import Policy
@@ -145,6 +146,18 @@ def test_nodes_kept_by_a_reservation_and_ones_own() -> None:
     assert found.primary.token is Token.BEHIND_IN_QUEUE
     assert found.detail["excluded"]["by"] == [{"why": "Full", "nodes": 1}, {"why": "Reserved", "nodes": 1}]
     assert holders(found, "reservation", "namespace", "starts")[0] == ("big", "test", 600.0)
+
+
+@pytest.mark.parametrize(("runs", "start"), [(LEAST - 1, None), (LEAST, 60.0)])
+def test_a_reservation_starts_no_earlier_than_the_end_that_is_told_of_a_holder(
+    runs: int, start: float | None
+) -> None:
+    """Guards against "ends in 4m" beside "from 1m from now" of the same job, whose learned end is not sound."""
+    job = replace(gang("busy", pod_set(1, 8)), max_runtime=240.0, estimate=60.0, estimate_runs=runs)
+    busy = running(job, {"n1": 1}, since=0.0, expected_end=60.0)
+    found = told(snapshot([node("n1")], TWO, admitted=[busy], pending=[gang("g", pod_set(1, 8))]))
+    assert holders(found, "workload", "ends") == [("busy", start or 240.0)]
+    assert found.detail["reservation"]["start"] == start
 
 
 def test_what_is_free_and_the_room_at_each_level() -> None:

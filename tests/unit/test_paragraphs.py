@@ -140,7 +140,7 @@ def test_it_says_what_is_reserved_for_it() -> None:
         (
             now + 900,
             ["n1", "n2"],
-            "n1, n2, from 15m from now at the latest, if others end as expected; for 30m at most",
+            "n1, n2, from 15m from now, if others end as expected; for 30m at most",
         ),
         (None, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
     ):

@@ -189,4 +189,4 @@ def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
         return f"no estimate: {who} declares no end, and too few like it have run"
     queue = next((h.queue for h in detail.holders if h.queue and not (h.workload or h.reservation)), None)
     why = f"; jobs of {queue} hold the room, and may declare no end" if queue else ""
-    return f"no estimate: none could be worked out so far{why}" if detail.holders else ""
+    return f"no estimate: none can be worked out just now{why}" if detail.holders else ""

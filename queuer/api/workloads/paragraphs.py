@@ -186,7 +186,7 @@ def _holder(holder: figures.Holder, *, now: datetime) -> str:
 def _reservation(held: figures.Reservation, *, now: datetime) -> str:
     begins = "what frees up is kept for it"
     if held.start is not None:
-        begins = f"from {age(_until(held.start, now))} from now at the latest, if others end as expected"
+        begins = f"from {age(_until(held.start, now))} from now, if others end as expected"
     return f"{_some(held.hosts)}, {begins}; for {age(_until(held.expires, now))} at most"
 
 
