@@ -19,8 +19,10 @@ UNSTARTABLE = "(explanation -> 'unstartable' = 'true') IS TRUE"
 """Of a row of `workload` whether the job can never start as it is."""
 BESIDE = "(explanation #> '{primary,params,runs}' = 'true') IS TRUE"
 """Of such a row whether the job runs all the same, and no queue counts it."""
-OUT_OF_TURN = f"({UNSTARTABLE} OR {BESIDE})"
-"""The job has no turn as it is, so it is ahead of nobody."""
+OUT_OF_TURN = (
+    f"({UNSTARTABLE} OR {BESIDE} OR (explanation #> '{{primary,params}}' ? 'unmanagedSince') IS TRUE)"
+)
+"""The job has no turn as it is, so it is ahead of nobody; `Reason.out_of_turn` says the same."""
 _TOKEN = "coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END)"
 _BY_TOKEN = " ".join(f"WHEN '{token}' THEN '{token.verdict}'" for token in Token)
 VERDICT = f"""coalesce(explanation ->> 'verdict',

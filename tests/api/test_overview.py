@@ -193,8 +193,9 @@ async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hol
 async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
     api: httpx2.AsyncClient, author: Author
 ) -> None:
-    """Guards their queue, too: what is in no line is no demand, and is not called unstartable."""
+    """Guards their queue, too: what is in no line is no demand, is ahead of nobody, and is not called unstartable."""
     await author.tree()
+    await author.submit(workload("a2", queue=A, gpus=8, submitted=NOW + 1))
     why = Explanation(
         primary=Reason(Token.SUSPENDED, {"namespace": "team-a", "unmanagedSince": NOW, "started": False})
     )
@@ -207,10 +208,12 @@ async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
     assert [i["text"] for i in found if i["kind"] == "unmanaged"] == [said]
     queue = next(q for q in (await api.get("/api/v1/queues")).json()["items"] if q["path"] == A)
     counts = ("pendingWorkloads", "heldWorkloads", "unstartableWorkloads")
-    assert [queue[count] for count in counts] == [0, 1, 0]
+    assert [queue[count] for count in counts] == [1, 1, 0]
+    other = (await api.get("/api/v1/workloads/a2/explanation")).json()
+    assert other["detail"]["ahead"] == {"gangs": 0, "of": 1}
     told = (await api.get("/api/v1/workloads/a1/explanation")).json()
     assert told["primary"]["params"]["unmanagedSince"].endswith("Z")
-    assert told["verdict"] == "HELD"
+    assert (told["verdict"], told["detail"]["ahead"]) == ("HELD", None)
 
 
 async def test_the_root_of_the_tree_has_what_pods_outside_use(

@@ -186,7 +186,7 @@ async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
     """Its place in the line of its queue, if it can ever start. It moves with every arrival, so it is counted now."""
     told = _explained(stored)
-    if stored.state is not State.QUEUED or told is None or told.unstartable or told.primary.beside:
+    if stored.state is not State.QUEUED or told is None or told.primary.out_of_turn:
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
     return {"ahead": {"gangs": before, "of": waiting}}

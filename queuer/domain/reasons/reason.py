@@ -89,6 +89,11 @@ class Reason:
         return self.params.get("runs") is True
 
     @property
+    def out_of_turn(self) -> bool:
+        """Whether the job has no turn as it is: it could not start, runs beside the queues, or is queued no more."""
+        return self.unstartable or self.beside or "unmanagedSince" in self.params
+
+    @property
     def verdict(self) -> Verdict:
         """The token's verdict; CHANGE if the job is unstartable, is behind one that is, or lacks a volume claim."""
         owners = self.params.get("headUnstartable") is True or "claim" in self.params
