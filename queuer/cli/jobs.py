@@ -203,7 +203,7 @@ def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
 def _unknown(job: str, namespace: str | None, answer: Mapping[str, Any]) -> CommandFailed:
     """There is no such job: it is of another kind, or not seen yet, or not queued at all."""
     where = f" in namespace {namespace}" if namespace else ""
-    text = f"no job {job}{where} is known"
+    text = f"no {'' if '/' in job else 'job '}{job}{where} is known"
     if answer["items"]:
         other = answer["items"][0]
         return CommandFailed(

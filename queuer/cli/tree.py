@@ -25,7 +25,7 @@ Answer = Mapping[str, Any]
 Entry = TypeVar("Entry")
 BAR_WIDTH = 16
 """Characters: with it a tree of amounts of four digits fits 80 columns."""
-LEGEND = "bar: # own  : borrowed  . lent to others  - free"
+LEGEND = "bar: # own  : borrowed  . lent to others  - unused"
 _COLUMNS = (
     Column("QUEUE", lambda row: row["name"] + row["state"]),
     Column("USED/GUAR", "use", right=True),

@@ -93,7 +93,7 @@ class _Probe:
         tree = self._state.book.tree
         bounds, shares, slots = self._bounds(), self._shares(), self._slots()
         tightest = min(bounds, key=lambda b: b.room // self._asks(b), default=None)
-        quota = slots if tightest is None else tightest.room // self._asks(tightest)
+        quota = slots if tightest is None else max(0, tightest.room // self._asks(tightest))
         least = min(shares, key=self._pods_in, default=None)
         of_user = slots if least is None else self._pods_in(least)
         most = min(slots, quota, of_user)
@@ -102,10 +102,10 @@ class _Probe:
         cap, ancestor = Cap.LINE if self._ahead and not pods and most else Cap.PLACEMENT, None
         if closed is not None:
             cap, ancestor = Cap(tree.effective_state(self._queue)), closed
-        elif pods == slots or (tightest is not None and tightest.live and pods == quota):
-            cap = Cap.CAPACITY
-        elif tightest is not None and pods == quota:
+        elif tightest is not None and not tightest.live and pods == quota:
             cap, ancestor = Cap.LIMIT, tightest.queue
+        elif pods == slots or (tightest is not None and pods == quota):
+            cap = Cap.CAPACITY
         elif least is not None and pods == of_user:
             cap, ancestor = Cap.PER_USER, least.queue
         names = self._state.snapshot.topology.levels if leaf and not closed else ()

@@ -135,6 +135,12 @@ async def test_no_word_of_an_error_acts_on_a_terminal(wire: Wire) -> None:
     assert (done.code, done.err.partition(" is known")[0]) == (3, "queuer: no job [31mnobody")
 
 
+async def test_an_unknown_job_with_its_kind_is_named_as_it_was_given(wire: Wire) -> None:
+    """Guards against "no job job/nobody"."""
+    done = await run(wire, "why", "job/nobody")
+    assert (done.code, done.err.partition(" is known")[0]) == (3, "queuer: no job/nobody")
+
+
 async def test_markup_of_a_name_is_shown_as_it_is(wire: Wire) -> None:
     done = await run(wire, "jobs")
     assert f"job/{MARKUP}" in done.out

@@ -71,6 +71,20 @@ def test_what_keeps_it_from_more_is_named(
     assert (found.pods, found.cap, found.ancestor) == (pods, cap, ancestor)
 
 
+@pytest.mark.parametrize("free", [1, 0])
+def test_a_limit_that_is_exceeded_is_the_cap_on_a_full_cluster_too(free: int) -> None:
+    """Guards against "free capacity is the cap" in a queue that is over its limit."""
+    nodes, pods = [node(f"n{i}") for i in range(2 + free)], {"n0": 1, "n1": 1}
+    over = running(gang("over", pod_set(2, 8)), pods)
+    found = headroom(
+        after(snapshot(nodes, [queue("root.a", row(limit=8))], admitted=[over])),
+        "root.a",
+        {GPU: 8},
+        flavor="default",
+    )
+    assert (found.pods, found.cap, found.ancestor) == (0, Cap.LIMIT, "root.a")
+
+
 def test_what_the_last_plan_started_is_no_room_any_more() -> None:
     snap = snapshot([node("n1")], [queue("root.a")], pending=[gang("u1", pod_set(1, 6))])
     found = headroom(after(snap), "root.a", {GPU: 1}, flavor="default")

@@ -17,6 +17,7 @@ AGAIN = "delete the job and create it again with"
 PARAMS: list[tuple[Token, dict[str, Any], str, str | None]] = [
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a", "root.b"]},
      "set label queuer.dev/queue to root.a", f"{LABEL} queuer.dev/queue=root.a"),
+    (Token.PENDING_EVALUATION, {"retryAt": 900}, "wait: it is considered again from 1970-01-01 00:15:00 UTC", None),
     (Token.MISCONFIGURED, {"queue": "root.x", "nearest": []},
      "ask who administers root to let namespace team-a use a queue", None),
     (Token.MISCONFIGURED, {"queue": "root.a", "nearest": ["root.b"], "runs": True},

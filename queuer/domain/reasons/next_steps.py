@@ -303,6 +303,8 @@ def wait_in_line(job: AdvisedJob) -> NextStep:
 
 def wait(job: AdvisedJob) -> NextStep:
     """There is nothing to do."""
+    if "retryAt" in job.params:
+        return NextStep(do=f"wait: it is considered again from {moment(job.params['retryAt'])}")
     return NextStep(do="wait: the next cycle tells more")
 
 
