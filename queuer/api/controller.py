@@ -29,6 +29,8 @@ HEADER = "Queuer-Controller"
 """Of every answer while nobody decides: since when, and that nothing starts."""
 LOOK = 2.0
 """Seconds for which one look at the controller is kept."""
+AWAY_AFTER = 1.5
+"""Seconds without an answer of Kubernetes after which it is told; with report, beat and look within 5 s."""
 
 
 class ControllerState(StrEnum):
@@ -126,7 +128,7 @@ def stale(found: Controller) -> Reason | None:
 def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerState:
     if now - beat.round_at > stale_after:
         return ControllerState.STALE
-    if beat.away_at is not None and now - beat.away_at > stale_after:
+    if beat.away_at is not None and now - beat.away_at > AWAY_AFTER:
         return ControllerState.AWAY
     if beat.unguarded is not None:
         return ControllerState.UNGUARDED

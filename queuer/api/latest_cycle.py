@@ -34,7 +34,7 @@ LINE, A_PARTY = 64, 16
 """Questions that may wait, in all and of one caller (`Caller.party`)."""
 NO_DECISION = "no decision is stored yet that this version reads; the controller makes one when it leads"
 """Later one is made where somebody waits, or where the capacity has changed."""
-SLOW, KEPT = 0.1, 4.0
+SLOW, KEPT = 0.1, 3.0
 """What took the child more than SLOW seconds of CPU to read or work out for all is kept for KEPT times as long."""
 
 

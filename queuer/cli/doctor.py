@@ -108,8 +108,9 @@ def room(site: Installation) -> Iterator[Finding]:
             f"the API does not say who has the room: {error.message}", error.next or error.hint
         ) from error
     told = [item["text"] for item in found["attention"] if item["kind"] == "outside"]
+    fix = "delete their jobs and create them again with the label queuer.dev/queue"
     for text in told:
-        yield odd(text, "label their jobs queuer.dev/queue, or their namespaces queuer.dev/managed=required")
+        yield odd(text, fix)
     if not told:
         yield ok("queues have the room that they are to share")
 

@@ -102,6 +102,7 @@ def test_pods_that_no_queue_pays_for_are_told_where_they_are_in_the_way(
     overview = {"attention": [{"kind": kind, "text": f"said {kind}"} for kind in kinds]}
     (found,) = doctor.room(site({"/overview": overview}, meta={}))
     assert (found.health, "said outside" in found.text) == (health, health is ODD)
+    assert ("create them again" in found.fix) is (health is ODD), "a job that has started takes no queue"
 
 
 def test_a_server_of_another_version_is_told() -> None:

@@ -41,6 +41,7 @@ _ETAG = re.compile(r'"\d{1,18}"')
 async def get_queue_tree(
     engine: Engine,
     asker: Asking,
+    response: Response,
     root: Annotated[str, Query(description="Only this queue and all below it.")] = ROOT,
     accept: Annotated[str, Header()] = JSON,
 ) -> Response:
@@ -68,7 +69,7 @@ async def get_queue_tree(
         )
     )
     document["queues"] = await masked_for(asker, document["queues"])
-    headers = {"ETag": etag(config.revision), "Vary": "Accept"}
+    headers = {**response.headers, "ETag": etag(config.revision), "Vary": "Accept"}
     if "yaml" in accept:
         text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
         return Response(text, media_type=YAML, headers=headers)

@@ -58,7 +58,7 @@ from queuer.kube.workloads import priority_classes, runtime_classes
 
 log = logger("watch")
 
-_REPORT_EVERY = 5.0
+_REPORT_EVERY = 1.0
 _LOOK = 30.0
 
 

@@ -1,4 +1,4 @@
-"""Kinds whose operator is installed later are followed without a restart; a fact has read again whom it touches."""
+"""Kinds whose operator is installed later are followed without a restart; a server that is out is told; a fact has read again whom it touches."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ class Server:
     """Knows PyTorchJobs from when it is told to; first it is out of order for once."""
 
     def __init__(self) -> None:
-        self.installed = False
+        self.installed, self.out = False, False
         self.asked = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         items: list[dict[str, Any]] = []
+        if self.out:
+            return web.Response(status=503)
         if request.path == PYTORCHJOB.resource.collection:
             self.asked += 1
             if not self.installed:
@@ -74,13 +76,16 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
         kinds = await served(client)
         assert "PyTorchJob" not in {kind.name for kind in kinds}
         watches = Watches(client, state, Facts(), kinds=kinds, look=0.01)
-        task = asyncio.create_task(watches.run(Metrics(), Health(stalled=30.0)))
+        health = Health(stalled=30.0)
+        task = asyncio.create_task(watches.run(Metrics(), health))
         try:
             await watches.synced()
             await until(lambda: server.asked > 3)
             assert not state.jobs
             server.installed = True
             await until(lambda: "u" in state.jobs)
+            server.out = True
+            await until(lambda: health.away_since is not None, within=4.0)
         finally:
             task.cancel()
             await asyncio.wait([task])
