@@ -1,4 +1,4 @@
-"""Kinds whose operator is installed later are followed without a restart; a server that is out is told; a fact has read again whom it touches."""
+"""Later kinds are followed without a restart; a server that is out is told; a fact has read again whom it touches."""
 
 from __future__ import annotations
 
