@@ -104,6 +104,10 @@ def test_it_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
     lines = told(user="alice", attempt=2, detail={"evicted": evicted})
     assert "queued by: alice" in lines
     assert f"attempt: 2; 2026-11-21 10:09:00 UTC  {note}" in lines
+    step = {"at": "2026-11-21T10:09:00Z", "what": "workload.state", "text": f"{note}, attempt 1"}
+    lines = told(attempt=2, detail={"evicted": evicted}, timeline=[step])
+    assert [line for line in lines if note in line] == [f"history: 2026-11-21 10:09:00 UTC  {step['text']}"]
+    assert "attempt: 2" in lines
 
 
 def test_it_says_when_it_may_start() -> None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 from queuer.api.workloads import detail as figures
-from queuer.api.workloads.models import Override, Paragraph, Placement, PodSet, WorkloadDetail
+from queuer.api.workloads.models import Moment, Override, Paragraph, Placement, PodSet, WorkloadDetail
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import LEAST, expected_by
 from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
@@ -57,7 +57,7 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
     if told.would_admit:
         yield "would admit", "  |  ".join(map(_change, told.would_admit))
     if job.attempt > 1:
-        yield "attempt", f"{job.attempt}{_attempt_before(detail.evicted)}"
+        yield "attempt", f"{job.attempt}{_attempt_before(detail.evicted, job.timeline[-HISTORY:])}"
     if past:
         yield "waited", _waited(past, now=now.timestamp())
     for step in job.timeline[-HISTORY:]:
@@ -209,9 +209,9 @@ def _change(change: figures.WouldAdmit) -> str:
 # Its past
 
 
-def _attempt_before(evicted: figures.Evicted | None) -> str:
-    """How the last attempt ended."""
-    if evicted is None:
+def _attempt_before(evicted: figures.Evicted | None, shown: Sequence[Moment]) -> str:
+    """How the last attempt ended, unless the history that is `shown` says it."""
+    if evicted is None or (evicted.note and any(evicted.note in step.text for step in shown)):
         return ""
     return f"; {_clock(evicted.at)}  {evicted.note or evicted.cause or 'evicted'}"
 
