@@ -22,7 +22,7 @@ from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome, CommandVerb
 from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
-from tests.api.rows import Author
+from tests.api.rows import GPU, TREE, Author
 from tests.store.support import NOW, workload
 
 PATH = "/api/v1/workloads"
@@ -232,7 +232,7 @@ async def test_an_override_is_shown_on_the_row_and_in_full(
 async def test_who_is_to_be_evicted_is_told_first_and_what_to_do_until_then(
     shared: httpx2.AsyncClient, author: Author
 ) -> None:
-    made = workload("r1", queue="root.research.team-a", namespace="team-a")
+    made = workload("r1", queue="root.research.team-a", namespace="team-a", gpus=8)
     await author.submit(made)
     await author.cycle(admit=[made])
     order = NewCommand(verb=CommandVerb.EVICT, uid="r1", administers="root.research.team-a", delay=600.0)
@@ -240,11 +240,17 @@ async def test_who_is_to_be_evicted_is_told_first_and_what_to_do_until_then(
         (put,) = await commands.add(connection, [order], actor="root", source="rest", reason="new switches")
     told = (await shared.get(f"{PATH}/r1", headers={"user": "alice"})).json()["explanation"]
     due = f"{datetime.fromtimestamp(put.due, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
-    assert told["do"].startswith(f"save its work before {due}: ")
+    stays = "its pods end then, and it waits in its queue with its old submit time"
+    assert told["do"] == f"save its work before {due}: {stays}"
     assert [told["paragraphs"][0][part] for part in ("label", "text")] == [
         "to leave", "evicted in 9m: new switches",
     ]  # fmt: skip
     assert told["next"] is None
+    cut: dict[str, Any] = {"quota": [{"resource": GPU, "limit": 4}], "namespaces": ["team-a"]}
+    await author.tree({**TREE, "queues": {**TREE["queues"], "root.research.team-a": cut}})
+    told = (await shared.get(f"{PATH}/r1", headers={"user": "alice"})).json()["explanation"]
+    never = "Asks 8 gpu; root.research.team-a may never use more than 4."
+    assert told["do"].endswith(f"its pods end then, and it can never start again as it is: {never}"[:-1])
 
 
 async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(

@@ -86,7 +86,7 @@ def answered(
     figures = figures.model_copy(
         update={"no_estimate": f"not known just now: {silent}" if silent else _no_estimate(primary, figures)}
     )
-    step = _next_step(job, primary, told.would_admit if told else (), reader)
+    step = _next_step(job, primary, told.would_admit if told else (), reader, never=found.never)
     more |= {"detail": figures, "do": step.do, "next": step.command}
     explanation = explanation.model_copy(update=more)
     job = job.model_copy(update={"explanation": explanation})
@@ -146,8 +146,10 @@ def _next_step(
     primary: models.ReasonDetail | None,
     would_admit: Sequence[JobChange],
     reader: Reader,
+    *,
+    never: str,
 ) -> NextStep:
-    """The token of a job that waits says the step; any other job is looked at."""
+    """The token of a job that waits says the step; any other job is looked at. `never`: see `Recorded`."""
     advised = AdvisedJob(
         uid=job.uid,
         kind=job.kind,
@@ -169,7 +171,7 @@ def _next_step(
         reader=reader,
     )
     if job.eviction is not None and job.state in _ON_NODES:
-        return save_work(job.eviction.at.timestamp())
+        return save_work(job.eviction.at.timestamp(), never=never)
     if primary is None:
         return look_at(advised, runs=job.state in _ON_NODES)
     return ROWS[primary.token].next(advised)

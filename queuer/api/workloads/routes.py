@@ -16,14 +16,15 @@ from queuer.api.workloads.commands import Rights
 from queuer.api.workloads.explanation import explained
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.domain.errors import Unavailable
-from queuer.domain.quantity import format_resources
+from queuer.domain.quantity import add, format_resources, parse_resources
+from queuer.domain.reasons import Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
 from queuer.store.commands import Target
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
-from queuer.store.usage import TreeView
+from queuer.store.usage import TreeView, amounts_of
 
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 
@@ -98,6 +99,8 @@ async def _explained(
         view = await tree()
         terms = {"queue_borrows": _above_guarantee(job, view), "safe_until": _safe_until(job, view)}
         found = replace(found, detail=job.model_copy(update=terms))
+    if job.eviction is not None:
+        found = replace(found, never=_never_again(job, await tree()))
     answer = await explained(found, told, asker, silent=silent)
     return answer.model_copy(update={"may": await _may(job, asker)})
 
@@ -107,6 +110,26 @@ def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:
     queue = view.queues.get(job.queue)
     rows = () if queue is None else (each for each in queue.amounts if each.flavor is None)
     return format_resources({a.resource: a.borrowed for a in rows if a.borrowed and a.resource in job.demand})
+
+
+def _never_again(job: WorkloadDetail, view: TreeView) -> str:
+    """Why it could not start again once it has left: the least limit on its path that its smallest size exceeds."""
+    least: dict[str, int] = {}
+    for pods in job.pod_sets:
+        per = parse_resources(pods.requests)
+        least = add(least, per, times=pods.count if pods.min_count is None else pods.min_count)
+    path = view.config.tree.lineage(job.queue) if job.queue in view.queues else ()
+    short = [
+        (a.limit, queue, a.resource)
+        for queue in path
+        for a in amounts_of(view, view.queues[queue])
+        if a.flavor is None and a.limit is not None and least.get(a.resource, 0) > a.limit
+    ]
+    if not short:
+        return ""
+    limit, queue, resource = min(short)
+    params = {"queue": queue, "resource": resource, "asks": least[resource], "limit": limit}
+    return Reason(Token.EXCEEDS_MAX_QUOTA, params).text
 
 
 def _safe_until(job: WorkloadDetail, view: TreeView) -> datetime | None:

@@ -31,10 +31,13 @@ _UNSEEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One workload as the tables have it. `past`: the reasons for which it has waited."""
+    """One workload as the tables have it. `past`: the reasons for which it has waited. `never`: why it could not start
+    again once it has left.
+    """
 
     detail: models.WorkloadDetail
     past: Sequence[Held]
+    never: str = ""
 
 
 async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> list[models.Workload]:

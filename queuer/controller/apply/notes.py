@@ -163,7 +163,10 @@ class Notes:
         heard it first.
         """
         if order.news:
-            self.warn(order.uid, What.ORDERED, save_work(order.at).after(order.text))
+            live = self.state.live.get(order.uid)
+            found = None if live is None else self.state.outlook.unstartable(live.workload)
+            never = "" if found is None else found.primary.text
+            self.warn(order.uid, What.ORDERED, save_work(order.at, never=never).after(order.text))
         self._orders[order.uid] = order
         for due in (self.clock(), order.at + SETTLED):
             heappush(self._later, (due, order.uid))

@@ -359,12 +359,11 @@ def show_controller(job: AdvisedJob) -> NextStep:
 # The job does not wait
 
 
-def save_work(at: float) -> NextStep:
-    """Its eviction is ordered for that time, in seconds."""
-    when = f"before {moment(at)}"
-    return NextStep(
-        do=f"save its work {when}: its pods end then, and it waits in its queue with its old submit time"
-    )
+def save_work(at: float, *, never: str = "") -> NextStep:
+    """Its eviction is ordered for that time, in seconds. `never`: why it could not start again after that."""
+    after = f"it can never start again as it is: {never.removesuffix('.')}" if never else ""
+    after = after or "it waits in its queue with its old submit time"
+    return NextStep(do=f"save its work before {moment(at)}: its pods end then, and {after}")
 
 
 def look_at(job: AdvisedJob, *, runs: bool) -> NextStep:

@@ -13,6 +13,8 @@ from queuer.controller.ledger.round import Change
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
+from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.kube.client import ConflictError
@@ -193,6 +195,18 @@ async def test_an_order_that_a_former_leader_heard_is_kept_up_without_another_ev
     await cluster.after(0.0)
     assert (cluster.state.jobs["u"].status or "").startswith("EvictionOrdered: ") is stands
     assert cluster.events == []
+
+
+async def test_the_victim_of_a_cut_is_not_told_that_it_comes_back(cluster: Cluster) -> None:
+    limit = QuotaRow(resource="pods", limit=1)
+    queues = (Queue(path="root"), Queue(path="root.a", quota=(limit,)))
+    cluster.state.configure(replace(cluster.state.rules, tree=QueueTree.of(queues)))
+    cluster.state.node_changed(Node(name="n", labels={HOSTNAME: "n"}, allocatable={"pods": 9}))
+    cluster.becomes(Live(workload=gang("u", pods=2), state=State.RUNNING))
+    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less"))
+    await cluster.after(0.0)
+    ((_, _, said),) = cluster.events
+    assert said.endswith("it can never start again as it is: Asks 2 pods; root.a may never use more than 1.")
 
 
 async def test_an_order_on_a_job_that_went_before_its_time_is_forgotten(cluster: Cluster) -> None:
