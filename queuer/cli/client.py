@@ -250,14 +250,16 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
         hint = "mend the flag: the same command with --help says what it takes"
     try:
         body = response.json()
-        errors, detail = body.get("errors") or [], body["detail"]
+        errors, detail, problem = body.get("errors") or [], body["detail"], body.get("code", "")
     except (ValueError, KeyError, AttributeError):
         return _stranger(response, exit_code)
     lines = [_line(error) for error in errors]
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
     if response.status_code == 401 and login.missing:
         message = f"{message}; {login.missing}"
-    return CommandFailed(message, hint=hint, next=next, exit_code=exit_code)
+    if problem == "unavailable":  # the server is well, and has said what it lacks; Kubernetes may be dead
+        next = ""
+    return CommandFailed(message, hint=hint, next=next, exit_code=exit_code, problem=problem)
 
 
 def _look(url: str, *, log: bool = False) -> str:

@@ -50,7 +50,7 @@ def api(site: Installation) -> Iterator[Finding]:
     try:
         site.meta = site.client.get("/meta")
     except CommandFailed as error:
-        yield wrong(error.message, error.next or error.hint)
+        yield wrong(error.message, _fix(error))
         return
     site.compare_clock("the API", site.client.server_time)
     # A tree of a newer version, or one that the caller may not read, leaves unknown what is compared with it.
@@ -83,7 +83,7 @@ def controller(site: Installation) -> Iterator[Finding]:
         said = site.client.get("/controller")
     except CommandFailed as error:
         if error.exit_code is not Exit.FORBIDDEN:
-            yield wrong(f"the API does not say how it is: {error.message}", error.next or error.hint)
+            yield wrong(f"the API does not say how it is: {error.message}", _fix(error))
             return
         raise Unseen(f"the API does not say how it is: {error.message}", CREATE) from error
     if said["state"] in ("leading", "idle"):
@@ -104,9 +104,7 @@ def room(site: Installation) -> Iterator[Finding]:
     try:
         found = site.client.get("/overview")
     except CommandFailed as error:
-        raise Unseen(
-            f"the API does not say who has the room: {error.message}", error.next or error.hint
-        ) from error
+        raise Unseen(f"the API does not say who has the room: {error.message}", _fix(error)) from error
     told = [item["text"] for item in found["attention"] if item["kind"] == "outside"]
     fix = "delete their jobs and create them again with the label queuer.dev/queue"
     for text in told:
@@ -133,6 +131,10 @@ def database(site: Installation) -> Iterator[Finding]:
         yield ok(f"it answers, at schema {migrate.head()}")
 
 
+def _fix(error: CommandFailed) -> str:
+    return error.next or error.hint or "mend what it names"
+
+
 def _as_the_api_has_it(site: Installation) -> Finding:
     """Whether the API reaches its database, where none was named."""
     name_it = "--database-url, or QUEUER_DATABASE_URL, as the servers have it"
@@ -141,11 +143,11 @@ def _as_the_api_has_it(site: Installation) -> Finding:
     try:
         site.client.get("/controller")
     except CommandFailed as error:
-        if error.exit_code is Exit.UNREACHABLE:
+        if error.problem == "database_unavailable":
             return wrong(
                 f"the API cannot reach it: {error.message}", "start PostgreSQL, or mend the way to it"
             )
-        raise Unseen("no database was named", name_it) from error
+        raise Unseen(f"no database was named, and the API does not say: {error.message}", name_it) from error
     return ok("the API reaches it; its schema is looked at where it is named")
 
 

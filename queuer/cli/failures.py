@@ -39,16 +39,23 @@ EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
 
 
 class CommandFailed(QueuerError):
-    """A verb could not do what was asked. `hint`: what to do, a sentence; `next`: a command that runs as it stands."""
+    """A verb could not do what was asked. `hint`: what to do, a sentence; `next`: a command that runs as it stands.
+    `problem`: the code of what the API said, "" where it said nothing.
+    """
 
     code = "command_failed"
 
     def __init__(
-        self, message: str, *, hint: str = "", next: str = "", exit_code: int = Exit.FAILURE
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        next: str = "",
+        exit_code: int = Exit.FAILURE,
+        problem: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
-        self.next = next
-        self.exit_code = exit_code
+        self.next, self.exit_code, self.problem = next, exit_code, problem
 
 
 class Misused(CommandFailed):

@@ -84,7 +84,10 @@ def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health
 
 def test_a_database_that_the_api_cannot_reach_is_a_fault() -> None:
     """A monitor that names no database sees the exit code of it all the same; who may not ask is told nothing."""
-    away = httpx2.MockTransport(lambda _: httpx2.Response(503, json={"detail": "PostgreSQL: refused"}))
+    said = "database_unavailable"
+    away = httpx2.MockTransport(
+        lambda _: httpx2.Response(503, json={"detail": "PostgreSQL: refused", "code": said})
+    )
     found = doctor.Installation(client=Client("http://queuer.example", transport=away), meta={})
     assert healths(doctor.controller(found)) == healths(doctor.database(found)) == [WRONG]
     assert healths(doctor.database(site({"/controller": {}}, meta={}))) == [WELL]
@@ -93,6 +96,10 @@ def test_a_database_that_the_api_cannot_reach_is_a_fault() -> None:
     with pytest.raises(Unseen) as told:
         list(doctor.room(found))
     assert told.value.args[1] == "kubectl -n queuer-system get pods"
+    said = "unavailable"  # Kubernetes cannot be asked who somebody is: PostgreSQL is not accused, kubectl not named
+    assert "kubectl" not in next(doctor.controller(found)).fix
+    with pytest.raises(Unseen, match="the API does not say"):
+        list(doctor.database(found))
 
 
 @pytest.mark.parametrize(("kinds", "health"), [(["starved"], WELL), (["starved", "outside"], ODD)])
