@@ -117,7 +117,7 @@ class Shapes:
         return all(_usable(nodes, asked, flavor) is usable for asked, flavor, usable in self._usable.values())
 
     def gang(self, pending: Pending, nodes: Nodes) -> Gang | Explanation:
-        """The gang of a waiting workload, or why it takes no part."""
+        """The gang of a waiting workload, also in a queue that is held, or why it is none."""
         workload = pending.workload
         if reason := self._aside(workload):
             return reason
@@ -174,11 +174,11 @@ class Shapes:
         return self._usable[key][2]
 
     def _aside(self, workload: Workload) -> Explanation | None:
-        """Why nothing is asked about it; None = it takes part."""
+        """Why nothing is asked about it; None = it takes part, or would if its queue were open."""
         closed = self.closed(workload.queue)
-        if workload.hold and (closed is None or closed.primary.token is Token.SUSPENDED):
-            return simple(Token.ON_HOLD, "The job is on hold.")
-        return closed
+        if closed is not None and closed.primary.token is not Token.SUSPENDED:
+            return closed
+        return simple(Token.ON_HOLD, "The job is on hold.") if workload.hold else None
 
     def _find_closed(self, queue: str) -> Explanation | None:
         """Why nothing of this queue takes part."""
@@ -190,45 +190,55 @@ class Shapes:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Waiting:
     """The waiting workloads of one snapshot. `gangs`: those that take part, by uid; `aside`: why the others do not;
-    both in the snapshot's order. `by_leaf`: the gangs of a leaf in their order.
+    both in the snapshot's order. `closed`: those aside whose queue is held or drains. `by_leaf`: the gangs of a leaf in
+    their order.
     """
 
     shapes: Shapes
     gangs: Mapping[str, Gang]
     aside: Mapping[str, Explanation]
+    closed: Mapping[str, Gang]
     by_leaf: Mapping[str, tuple[Gang, ...]]
 
     @classmethod
     def of(cls, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """From the snapshot alone."""
         shapes = Shapes(snapshot.tree, snapshot.flavors)
-        return cls(shapes=shapes, gangs={}, aside={}, by_leaf={}).follow(snapshot, nodes)
+        return cls(shapes=shapes, gangs={}, aside={}, closed={}, by_leaf={}).follow(snapshot, nodes)
 
     @property
     def crowded(self) -> bool:
         """Whether most of what is known is of gangs that are gone."""
-        return len(self.shapes) > 2 * len(self.gangs) + SPARE
+        return len(self.shapes) > 2 * (len(self.gangs) + len(self.closed)) + SPARE
 
     def follow(self, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """Those of another snapshot."""
         if not self.shapes.hold(nodes, snapshot.tree, snapshot.flavors):
             return Waiting.of(snapshot, nodes)
         gangs: dict[str, Gang] = {}
+        closed: dict[str, Gang] = {}
         aside: dict[str, Explanation] = {}
         came: list[Gang] = []
         known, shapes = self.gangs, self.shapes
         for pending in snapshot.pending:
             uid = pending.workload.uid
-            gang = known.get(uid)
+            gang = known.get(uid) or self.closed.get(uid)
             if gang is None or (gang.pending is not pending and gang.pending != pending):
                 found = shapes.gang(pending, nodes)
                 if isinstance(found, Explanation):
                     aside[uid] = found
                     continue
-                came.append(gang := found)
+                gang = found
+            if (why := shapes.closed(gang.queue)) is not None:
+                aside[uid], closed[uid] = why, gang
+                continue
+            if known.get(uid) is not gang:
+                came.append(gang)
             gangs[uid] = gang
         gone = [gang for uid, gang in known.items() if gangs.get(uid) is not gang]
-        return replace(self, gangs=gangs, aside=aside, by_leaf=_merged(self.by_leaf, gone, came))
+        return replace(
+            self, gangs=gangs, aside=aside, closed=closed, by_leaf=_merged(self.by_leaf, gone, came)
+        )
 
 
 def _merged(

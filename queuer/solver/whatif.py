@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from queuer.domain.assignments import Assignment
 from queuer.domain.quantity import Resources, add
-from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Verdict
 from queuer.domain.rules import Rules
 from queuer.domain.workload import Workload
@@ -134,8 +133,7 @@ def difference(
 
     def unstartable(rules: Rules, made: Plan) -> frozenset[str]:
         """Workloads that could never start, in whatever state their queue is; running ones too, once they have left."""
-        tree = QueueTree.of(replace(queue, state=QueueState.OPEN) for queue in rules.tree)
-        outlook = Outlook((state.node for state in left.nodes), replace(rules, tree=tree))
+        outlook = Outlook((state.node for state in left.nodes), rules)
         found = (
             uid
             for uid, own in {**known, **runs}.items()

@@ -56,7 +56,8 @@ class _Reasons:
         bonds: Mapping[str, Bond],
         aside: Mapping[str, Explanation],
     ) -> None:
-        self._state, self._gangs = state, state.arrays.waiting.gangs
+        waiting = state.arrays.waiting
+        self._state, self._gangs, self._closed = state, waiting.gangs, waiting.closed
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
         self._unstartable = Unstartable(state, self._quotas, self._places)
@@ -78,7 +79,9 @@ class _Reasons:
             return known
         if uid in self._held_up:
             return self._behind(self._gangs[uid], self._held_up[uid])
-        return self._aside.get(uid, NO_DECISION)
+        told, closed = self._aside.get(uid, NO_DECISION), self._closed.get(uid)
+        never = None if closed is None else self._unstartable.why(closed)
+        return told if never is None else Explanation(primary=never, others=(told.primary,))
 
     # Refused
 

@@ -62,7 +62,7 @@ class Unstartable:
 
 
 class Outlook:
-    """Of these nodes and queues with nothing in use. Similar workloads are looked at once."""
+    """Of these nodes and queues with nothing in use, open or not. Similar workloads are looked at once."""
 
     def __init__(self, nodes: Iterable[Node], rules: Rules) -> None:
         self._empty = Snapshot.under(rules, nodes=tuple(NodeState(node=node) for node in nodes))
@@ -84,7 +84,8 @@ class Outlook:
             self._arrays = Arrays.of(asked) if self._arrays is None else self._arrays.follow(asked)
         except InvalidInput:  # what no decision can be made on
             return None
-        gang = self._arrays.waiting.gangs.get(workload.uid)
+        waiting = self._arrays.waiting
+        gang = waiting.gangs.get(workload.uid) or waiting.closed.get(workload.uid)
         if gang is None:
             return None
         state = State(self._arrays, time=0.0)

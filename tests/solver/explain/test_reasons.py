@@ -248,16 +248,24 @@ def test_bound_gangs_wait_for_their_victims() -> None:
 
 
 def test_who_takes_no_part() -> None:
-    """On hold; queue held; unknown queue."""
+    """On hold; queue held; unknown queue. A hold hides nothing that its owner has to change."""
     queues = (queue("root.a"), queue("root.b", state=QueueState.HELD))
     waiting = [
         gang("h", pod_set(1, 1), hold=True),
         gang("b", pod_set(1, 1), queue="root.b"),
+        gang("never", pod_set(99, 1), queue="root.b"),
         asks(1, "root.aa"),
     ]
     plan = decided(cluster(*waiting, queues=queues))
     tokens = {uid: why.primary.token for uid, why in plan.explanations.items()}
-    assert tokens == {"h": Token.ON_HOLD, "b": Token.SUSPENDED, "g": Token.MISCONFIGURED}
+    assert tokens == {
+        "h": Token.ON_HOLD,
+        "b": Token.SUSPENDED,
+        "never": Token.EXCEEDS_MAX_QUOTA,
+        "g": Token.MISCONFIGURED,
+    }
+    assert [other.token for other in plan.explanations["never"].others] == [Token.SUSPENDED]
+    assert plan.explanations["never"].verdict is Verdict.CHANGE
 
 
 # One record
