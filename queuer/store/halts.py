@@ -13,17 +13,19 @@ from queuer.domain.queue import QueueState, QueueTree
 from queuer.store.changeset import JudgedChangeset
 from queuer.store.codec import record_of
 from queuer.store.ledger import Holding, holdings
+from queuer.store.tables import NotAsked
 from queuer.store.waiting import OUT_OF_TURN
 
 _WAITING = text(f"""
-    SELECT uid, kind, namespace, name, queue, pod_sets FROM workload
+    SELECT uid, kind, namespace, name, queue, pod_sets, (not_asked = '{NotAsked.DRAINING}') IS TRUE AS late
+    FROM workload
     WHERE state = 'Queued' AND deleted_at IS NULL AND NOT {OUT_OF_TURN} ORDER BY submitted, uid
 """)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingJob:
-    """A job that waits. `demand`: what it asks for, base units."""
+    """A job that waits. `demand`: what it asks for, base units. `late`: it came while its queue drained."""
 
     uid: str
     kind: str
@@ -31,6 +33,7 @@ class WaitingJob:
     name: str
     queue: str
     demand: Mapping[str, int]
+    late: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,16 @@ from queuer.domain.intake import closed_queue
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
+from queuer.store import workloads
 from queuer.store.config import load_config
+from queuer.store.engine import begin
+from queuer.store.tables import NotAsked
+from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
-from tests.store.support import workload
+from tests.store.support import NOW, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
 QUEUES = "/api/v1/queues"
@@ -139,6 +143,23 @@ async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
     assert f"{A} is open already; it is held by a queue above it" in again.err
     opened = await run(api, "queue", "resume", "root.research", "-y")
     assert "root.research: 2 jobs (8 gpu) may start again\n" in opened.out
+
+
+async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """No decision was asked about jobs that came while the queue drained: "0 jobs would start" is not said of them."""
+    await author.tree()
+    await run(api, "queue", "drain", A, "-y")
+    async with begin(author.engine) as connection:
+        why = closed_queue(A, (await load_config(connection)).tree)
+        late = Intake(workload=workload("w1", queue=A, gpus=4), not_asked=NotAsked.DRAINING, explanation=why)
+        await workloads.intake(connection, author.epoch, [late], at=NOW)
+    await author.submit(workload("w2", queue=A, gpus=4))
+    await author.cycle()
+    opened = await run(api, "queue", "resume", A, "-y")
+    left_out = "the impact does not count those that came while it drained: 1"
+    assert f"{A}: 2 jobs (8 gpu) may start again; {left_out}\n" in opened.out
 
 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(

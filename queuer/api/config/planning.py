@@ -111,7 +111,8 @@ def _state(halt: Halt) -> models.StateChange:
     running = _jobs(halt.running, [_held(holding) for holding in halt.running], most=MOST_JOBS)
     waiting = _jobs(halt.waiting, [job.demand for job in halt.waiting], most=MOST_JOBS)
     runs, waits = ((each.count, devices(each.amounts)) for each in (running, waiting))
-    text = halting(halt.state, running=runs, waiting=waits, kept=halt.kept, closed=halt.closed)
+    late = sum(job.late for job in halt.waiting)
+    text = halting(halt.state, running=runs, waiting=waits, kept=halt.kept, closed=halt.closed, late=late)
     return models.StateChange(queue=halt.queue, state=halt.state, running=running, waiting=waiting, text=text)
 
 
