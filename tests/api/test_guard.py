@@ -179,7 +179,7 @@ async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(databa
     async with client_of(app) as api:
         for path in ("/readyz", "/api/v1/queues"):
             response = await api.get(path)
-            problem_of(response, status=503, code="unavailable")
+            problem_of(response, status=503, code="database_unavailable")
             assert response.headers["retry-after"]
         assert (await api.get("/livez")).text == "ok"
     await engine.dispose()

@@ -327,6 +327,6 @@ async def test_a_database_that_is_away_at_the_start_is_told_with_what_to_do(
     monkeypatch.setattr(feeds, "START", 0.2)
     monkeypatch.setattr(feeds.Feed, "_look", away)
     found = await server.get("/stream", headers={"user": "root"})
-    detail = problem_of(found, status=503, code="unavailable")["detail"]
+    detail = problem_of(found, status=503, code="database_unavailable")["detail"]
     assert "no live views" in detail
     assert "QUEUER_DATABASE_URL" in detail

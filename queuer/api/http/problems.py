@@ -119,6 +119,9 @@ KINDS: Mapping[str, FailureKind] = {
     "unavailable": FailureKind(
         status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."
     ),
+    DatabaseUnavailable.code: FailureKind(
+        status=503, title="No database", advice="Whoever runs Queuer looks at PostgreSQL; then try again."
+    ),
 }
 _KEY = ("header", "idempotency-key")
 _BY_STATUS = {KINDS[code].status: code for code in reversed([*KINDS])}
