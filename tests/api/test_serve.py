@@ -105,7 +105,7 @@ def test_an_admin_plans_a_change_for_another_to_apply(server: str, tmp_path: Pat
 def test_what_is_not_there_or_not_right_has_its_exit_code(server: str, tmp_path: Path) -> None:
     document = tmp_path / "tree.yaml"
     document.write_text("kind: QueueTree\nqueues: {root: {qouta: []}}")
-    _, said = queuer(server, "apply", "-f", str(document), "-y", expect=1)
+    _, said = queuer(server, "apply", "-f", str(document), "-y", expect=2)
     assert "queues.root.qouta: unknown field (did you mean quota?) at /queues/root/qouta" in said
     queuer(server, "diff", "-f", str(document), expect=2)
     queuer(server, "apply", "-y", expect=2)
