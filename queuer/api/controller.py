@@ -6,8 +6,8 @@ that idle and dead are two things.
 
 from __future__ import annotations
 
-import asyncio
 import time
+from contextlib import suppress
 from enum import StrEnum
 
 from fastapi import Request, Response
@@ -16,9 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.models import Instant, Model, instant
 from queuer.api.single_flight import SingleFlight
+from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
-from queuer.store.engine import DatabaseUnavailable, begin
+from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat
 from queuer.store.leader import Office
 
@@ -28,8 +29,6 @@ HEADER = "Queuer-Controller"
 """Of every answer while nobody decides: since when, and that nothing starts."""
 LOOK = 2.0
 """Seconds for which one look at the controller is kept."""
-SILENCE = 2.5
-"""Seconds after which PostgreSQL is told as away; the page waits for three."""
 AWAY_AFTER = 1.5
 """Seconds without an answer of Kubernetes after which it is told; with report, beat and look within 5 s."""
 
@@ -97,14 +96,7 @@ class ControllerWatch:
 
     async def text(self) -> str:
         """Why nothing starts, "" while somebody decides. Raises DatabaseUnavailable."""
-        look = asyncio.ensure_future(self._looks())
-        look.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody hears it
-        try:
-            if not (await asyncio.wait([look], timeout=SILENCE))[0]:
-                raise DatabaseUnavailable(f"PostgreSQL has not answered for {SILENCE:g} s")
-            return look.result()[1]
-        finally:
-            look.cancel()  # not awaited: psycopg asks a server that hangs for seconds to end the query
+        return (await self._looks())[1]
 
     async def _look(self, known: tuple[float, str] | None) -> tuple[float, str]:
         """Until when the text is kept, and the text."""
@@ -117,14 +109,12 @@ class ControllerWatch:
 
 
 async def say_who_decides(request: Request, response: Response) -> None:
-    """Put it into the header of the answer, and of the problem that may come in its place.
-
-    Raises DatabaseUnavailable: an answer would wait as long as PostgreSQL hangs.
-    """
+    """Put it into the header of the answer, and of the problem that may come in its place."""
     watch: ControllerWatch = request.app.state.controller
-    if text := await watch.text():
-        request.state.headers = {HEADER: text.encode("latin-1", "replace").decode("latin-1")}
-        response.headers.update(request.state.headers)
+    with suppress(QueuerError):  # the answer itself says that the database is away
+        if text := await watch.text():
+            request.state.headers = {HEADER: text.encode("latin-1", "replace").decode("latin-1")}
+            response.headers.update(request.state.headers)
 
 
 def stale(found: Controller) -> Reason | None:

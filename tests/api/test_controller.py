@@ -19,7 +19,7 @@ from queuer.api.settings import ApiSettings
 from queuer.controller.health.probes import Phase
 from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
-from queuer.store.engine import begin, conninfo
+from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 from tests.api.identity import local
 from tests.api.problems import problem_of
@@ -90,19 +90,6 @@ async def test_who_asks_during_a_look_gets_what_it_finds(author: Author, engine:
     watch = ControllerWatch(engine, stale_after=30)
     found = await asyncio.gather(*(watch.text() for _ in range(3)))
     assert [each.split(" since ")[0] for each in found] == ["the controller has not been heard of"] * 3
-
-
-async def test_a_database_that_hangs_is_named_before_anybody_gives_up(
-    api: httpx2.AsyncClient, author: Author, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever asked would call the server away after some seconds, and PostgreSQL is what hangs."""
-    monkeypatch.setattr("queuer.api.controller.LOOK", 0.0)
-    monkeypatch.setattr("queuer.api.controller.SILENCE", 0.3)
-    with psycopg.connect(conninfo(database_url)) as session:
-        session.execute("LOCK TABLE heartbeat")
-        for path in ("controller", "overview", "queues", "workloads/u1"):
-            hangs = problem_of(await api.get(f"/api/v1/{path}"), status=503, code="database_unavailable")
-            assert hangs["detail"] == "PostgreSQL has not answered for 0.3 s"
 
 
 @pytest.mark.parametrize("ago", [400, None])
