@@ -65,7 +65,7 @@ def test_each_page_is_built_and_its_lists_and_tables_are_some(built: Path) -> No
 def test_a_reader_searches_without_the_internet(served: str) -> None:
     with browser.chromium() as chromium, browser.opened(chromium, served) as page:
         page.goto("/index.html")
-        page.get_by_role("textbox", name="Search").fill("TopologyPlacementFailed")
+        page.get_by_role("textbox", name="Search").press_sequentially("TopologyPlacementFailed")
         found = page.locator(".md-search-result__link").filter(has_text="Reasons").first
         expect(found).to_be_visible(timeout=30_000)
         found.click()
