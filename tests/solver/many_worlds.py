@@ -4,9 +4,8 @@
 
 A gang could have more if it could start, or at least be bound instead of waiting. The proof is a plan that
 the verifier accepts and that gives no gang before it less, in the order of the plan's turns. Gangs that start
-may move;
-bonds and victims of earlier gangs stay, and a leaf evicts for one gang in a cycle. That share is printed,
-not judged: the next cycle is the retry. Only an unsound plan is a fault.
+may move; bonds and victims of earlier gangs stay, and a leaf looks for victims once in a cycle. That share is
+printed, not judged: the next cycle is the retry. Only an unsound plan is a fault.
 """
 
 from __future__ import annotations
