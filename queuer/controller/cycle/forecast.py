@@ -131,13 +131,10 @@ def is_hit(explanation: Explanation | None, *, started: float) -> bool | None:
 
 
 def compare(explanation: Explanation | None, *, started: float, metrics: Metrics) -> None:
-    """Count whether a gang started inside the range that it was last told, and by how much the likely time was off."""
+    """Count whether a gang started inside the range that it was last told."""
     hit = is_hit(explanation, started=started)
-    if explanation is None or hit is None:
+    if hit is None:
         return
-    estimate: Mapping[str, Any] = explanation.detail["estimate"]
     metrics.estimates.inc()
     if hit:
         metrics.estimate_hits.inc()
-    if estimate["likely"] is not None:
-        metrics.estimate_error.observe(abs(started - estimate["likely"]))

@@ -99,10 +99,6 @@ class Metrics:
     estimate_hits = _Row(
         Counter, "queuer_estimate_hits", "Those of them that started inside the range they had last been told."
     )  # fmt: skip
-    estimate_error = _Row(
-        Histogram, "queuer_estimate_error_seconds", "Between the likely start last told and the real one.",
-        buckets=_LONG,
-    )  # fmt: skip
     workloads = _Row(Gauge, "queuer_workloads", "Workloads by queue and state.", ["queue", "state"])
     pending = _Row(
         Gauge, "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
