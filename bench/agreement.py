@@ -132,7 +132,7 @@ async def done(cluster: Cluster, uid: str, change: str) -> None:
                 del job["metadata"]["annotations"][TOPOLOGY_REQUIRED]
             cluster.scene.server.put(JOBS, job)
         case "count":
-            count = int(change.partition("<=")[2])
+            count = int(change.split()[2])
             job["spec"] |= {"parallelism": count, "completions": count}
             cluster.scene.server.put(JOBS, job)
 
@@ -140,7 +140,7 @@ async def done(cluster: Cluster, uid: str, change: str) -> None:
 def _kind(change: str) -> str:
     if change.endswith(" ends"):
         return "ends"
-    return "limit" if " limit " in change else "count" if "count<=" in change else "topology"
+    return "limit" if " limit " in change else "count" if "at most " in change else "topology"
 
 
 def _raised(cluster: Cluster, change: str) -> TreeDocument:

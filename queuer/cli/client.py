@@ -31,6 +31,8 @@ LONGEST_PAUSE = 10.0
 
 
 _AGAIN = "run the same command again: it plans against the tree as it is now"
+TELL = "try again in a minute; if it stays so, tell it to who runs Queuer"
+"""Said of a server that does not answer well."""
 _BY_STATUS = {
     401: (Exit.FORBIDDEN, f"log in: {CREATE}"),
     403: (Exit.FORBIDDEN, ""),
@@ -38,9 +40,9 @@ _BY_STATUS = {
     409: (Exit.CONFLICT, ""),
     412: (Exit.CONFLICT, _AGAIN),
     422: (Exit.USAGE, "mend what is named and run the same command again"),
-    500: (Exit.FAILURE, ""),
-    503: (Exit.UNREACHABLE, ""),
-    504: (Exit.TIMEOUT, ""),
+    500: (Exit.FAILURE, TELL),
+    503: (Exit.UNREACHABLE, TELL),
+    504: (Exit.TIMEOUT, TELL),
 }
 """Exit code and what to do by HTTP status, where the message does not say it."""
 _PLAN_ANEW = "make another plan of the document and apply that: queuer plan -f FILE"
@@ -195,6 +197,7 @@ class Client:
         except httpx2.TimeoutException as error:
             raise CommandFailed(
                 f"{self.url} did not answer in {self._timeout:.0f} s",
+                hint=TELL,
                 next=_look(self.url),
                 exit_code=Exit.TIMEOUT,
             ) from error
@@ -263,10 +266,10 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
 
 
 def _look(url: str, *, log: bool = False) -> str:
-    """Where to look at the servers behind this address, or at the API's `log`: on this machine, or in their cluster."""
-    if made_here(url):
-        return "queuer local logs api" if log else "queuer local status"
-    return f"kubectl -n queuer-system {'logs deploy/queuer-api' if log else 'get pods'}"
+    """Where to look at the servers behind this address, or at the API's `log`. A tenant sees none in a cluster."""
+    if not made_here(url):
+        return ""
+    return "queuer local logs api" if log else "queuer local status"
 
 
 def made_here(url: str) -> bool:

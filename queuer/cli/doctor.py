@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import typer
 
 from queuer import __version__
-from queuer.cli.client import Client, made_here
+from queuer.cli.client import TELL, Client, made_here
 from queuer.cli.failures import CommandFailed, Exit
 from queuer.cli.output import Column, Printer, View, printed, say, styled
 from queuer.cli.token import CREATE, LOOPBACK
@@ -132,7 +132,9 @@ def database(site: Installation) -> Iterator[Finding]:
 
 
 def _fix(error: CommandFailed) -> str:
-    return error.next or error.hint or "mend what it names"
+    """Who runs the doctor runs Queuer."""
+    hint = "" if error.hint == TELL else error.hint
+    return error.next or hint or "mend what it names"
 
 
 def _as_the_api_has_it(site: Installation) -> Finding:

@@ -193,7 +193,7 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
     attention = (await shared.get("/api/v1/overview", headers=EVE)).json()["attention"]
     told = {item["kind"]: item for item in attention}
     assert (told["closed"]["ref"], told["closed"]["severity"]) == ("root.research", "info")
-    assert told["closed"]["text"] == 'root.research drains by root: "why we drain"; 1 job waits there'
+    assert told["closed"]["text"] == 'root.research drains by root: "why we drain"; 1 job is held there'
     assert told["overLimit"]["text"] == (
         f"{A} uses 8 gpu more than its limit, and nothing new starts there. "
         'The limit was cut by test: "lease of 16"'

@@ -65,13 +65,13 @@ def changed(snap: Snapshot, uid: str, change: str) -> Snapshot:
 
 
 def edited(workload: Workload, change: str) -> Workload:
-    """The workload after `topology=LEVEL`, `preemptible=true` or `PODSET.count<=N`."""
+    """The workload after `topology=LEVEL`, `preemptible=true` or `at most N pods in PODSET`."""
     if change == "preemptible=true":
         return replace(workload, preemptible=True)
     if change.startswith("topology="):
         level = change.removeprefix("topology=")
         return replace(workload, required=None if level == "any" else level)
-    name, _, count = change.partition(".count<=")
+    *_, count, _, _, name = change.split()
     sets = {p.name: p for p in workload.pod_sets}
     sets[name] = replace(sets[name], count=int(count), min_count=None)
     return replace(workload, pod_sets=tuple(sets.values()))
@@ -96,21 +96,24 @@ def grown(tree: QueueTree, change: str) -> QueueTree:
 def test_a_wider_level_fewer_pods_or_the_end_of_who_is_there() -> None:
     full = [running(gang(f"w{i}", pod_set(4, 1), queue="root.b"), {f"n{i}": 4}) for i in (0, 2)]
     snap = snapshot(RACKS, TWO, admitted=full, pending=[gang("g", pod_set(6, 1), required="rack")])
-    assert offers(snap) == ["topology=block", "main.count<=4", "test/w0 ends"]
+    assert offers(snap) == ["topology=block", "at most 4 pods in main", "test/w0 ends"]
 
 
 def test_what_not_even_an_idle_cluster_holds_is_offered_changes_too() -> None:
     snap = snapshot(RACKS, TWO, pending=[gang("g", pod_set(3, 4), required="rack")])
-    assert offers(snap) == ["topology=block", "main.count<=2"]
+    assert offers(snap) == ["topology=block", "at most 2 pods in main"]
 
 
 @pytest.mark.parametrize(
     ("queues", "found"),
     [
-        ((queue("root.a", row(limit=5)),), ["main.count<=2", f"root.a limit {GPU}>=6", "test/r ends"]),
+        (
+            (queue("root.a", row(limit=5)),),
+            ["at most 2 pods in main", f"root.a limit {GPU}>=6", "test/r ends"],
+        ),
         (
             (queue("root.p", row(limit=4)), queue("root.p.a", row(limit=5))),
-            ["main.count<=1", f"root.p.a limit {GPU}>=6 and root.p limit {GPU}>=6", "test/r ends"],
+            ["at most 1 pod in main", f"root.p.a limit {GPU}>=6 and root.p limit {GPU}>=6", "test/r ends"],
         ),
     ],
 )
@@ -128,7 +131,7 @@ def test_a_higher_limit(queues: Sequence[Queue], found: list[str]) -> None:
     [
         (
             (queue("root.a", row(guaranteed=4, limit=7)),),
-            ["main.count<=2", "preemptible=true", "test/r ends"],
+            ["at most 2 pods in main", "preemptible=true", "test/r ends"],
         ),
         ((queue("root.a"),), ["preemptible=true"]),
         ((queue("root.a", row(guaranteed=2, limit=4)),), []),
@@ -188,7 +191,7 @@ def test_who_takes_an_offer_starts() -> None:
     """In worlds of all kinds."""
     worlds = [world(seed) for seed in range(40)]
     taken = [c for snap in worlds for uid in decided(snap).explanations for c in offers(snap, uid)]
-    for kind in ("count<=", "preemptible=", " limit ", " ends"):
+    for kind in ("at most ", "preemptible=", " limit ", " ends"):
         assert sum(kind in change for change in taken) > 2, kind
 
 

@@ -95,9 +95,8 @@ def test_a_database_that_the_api_cannot_reach_is_a_fault() -> None:
         list(doctor.database(site(meta={})))
     with pytest.raises(Unseen) as told:
         list(doctor.room(found))
-    assert told.value.args[1] == "kubectl -n queuer-system get pods"
-    said = "unavailable"  # Kubernetes cannot be asked who somebody is: PostgreSQL is not accused, kubectl not named
-    assert "kubectl" not in next(doctor.controller(found)).fix
+    assert told.value.args[1] == "mend what it names"
+    said = "unavailable"  # Kubernetes cannot be asked who somebody is: PostgreSQL is not accused
     with pytest.raises(Unseen, match="the API does not say"):
         list(doctor.database(found))
 

@@ -92,7 +92,7 @@ ADMITS = [
     (JobChange(kind=ChangeKind.PREEMPTIBLE), f"{ANNOTATE} queuer.dev/preemptible=true"),
     (
         JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2),
-        "wait; with main.count<=2 it would start now",
+        "wait; with at most 2 pods in main it would start now",
     ),
     (JobChange(kind=ChangeKind.END, job=OTHER), "wait until a job of root.b with 8 gpu ends"),
     (JobChange(kind=ChangeKind.END, job=NAMED), "queuer wait big -n team-b --for finished --timeout 24h"),

@@ -205,14 +205,9 @@ async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionIt
     placing = await summary.placing_since(connection, now - LONG_LANDING)
     refused = await summary.evicted_since(connection, now - LONG_EVICTION)
     told = (
-        (
-            refused,
-            "is",
-            "are",
-            f"evicted, and the API server has not taken that for more than {LONG_EVICTION:.0f} s",
-        ),
+        (refused, "is", "are", "evicted, and the API server has not taken that"),
         (late, "waits", "wait", "for room longer than is usual"),
-        (placing, "has", "have", f"not landed for more than {LONG_LANDING / 60:.0f} min"),
+        (placing, "has", "have", "not landed"),
     )
     return [
         item(Attention.STUCK, f"{_jobs(stuck.jobs, one, many)} {text}", since=stuck.oldest, count=stuck.jobs)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from queuer.domain.quantity import amount_text, format_quantity
+from queuer.domain.reasons.amounts import plural
 
 
 class ChangeKind(StrEnum):
@@ -59,7 +60,7 @@ class JobChange:
             case ChangeKind.LEVEL:
                 return f"topology={self.level or 'any'}"
             case ChangeKind.COUNT:
-                return f"{self.pod_set}.count<={self.count}"
+                return f"at most {plural(self.count, 'pod')} in {self.pod_set}"
             case ChangeKind.PREEMPTIBLE:
                 return "preemptible=true"
             case ChangeKind.LIMITS:

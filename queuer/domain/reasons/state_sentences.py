@@ -34,13 +34,9 @@ def halting(
 
 
 def closed_queue(path: str, state: QueueState, *, by: str, why: str, jobs: int) -> str:
-    """That a queue is not open. `jobs`: those that wait there."""
-    wait = (
-        "no job waits there"
-        if not jobs
-        else f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} there"
-    )
-    return f"{path} {'is held' if state is QueueState.HELD else 'drains'}{said_by(by, why)}; {wait}"
+    """That a queue is not open. `jobs`: those that are held there by that."""
+    held = f"{plural(jobs, 'job')} {be(jobs)} held there" if jobs else "no job is held there"
+    return f"{path} {'is held' if state is QueueState.HELD else 'drains'}{said_by(by, why)}; {held}"
 
 
 def over_limit_of(path: str, over: str, *, by: str, why: str) -> str:
