@@ -85,8 +85,8 @@ def verdicts(
 
 
 def _guilty(problem: FieldProblem, listed: Listed, wanted: ConfigSet, *, new: Container[str]) -> list[str]:
-    """Uids of the objects that a problem is about. A queue that is as it was in the last good set is not at fault for
-    the sum of those below it: the `new` and changed ones are.
+    """Uids of the objects that a problem is about. For the sum of those below it, a queue as it was in the last good
+    set is not at fault: the `new` and changed ones are.
     """
     own = wanted.owner(problem)
     if own is not None and own in new:

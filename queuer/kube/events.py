@@ -38,7 +38,7 @@ class PodRefusal:
     def stands_after(self, earlier: PodRefusal) -> bool:
         """Whether the API server judged the pod twice: asking again is in vain.
 
-        Once proves nothing: it says `is forbidden` too while a new namespace has no service account yet, while a quota
+        Once proves nothing. It says `is forbidden` too while a new namespace has no service account yet, while a quota
         is not yet known, and while pods that are gone are still counted.
         """
         return self.at > earlier.at and all(_FINAL.search(each.said) for each in (self, earlier))

@@ -1,7 +1,7 @@
 """The policies that keep queued jobs in their queues: are they in the cluster as they are shipped?
 
-Without them anybody may start a job, so they are part of admission: the controller looks at them before it leads and
-every few seconds, and admits nothing new while one is missing or changed. It never installs them. `queuer doctor`
+Without them anybody may start a job, so they are part of admission. The controller looks at them before it leads and
+every few seconds: while one is missing or changed, it admits nothing new. It never installs them. `queuer doctor`
 compares all that is installed by the same rule.
 """
 

@@ -62,8 +62,8 @@ def on_entry(
     id: str,
     at: float,
 ) -> Iterator[Operation]:
-    """The operation that gives templates which another object has their scheduling parts: by pod set the owner's own
-    and the `wanted` one, of which only what differs is written.
+    """The operation that gives templates in another object their scheduling parts: by pod set the owner's own and the
+    `wanted` one. Only what differs is written.
     """
     assert made.carrier is not None
     parts: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """The accounts under which the controllers of job kinds run. The policies trust them by user name.
 
 The shipped policies have the usual accounts. An installation whose controllers run under others names them: in the
-chart's value `operators`, and to the controller and `queuer doctor` by `QUEUER_OPERATORS`. Whoever may make such an
-account may act as the controller, so none is in the namespace `default`.
+chart's value `operators`, and to the controller and `queuer doctor` by `QUEUER_OPERATORS`. The right to make such
+an account is the right to act as the controller, so none is in the namespace `default`.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def evict_patch(kind: JobKind, job: JobObject, *, admission: str) -> dict[str, A
 
 
 def firm_patch(patch: Mapping[str, Any], job: JobObject) -> PatchBody:
-    """The patch that evicts or withdraws, as a JSON Patch that holds for any version of the job with its present
+    """The patch that evicts or withdraws. It is a JSON Patch that holds for any version of the job with its present
     admission: writes of others cannot outrun it.
 
     Nobody but Queuer writes the annotation that it tests (policies/guard.yaml). A job without one keeps its

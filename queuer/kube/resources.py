@@ -1,7 +1,7 @@
 """Finds the files that are shipped beside the code: CRDs, rights and policies, module lists, configuration.
 
 In a checkout they lie at the top of the tree; in an installed wheel the same paths lie under `queuer/_data`.
-What is installed in a cluster has its only home in the Helm chart, which renders the same files for its namespace.
+All that is installed in a cluster has its only home in the Helm chart, which renders the same files for its namespace.
 """
 
 from __future__ import annotations

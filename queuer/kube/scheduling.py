@@ -10,7 +10,7 @@ from queuer.kube.objects import REQUIRED, PodTemplate
 
 
 def scheduling_terms(scheduling: Mapping[str, Any]) -> SchedulingTerms:
-    """Which nodes the pods of a spec's scheduling part accept. What they only prefer is for kube-scheduler."""
+    """Which nodes the pods of a spec's scheduling part accept. Mere preferences are for kube-scheduler."""
     required = scheduling.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
     tolerations = tuple(
         Toleration(

@@ -14,7 +14,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import HOSTNAME
 from queuer.domain.quantity import NOTHING, Resources, format_quantity, parse_resources
 from queuer.domain.shape_text import MOST_RESOURCES
-from queuer.kube.kinds import Role, field_of
+from queuer.kube.kinds.row import Role, field_of, wrong
 from queuer.kube.objects import REQUIRED, LimitRange, PodSpec, ResourceRequirements
 from queuer.kube.requests import container_defaults
 
@@ -30,32 +30,32 @@ def wrong_parts(role: Role, *, schedulers: frozenset[str], field: str) -> Iterat
     """Everything of a pod set but its amounts. `schedulers`: those that place pods here; `field`: of its pod spec."""
     if role.count < 0:
         hint = "write the number of pods, 0 for none"
-        yield _wrong(field_of(role.count_path), f"{role.count} is less than 0", hint)
+        yield wrong(field_of(role.count_path), f"{role.count} is less than 0", hint)
     spec = role.template.spec
     if not spec.containers:
-        yield _wrong(f"{field}.containers", "is empty", "write what the pods run")
+        yield wrong(f"{field}.containers", "is empty", "write what the pods run")
     if spec.node_name:
         problem = "brings the pods onto a node past the scheduler, whoever has the room there"
-        yield _wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead")
+        yield wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead")
     if spec.scheduler_name and spec.scheduler_name not in schedulers:
         problem = (
             f"{spec.scheduler_name!r} is no scheduler that Queuer was told of, its hosts would wait in vain"
         )
         hint = f"leave it out, or write {' or '.join(sorted(schedulers))}; QUEUER_SCHEDULERS names more"
-        yield _wrong(f"{field}.schedulerName", problem, hint)
+        yield wrong(f"{field}.schedulerName", problem, hint)
     if spec.scheduling_gates:
         problem = "keep started pods from being placed while their hosts are kept for them"
         hint = "take the gates out: a queued job waits as a whole before it has pods"
-        yield _wrong(f"{field}.schedulingGates", problem, hint)
+        yield wrong(f"{field}.schedulingGates", problem, hint)
     if spec.resource_claims:
         problem = "asks for devices through claims, which no quota counts"
         hint = "ask in resources.limits instead, e.g. nvidia.com/gpu: 1"
-        yield _wrong(f"{field}.resourceClaims", problem, hint)
+        yield wrong(f"{field}.resourceClaims", problem, hint)
     if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:
         problem = (
             f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"
         )
-        yield _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
+        yield wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
 
 
 def too_many(spec: PodSpec, *, field: str) -> Iterator[FieldProblem]:
@@ -73,7 +73,7 @@ def too_many(spec: PodSpec, *, field: str) -> Iterator[FieldProblem]:
     }
     for name, (count, most, what) in counts.items():
         if count > most:
-            yield _wrong(f"{field}.{name}", f"has {count} {what}", f"write {most} at most")
+            yield wrong(f"{field}.{name}", f"has {count} {what}", f"write {most} at most")
 
 
 def parts(data: object) -> Iterator[object]:
@@ -117,7 +117,7 @@ def _wrong_amounts(
     for resource in {**requests, **own}:
         at = f"{where}.{'requests' if resource in requests else 'limits'}.{resource}"
         if "/" not in resource and resource not in _PLAIN and not resource.startswith(_HUGE):
-            yield _wrong(at, "is no resource of Kubernetes", "write its full name, e.g. nvidia.com/gpu")
+            yield wrong(at, "is no resource of Kubernetes", "write its full name, e.g. nvidia.com/gpu")
             continue
         request, limit = requests.get(resource), limits.get(resource)
         if request is None or request == limit:
@@ -125,20 +125,16 @@ def _wrong_amounts(
         said = format_quantity(request, resource=resource)
         if limit is None:
             if _is_exact(resource):
-                yield _wrong(at, f"{said} has no limit", f"write {said} in limits, too")
+                yield wrong(at, f"{said} has no limit", f"write {said} in limits, too")
             continue
         most = format_quantity(limit, resource=resource)
         whose = "the limit" if resource in own else "the limit that a LimitRange of the namespace gives"
         if request > limit:
-            yield _wrong(at, f"{said} is above {whose}, {most}", f"write {most} at most, or raise the limit")
+            yield wrong(at, f"{said} is above {whose}, {most}", f"write {most} at most, or raise the limit")
         elif _is_exact(resource):
-            yield _wrong(at, f"{said} is not {whose}, {most}", "write the same in both")
+            yield wrong(at, f"{said} is not {whose}, {most}", "write the same in both")
 
 
 def _is_exact(resource: str) -> bool:
     """Whether Kubernetes never hands out more of it than there is: its limit is its request."""
     return resource.startswith(_HUGE) or ("/" in resource and "kubernetes.io/" not in resource)
-
-
-def _wrong(field: str, message: str, hint: str) -> FieldProblem:
-    return FieldProblem(field=field, message=message, hint=hint)

@@ -34,7 +34,7 @@ from queuer.domain.keys import (
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.kube.kinds import JobKind, JobObject, Role, field_of
+from queuer.kube.kinds.row import JobKind, JobObject, Role, field_of, wrong
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_limits, effective_requests, unstated
@@ -184,7 +184,7 @@ def _amounts(spec: PodSpec, facts: NamespaceFacts, field: str) -> tuple[Resource
 def _foreign_manager(kind: JobKind, job: JobObject) -> Iterator[FieldProblem]:
     """A policy refuses it, but not on a job from before its namespace opted in."""
     if kind.gates is None and (named := kind.managed_by(job)) not in (None, "", kind.manager):
-        yield _wrong(
+        yield wrong(
             field_of((*kind.suspend_path[:-1], "managedBy")),
             f"{named!r} would not start it here",
             "leave it out",
@@ -194,7 +194,7 @@ def _foreign_manager(kind: JobKind, job: JobObject) -> Iterator[FieldProblem]:
 def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[FieldProblem]:
     """Texts of annotations and pod specs that are longer than is kept, and more parts than are looked through."""
     if len(roles) > MOST_POD_SETS:
-        yield _wrong("spec", f"has {len(roles)} kinds of pods", f"write {MOST_POD_SETS} at most")
+        yield wrong("spec", f"has {len(roles)} kinds of pods", f"write {MOST_POD_SETS} at most")
     read = (key for key in notes if key in _OWNERS or key == USER or key.startswith(MIN_COUNT))
     texts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
     for role in roles[:MOST_POD_SETS]:
@@ -205,21 +205,21 @@ def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[Fiel
         longest = max((len(text) for text in parts(part) if isinstance(text, str)), default=0)
         if longest > LONGEST_TEXT:
             problem = f"a text of {longest} characters is longer than {LONGEST_TEXT}"
-            yield _wrong(at, problem, "shorten it")
+            yield wrong(at, problem, "shorten it")
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:
     for resource, amount in amounts.items():
         if amount > _MOST:
             problem = f"{pods} pods ask for more than 2^60 {resource} together"
-            raise InvalidInput(_wrong(field, problem, "ask for less"))
+            raise InvalidInput(wrong(field, problem, "ask for less"))
 
 
 def _check_sums(pod_sets: tuple[PodSet, ...]) -> None:
     """Refuse what asks for nothing, or for too much, in all pod sets together."""
     pods = sum(p.count for p in pod_sets)
     if not pods:
-        raise InvalidInput(_wrong("spec", "the job asks for no pod", "raise parallelism or replicas above 0"))
+        raise InvalidInput(wrong("spec", "the job asks for no pod", "raise parallelism or replicas above 0"))
     _check_amounts(demand_of(pod_sets, {p.name: p.count for p in pod_sets}), pods, "spec")
 
 
@@ -230,11 +230,7 @@ def _check_apart(roles: tuple[Own, ...]) -> None:
         first = known.setdefault(own.role.name, own)
         if first is not own:
             one, other = (field_of(o.role.count_path[:-1]) for o in (first, own))
-            raise InvalidInput(_wrong(other, f"is the same pod set as {one}", "keep one of them"))
-
-
-def _wrong(field: str, message: str, hint: str, *, legal: str | None = None) -> FieldProblem:
-    return FieldProblem(field=field, message=message, hint=hint, legal=legal)
+            raise InvalidInput(wrong(other, f"is the same pod set as {one}", "keep one of them"))
 
 
 def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
@@ -271,14 +267,14 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
 def _class_value(named: str, facts: NamespaceFacts, *, where: str) -> int:
     if named.startswith(SYSTEM_CLASSES):
         message, hint = f"{named} is for the cluster's own pods", "name another PriorityClass, or none"
-        raise InvalidInput(_wrong(where, message, hint, legal=""))
+        raise InvalidInput(wrong(where, message, hint, legal=""))
     if named not in facts.priorities:
         near = difflib.get_close_matches(named, facts.priorities, n=1)
         hint = (
             f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(facts.priorities)) or 'none'}"
         )
         raise InvalidInput(
-            _wrong(where, f"there is no PriorityClass {named!r}", hint, legal=near[0] if near else "")
+            wrong(where, f"there is no PriorityClass {named!r}", hint, legal=near[0] if near else "")
         )
     return facts.priorities[named]
 
@@ -300,16 +296,8 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
     except InvalidInput as error:
         raise InvalidInput(*(replace(problem, legal="") for problem in error.problems)) from None
     if not 0 < seconds <= _LONGEST_RUN:
-        raise InvalidInput(
-            FieldProblem(
-                field=field,
-                message=f"{text[:40]!r} is not above 0"
-                if seconds <= 0
-                else f"{text[:40]!r} is over 10 years",
-                hint='write e.g. "90m"',
-                legal="",
-            )
-        )
+        what = "not above 0" if seconds <= 0 else "over 10 years"
+        raise InvalidInput(wrong(field, f"{text[:40]!r} is {what}", 'write e.g. "90m"', legal=""))
     return seconds
 
 
@@ -318,7 +306,7 @@ def _deadline(kind: JobKind, job: JobObject) -> float | None:
     seconds = kind.deadline(job)
     if seconds is not None and seconds <= 0:
         problem = f"{seconds} ends the job as soon as it starts"
-        raise InvalidInput(_wrong(field_of(kind.deadline_path), problem, "raise it above 0, or remove it"))
+        raise InvalidInput(wrong(field_of(kind.deadline_path), problem, "raise it above 0, or remove it"))
     return None if seconds is None else min(float(seconds), _LONGEST_RUN)
 
 
@@ -327,14 +315,14 @@ def _flag(notes: Mapping[str, str], key: str, *, unsaid: bool) -> bool:
     if text in (None, "true", "false"):
         return unsaid if text is None else text == "true"
     raise InvalidInput(
-        _wrong(f"annotation {key}", f"{text!r} is neither true nor false", 'write "true"', legal="true")
+        wrong(f"annotation {key}", f"{text!r} is neither true nor false", 'write "true"', legal="true")
     )
 
 
 def _level(notes: Mapping[str, str], key: str) -> str | None:
     text = notes.get(key)
     if text is not None and not text.strip():
-        raise InvalidInput(_wrong(f"annotation {key}", "is empty", 'name a level, e.g. "rack"', legal=""))
+        raise InvalidInput(wrong(f"annotation {key}", "is empty", 'name a level, e.g. "rack"', legal=""))
     return text
 
 
@@ -343,19 +331,14 @@ def _min_count(role: Role, notes: Mapping[str, str]) -> int | None:
     text = notes.get(f"{MIN_COUNT}{role.name}")
     if text is None:
         return None
-    declared = max(0, role.size)
+    field, declared = f"annotation {MIN_COUNT}{role.name}", max(0, role.size)
     if not role.resizable:
         problem, hint = "its controller runs all of these pods or none", "remove it"
-        raise InvalidInput(_wrong(f"annotation {MIN_COUNT}{role.name}", problem, hint, legal=""))
+        raise InvalidInput(wrong(field, problem, hint, legal=""))
     if not 1 <= (_number(text) or 0) <= declared:
-        raise InvalidInput(
-            FieldProblem(
-                field=f"annotation {MIN_COUNT}{role.name}",
-                message=f"{text[:40]!r} is not a number of pods the job could shrink to",
-                hint=f"write 1 to {declared}" if declared else "remove it: there are none",
-                legal=str(declared) if declared else "",
-            )
-        )
+        problem = f"{text[:40]!r} is not a number of pods the job could shrink to"
+        hint = f"write 1 to {declared}" if declared else "remove it: there are none"
+        raise InvalidInput(wrong(field, problem, hint, legal=str(declared) if declared else ""))
     return min(int(text), role.count)
 
 

@@ -84,22 +84,6 @@ async def _is_served(client: Client, kind: JobKind) -> bool:
     return True
 
 
-def _limits(found: LimitRange) -> object:
-    return found.spec
-
-
-def _amounts(found: ResourceQuota) -> object:
-    return found.spec, found.status
-
-
-def _overhead(found: RuntimeClass) -> object:
-    return found.metadata.name, found.overhead
-
-
-def _rank(found: PriorityClass) -> object:
-    return found.metadata.name, found.value, found.global_default
-
-
 def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
     group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
 
@@ -125,55 +109,50 @@ class Watches:
         self._names: dict[Reflector[Any], str] = {}
         self._groups = PodGroups(self, listed=lambda: pods.synced.is_set())
 
-        def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
-            return Reflector(client, resource, kind, on_change=heard, timing=timing)
-
-        pods = of(PODS, Pod, self._pod)
+        limits = self._fact(facts.limit_ranges, lambda it: it.spec, self._limited)
+        quotas = self._fact(facts.resource_quotas, lambda it: (it.spec, it.status))
+        runtimes = self._fact(
+            facts.runtime_classes, lambda it: (it.metadata.name, it.overhead), self._overheads
+        )
+        ranks = self._fact(
+            facts.priority_classes,
+            lambda it: (it.metadata.name, it.value, it.global_default),
+            self._ranked,
+        )
+        pods = self._reflector(PODS, Pod, self._pod)
         self.reflectors = [
-            of(NAMESPACES, Namespace, self._namespace),
-            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges, _limits, self._limited)),
-            of(RESOURCE_QUOTAS, ResourceQuota, self._fact(facts.resource_quotas, _amounts)),
-            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes, _overhead, self._overheads)),
-            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes, _rank, self._ranked)),
-            of(NODES, NodeObject, self._node),
+            self._reflector(NAMESPACES, Namespace, self._namespace),
+            self._reflector(LIMIT_RANGES, LimitRange, limits),
+            self._reflector(RESOURCE_QUOTAS, ResourceQuota, quotas),
+            self._reflector(RUNTIME_CLASSES, RuntimeClass, runtimes),
+            self._reflector(PRIORITY_CLASSES, PriorityClass, ranks),
+            self._reflector(NODES, NodeObject, self._node),
             pods,
         ]
         for kind in kinds:
             self.reflectors += self._follow(kind)
 
+    def _reflector(
+        self, resource: Resource, kind: type[Any], heard: Heard, selector: str = ""
+    ) -> Reflector[Any]:
+        return Reflector(
+            self._client, resource, kind, on_change=heard, selector=selector, timing=self._timing
+        )
+
     def _follow(self, kind: JobKind) -> list[Reflector[Any]]:
         """The reflectors of a kind, which are still to be started. Pods are watched anyway."""
         if kind.gates is not None:
             return []
-        reflector = Reflector(
-            self._client,
-            kind.resource,
-            kind.type,
-            on_change=self._job(kind),
-            selector=QUEUE,
-            timing=self._timing,
-        )
+        reflector = self._reflector(kind.resource, kind.type, self._job(kind), QUEUE)
         self._jobs[kind.name] = (kind, reflector)
         if kind.made is None:
             return [reflector]
         if (carrier := kind.made.carrier) is not None:
-            carriers = Reflector(
-                self._client,
-                carrier.kind.resource,
-                carrier.kind.type,
-                on_change=self._made.carrier(kind, carrier.kind),
-                timing=self._timing,
-            )
+            heard = self._made.carrier(kind, carrier.kind)
+            carriers = self._reflector(carrier.kind.resource, carrier.kind.type, heard)
             self._names[carriers] = f"{carrier.kind.resource.plural} of {kind.resource.plural}"
             return [carriers, reflector]
-        made = Reflector(
-            self._client,
-            JOBS,
-            Job,
-            on_change=self._made.job(kind, kind.made),
-            selector=kind.made.mark,
-            timing=self._timing,
-        )
+        made = self._reflector(JOBS, Job, self._made.job(kind, kind.made), kind.made.mark)
         self._names[made] = f"{JOBS.plural} of {kind.resource.plural}"
         # Those that were made come first: a job is read with them.
         return [made, reflector]

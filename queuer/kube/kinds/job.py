@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from queuer.domain.workload import State
-from queuer.kube.kinds.row import JobKind, Role
+from queuer.kube.kinds.row import JobKind, Role, ending
 from queuer.kube.objects import JOBS, Job, holds
 
 MAIN = "main"
@@ -44,12 +43,6 @@ def _quiet(job: Job) -> bool:
     return job.spec.suspend and (job.status.start_time is None or told)
 
 
-def _outcome(job: Job) -> State | None:
-    if holds(job.status.conditions, "Complete"):
-        return State.SUCCEEDED
-    return State.FAILED if holds(job.status.conditions, "Failed") else None
-
-
 JOB = JobKind(
     name="Job",
     api_version="batch/v1",
@@ -59,7 +52,7 @@ JOB = JobKind(
     manager="kubernetes.io/job-controller",
     quiet=_quiet,
     fixed=lambda job: job.status.start_time is not None,
-    outcome=_outcome,
+    outcome=lambda job: ending(job.status.conditions, "Complete"),
     left=left_of,
     restarts=lambda job: job.spec.completions is not None or not job.status.succeeded,
     roles=_roles,

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from queuer.domain.errors import FieldProblem
-from queuer.domain.workload import State
 from queuer.kube.kinds.job import JOB, left_of
-from queuer.kube.kinds.row import JobKind, Made, Role
+from queuer.kube.kinds.row import JobKind, Made, Role, ending
 from queuer.kube.objects import Condition, Job, JobSpec, Meta, Resource, Struct, TemplateMeta, holds
 from queuer.kube.operators import USUAL
 
@@ -153,12 +152,6 @@ def _quiet(jobset: JobSet) -> bool:
     return jobset.spec.suspend and told and all(JOB.quiet(job) for job in jobs)
 
 
-def _outcome(jobset: JobSet) -> State | None:
-    if holds(jobset.status.conditions, "Completed"):
-        return State.SUCCEEDED
-    return State.FAILED if holds(jobset.status.conditions, "Failed") else None
-
-
 def _instead_of(each: ReplicatedJob) -> str:
     """A start in order waits until the Jobs before are ready, never until they are complete."""
     if any(other.get("status") == "Complete" for other in each.depends_on):
@@ -213,7 +206,7 @@ JOBSET = JobKind(
     operators=USUAL["jobset"],
     manager="jobset.sigs.k8s.io/jobset-controller",
     quiet=_quiet,
-    outcome=_outcome,
+    outcome=lambda jobset: ending(jobset.status.conditions, "Completed"),
     left=_left,
     restarts=lambda jobset: all(JOB.restarts(job) for job in _present(jobset)),
     repeats=_repeats,

@@ -5,14 +5,13 @@ Their CRDs guarantee little, so nearly everything may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from queuer.domain.workload import State
-from queuer.kube.kinds.row import JobKind, Role
+from queuer.kube.kinds.row import JobKind, Role, ending
 from queuer.kube.objects import (
     Condition,
     Container,
@@ -38,6 +37,18 @@ class RunPolicy(Struct, frozen=True):
     active_deadline_seconds: int | None = None
     clean_pod_policy: str | None = None
     managed_by: str | None = None
+
+
+RUN_POLICY: Mapping[str, Any] = {
+    "managed_by": lambda job: job.spec.run_policy.managed_by,
+    "suspend_path": ("spec", "runPolicy", "suspend"),
+    "suspended": lambda job: job.spec.run_policy.suspend,
+    "lingers": lambda job: job.spec.run_policy.clean_pod_policy in (None, "None"),
+    "deadline": lambda job: job.spec.run_policy.active_deadline_seconds,
+    "deadline_path": ("spec", "runPolicy", "activeDeadlineSeconds"),
+    "clean": (("spec", "runPolicy", "cleanPodPolicy"), "Running"),
+}
+"""The part of a `JobKind` that both operators of Kubeflow read from `spec.runPolicy`."""
 
 
 class Spec(Struct, frozen=True):
@@ -73,12 +84,6 @@ def _quiet(job: TrainingJob) -> bool:
     active = any(status.active for status in job.status.replica_statuses.values())
     fresh = job.status.start_time is None and not holds(job.status.conditions, "Running")
     return job.spec.run_policy.suspend and not active and (fresh or holds(job.status.conditions, "Suspended"))
-
-
-def _outcome(job: TrainingJob) -> State | None:
-    if holds(job.status.conditions, "Succeeded"):
-        return State.SUCCEEDED
-    return State.FAILED if holds(job.status.conditions, "Failed") else None
 
 
 def _roles(job: TrainingJob, *, key: str, order: tuple[str, ...]) -> tuple[Role, ...]:
@@ -135,16 +140,10 @@ def _row(
         type=TrainingJob,
         operators=USUAL["training-operator"],
         manager="kubeflow.org/training-operator",
-        managed_by=lambda job: job.spec.run_policy.managed_by,
-        suspend_path=("spec", "runPolicy", "suspend"),
-        suspended=lambda job: job.spec.run_policy.suspend,
         quiet=_quiet,
-        outcome=_outcome,
-        lingers=lambda job: job.spec.run_policy.clean_pod_policy in (None, "None"),
+        outcome=lambda job: ending(job.status.conditions, "Succeeded"),
         roles=lambda job: as_made(_roles(job, key=key, order=order)),
         roles_key=key,
-        deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
-        deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
         pods=lambda uid, job: (
             f"training.kubeflow.org/job-name={job},training.kubeflow.org/operator-name={name.lower()}-controller"
         ),
@@ -153,8 +152,8 @@ def _row(
             for label in ("job-name", "replica-type", "replica-index", "operator-name")
         ),
         pod_label="training.kubeflow.org/replica-type",
-        clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),
         example={key: dict.fromkeys(order, pods)},
+        **RUN_POLICY,
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from queuer.domain.workload import State
 from queuer.kube.kinds.job import JOB
-from queuer.kube.kinds.kubeflow import ReplicaSpec, RunPolicy
+from queuer.kube.kinds.kubeflow import RUN_POLICY, ReplicaSpec, RunPolicy
 from queuer.kube.kinds.row import JobKind, Made, Role
 from queuer.kube.objects import Condition, Job, Meta, Resource, Struct, holds
 from queuer.kube.operators import USUAL
@@ -76,23 +76,17 @@ MPIJOB = JobKind(
     type=MPIJob,
     operators=USUAL["mpi-operator"],
     manager="kubeflow.org/mpi-operator",
-    managed_by=lambda job: job.spec.run_policy.managed_by,
-    suspend_path=("spec", "runPolicy", "suspend"),
-    suspended=lambda job: job.spec.run_policy.suspend,
     quiet=_quiet,
     outcome=_outcome,
-    lingers=lambda job: job.spec.run_policy.clean_pod_policy in (None, "None"),
     roles=_roles,
     roles_key=_ROLES,
-    deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
-    deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
     pods=lambda uid, name: f"{_PREFIX}/job-name={name},{_PREFIX}/operator-name=mpi-operator",
     pod_labels=tuple(
         f"{_PREFIX}/{label}" for label in ("job-name", "job-role", "replica-index", "operator-name")
     ),
     pod_label=f"{_PREFIX}/job-role",
     refusals=("MPIJobFailed",),
-    clean=(("spec", "runPolicy", "cleanPodPolicy"), "Running"),
     made=Made(mark="app", by_name=True, only=_LAUNCHER, expected=lambda job: 1),
     example={_ROLES: {name: {"template": {"spec": {"containers": []}}} for name in ("Launcher", "Worker")}},
+    **RUN_POLICY,
 )

@@ -2,7 +2,7 @@
 
 A pod cannot be suspended. A policy gives it a scheduling gate when it is created, and one PATCH takes the gate away and
 pins it. So a Deployment, a StatefulSet, a notebook or a workflow engine queues its pods by a label in its template.
-What is evicted is deleted: a pod that has a controller comes back gated, a bare one does not.
+Evicted pods are deleted: one that has a controller comes back gated, a bare one does not.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def queues_by_itself(meta: Meta) -> bool:
 def _maker(kind: JobKind, meta: Meta) -> JobKind | None:
     """The kind whose controller made the owner of a pod, an object of `kind`, by labels that agree.
 
-    Where the mark has another uid, or is not on pods, our label is alone: it is kept true on the templates of Jobs, and
+    Where the mark has another uid, or is not on pods, our label is alone. It is kept true on the templates of Jobs, and
     on those of their carrier, too.
     """
     uid = meta.labels.get(WORKLOAD)

@@ -1,8 +1,8 @@
 """RayJob and RayCluster of KubeRay (1.6).
 
-A RayJob has its controller make a RayCluster, of a new name at each start, and once that is ready a Job that submits
-the work. Pods hang RayJob → RayCluster → Pod and RayJob → Job → Pod. A RayCluster that a RayJob made is never queued by
-itself, though it has all labels and annotations of the RayJob.
+A RayJob has its controller make a RayCluster, of a new name at each start. Once that is ready, it makes a Job that
+submits the work. Pods hang RayJob → RayCluster → Pod and RayJob → Job → Pod. A RayCluster that a RayJob made is never
+queued by itself, though it has all labels and annotations of the RayJob.
 
 - `suspend` counts from Initializing and Running alone. Every other state leads to one of these or to the end, so the
   field has only to stay as it is.

@@ -14,7 +14,7 @@ import msgspec
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.workload import State
-from queuer.kube.objects import Job, Meta, PodTemplate, Resource
+from queuer.kube.objects import Condition, Job, Meta, PodTemplate, Resource, holds
 
 
 class JobObject(Protocol):
@@ -27,6 +27,18 @@ class JobObject(Protocol):
 def field_of(path: Iterable[str]) -> str:
     """A field as kubectl and the API server write it: a place in a list in brackets, `spec.replicatedJobs[0].name`."""
     return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path).removeprefix(".")
+
+
+def wrong(field: str, message: str, hint: str, *, legal: str | None = None) -> FieldProblem:
+    """The fault of a field of a job, and the fix; see `FieldProblem`."""
+    return FieldProblem(field=field, message=message, hint=hint, legal=legal)
+
+
+def ending(conditions: list[Condition], succeeded: str) -> State | None:
+    """How a job has ended by its conditions: by the one of this name, or by `Failed`."""
+    if holds(conditions, succeeded):
+        return State.SUCCEEDED
+    return State.FAILED if holds(conditions, "Failed") else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +78,9 @@ class Role:
 class Carrier:
     """The one object that a kind's controller makes of a job, under its name, and in which the pod templates are.
 
-    The decoded job has it in its field `carrier`, None while it is not known. `kind`: of that object. What it is to
-    have is written on the job, at `path`: `entries` gives the value from the parts of templates by pod set (none =
-    without ours), an id that no earlier start had, and seconds since the epoch.
+    The decoded job has it in its field `carrier`, None while it is not known. `kind`: of that object. Its parts
+    are written on the job, at `path`. `entries` gives the value from the parts of templates by pod set (none = without
+    ours), an id that no earlier start had, and seconds since the epoch.
     """
 
     kind: JobKind

@@ -1,7 +1,7 @@
 """TrainJob of the Kubeflow Trainer (2.3): its controller makes one JobSet of the same name from an admin's runtime.
 
 The JobSet is there while the job is suspended, and its templates say what will run. Its controller writes the JobSet
-anew as long as it is suspended, so a start changes the TrainJob alone: one entry of `spec.runtimePatches` has the pins.
+anew as long as it is suspended. So a start changes the TrainJob alone: one entry of `spec.runtimePatches` has the pins.
 
 - Each start names a new manager and the time of its entry. Its webhook would write the time otherwise, and with it all
   quantities as texts, in fields that must not change (pkg/webhooks/trainjob_webhook.go).
@@ -20,10 +20,9 @@ import msgspec
 
 from queuer.domain.errors import FieldProblem
 from queuer.domain.keys import PREFIX, QUEUE
-from queuer.domain.workload import State
 from queuer.kube.kinds.jobset import JOBSET, JobSet
-from queuer.kube.kinds.row import Carrier, JobKind, Made, Role
-from queuer.kube.objects import Condition, Job, Meta, Resource, Struct, holds
+from queuer.kube.kinds.row import Carrier, JobKind, Made, Role, ending
+from queuer.kube.objects import Condition, Job, Meta, Resource, Struct
 from queuer.kube.operators import USUAL
 
 _PATCHES = ("spec", "runtimePatches")
@@ -71,12 +70,6 @@ def _roles(job: TrainJob) -> tuple[Role, ...]:
 def _quiet(job: TrainJob) -> bool:
     """It calls itself suspended at once: its JobSet tells."""
     return job.spec.suspend and job.carrier is not None and JOBSET.quiet(job.carrier)
-
-
-def _outcome(job: TrainJob) -> State | None:
-    if holds(job.status.conditions, "Complete"):
-        return State.SUCCEEDED
-    return State.FAILED if holds(job.status.conditions, "Failed") else None
 
 
 def _refused(job: TrainJob) -> Iterator[FieldProblem]:
@@ -128,7 +121,7 @@ TRAINJOB = JobKind(
     operators=USUAL["trainer"],
     manager="trainer.kubeflow.org/trainjob-controller",
     quiet=_quiet,
-    outcome=_outcome,
+    outcome=lambda job: ending(job.status.conditions, "Complete"),
     left=lambda job: None if job.carrier is None else JOBSET.left(job.carrier),
     restarts=lambda job: job.carrier is None or JOBSET.restarts(job.carrier),
     repeats=lambda job: job.carrier is not None and JOBSET.repeats(job.carrier),
