@@ -86,13 +86,17 @@ class EvictionRule(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostWork:
     """The work that an eviction loses, in base units of `resource` times seconds since the start or last checkpoint.
-    `next`: that of the cheapest candidate that stays, by the same rule and measured in the same resource; None = there
-    is none.
+
+    `all`: what all evictions for the same gang lose. `next`: what the next best set that was looked at would lose; None
+    = no other was found, or its jobs are measured in other resources. `proved`: on the nodes that were looked at no set
+    is cheaper.
     """
 
     resource: str
     amount: int
-    next: int | None
+    all: int = 0
+    next: int | None = None
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +115,14 @@ class Eviction:
 class Bond:
     """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or as it
     starts. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
+    `lost`: by all evictions for it; told to people, and forgotten when another controller leads.
     """
 
     uid: str
     assignments: tuple[Assignment, ...]
     victims: tuple[str, ...]
     deadline: float
+    lost: LostWork | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

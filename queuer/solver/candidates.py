@@ -18,7 +18,7 @@ from queuer.solver.placement import Part, Spreads, Variant, place
 from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup, main_resource, seconds_lost
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room, View
-from queuer.solver.state import ANY, State
+from queuer.solver.state import ANY, Settled, State
 
 Floats = NDArray[np.float64]
 PREEMPTED = 1e18
@@ -122,6 +122,10 @@ class Candidates:
         """Its place among the running work."""
         return self._rights.numbers[uid]
 
+    def victims(self, settled: Settled) -> list[int]:
+        """Those who go for a gang."""
+        return [self.number(eviction.uid) for eviction in settled.evictions]
+
     def uid(self, number: int) -> str:
         """Whose it is."""
         return self.runs[number].admitted.workload.uid
@@ -210,20 +214,16 @@ class Candidates:
 
     # The work that they lose, as their owners count it
 
-    def lost_by(self, gone: Sequence[int], rules: Sequence[EvictionRule]) -> list[LostWork]:
-        """The work that each of the gone loses by its rule, beside that of the cheapest like it who stays."""
-        kinds = [(rule, self._main_resource(n)) for n, rule in zip(gone, rules, strict=True)]
-        stays = np.setdiff1d(self.numbers, gone)
-        cheapest: dict[tuple[EvictionRule, str], int] = {}
-        for n in stays[np.argsort(self.weights[stays], kind="stable")].tolist():
-            cheapest.setdefault((self.group(n)[1], self._main_resource(n)), n)
-            if cheapest.keys() >= set(kinds):
-                break
-        found = []
-        for n, kind in zip(gone, kinds, strict=True):
-            next = self._amount_lost(cheapest[kind], kind[1]) if kind in cheapest else None
-            found.append(LostWork(resource=kind[1], amount=self._amount_lost(n, kind[1]), next=next))
-        return found
+    def lost_by(self, gone: Sequence[int], other: Sequence[int], *, proved: bool) -> Iterator[LostWork]:
+        """The work that each of the gone loses, and all of them. `other`: the next best set; () = none is known."""
+        measures = [self._main_resource(n) for n in gone]
+        alike = set(map(self._main_resource, other)) == set(measures)
+        all_ = {r: sum(self._amount_lost(n, r) for n in gone) for r in set(measures)}
+        following = {r: sum(self._amount_lost(n, r) for n in other) for r in all_ if alike}
+        for n, r in zip(gone, measures, strict=True):
+            next = following[r] if alike and following[r] >= all_[r] else None
+            amount = self._amount_lost(n, r)
+            yield LostWork(resource=r, amount=amount, all=all_[r], next=next, proved=proved)
 
     def _main_resource(self, number: int) -> str:
         admitted = self.runs[number].admitted

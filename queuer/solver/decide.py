@@ -5,6 +5,7 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 from queuer.domain.assignments import Admission, Bond, Reservation
@@ -197,5 +198,6 @@ class _Cycle:
             assignments=settled.pinned(state.nodes),
             victims=tuple(own or state.leaving),
             deadline=state.time + self._budget.bond,
+            lost=next((replace(e.lost, amount=e.lost.all) for e in settled.evictions if e.lost), None),
         )
         return bonds.prolonged(state, bond)

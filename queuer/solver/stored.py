@@ -134,7 +134,7 @@ def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
     Facts from the caller of a decision are not compared: seconds by phase, and the fate of the solver process; nor is
-    the lost work that evictions are told with.
+    the lost work that evictions and bonds are told with.
     """
     stored, made = _without_costs(stored), _without_costs(made)
     told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
@@ -146,7 +146,8 @@ def difference(stored: Plan, made: Plan) -> str:
 
 def _without_costs(plan: Plan) -> Plan:
     """The plan without what its evictions cost, which older versions did not write."""
-    return replace(plan, evictions=tuple(replace(eviction, lost=None) for eviction in plan.evictions))
+    evictions = tuple(replace(eviction, lost=None) for eviction in plan.evictions)
+    return replace(plan, evictions=evictions, bonds=tuple(replace(bond, lost=None) for bond in plan.bonds))
 
 
 def _plain(plan: Plan) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 
 from queuer.domain.assignments import Eviction, EvictionRule
@@ -87,7 +88,7 @@ class Victims:
             return False
         if not state.leaving.keys().isdisjoint(e.uid for e in evictions):
             return False
-        gone = [there.number(e.uid) for e in evictions]
+        gone = there.victims(planned)
         if there.rules(gone) != [e.rule for e in evictions] or not there.fits(gone, planned.charge):
             return False
         for eviction in evictions:
@@ -117,17 +118,25 @@ class Victims:
                 break
         starts = [s for uid, s in state.settled.items() if uid not in before and not s.bound]
         state.undo(mark)
-        answer: Sequence[Settled] = known
-        self.proved += bool(known) and sure
-        if solver.left > 0 and not (known and sure):
+        answer, proved = known, bool(known) and sure
+        clearings = clearings or [first]
+        if solver.left > 0 and not proved:
             if len(known) > 1:
                 for start in starts:
                     state.start(start)
-            answer = self._by_model(clearings or [first], known)
+            answer, proved = self._by_model(clearings, known)
             state.undo(mark)
-        for settled, clearing in zip(answer[1:], clearings[1:], strict=True):
-            self.planned[settled.gang.uid] = settled, clearing.there
-        return answer[0] if answer else None
+        self.proved += proved
+        for settled, clearing in zip(answer[1:], clearings[1:], strict=bool(answer)):
+            self.planned[settled.gang.uid] = (
+                with_losses(settled, clearing.there, proved=proved),
+                clearing.there,
+            )
+        if not answer:
+            return None
+        others = [there.victims(known[0])] if known else []
+        others.append(next_best(first, there.victims(answer[0])))
+        return with_losses(answer[0], there, *others, proved=proved)
 
     def _candidates(self, seeker: Seeker) -> Candidates:
         return Candidates(self._state, self.rights, self._footprints, seeker)
@@ -180,15 +189,14 @@ class Victims:
         rules = there.rules(gone)
         if spreads is None or rules is None:
             return None
-        rows = zip(gone, rules, there.lost_by(gone, rules), strict=True)
         evictions = (
-            Eviction(uid=there.uid(n), beneficiary=seeker.gang.uid, rule=rule, lost=lost)
-            for n, rule, lost in rows
+            Eviction(uid=there.uid(n), beneficiary=seeker.gang.uid, rule=rule)
+            for n, rule in zip(gone, rules, strict=True)
         )
         return bound_to(seeker, spreads, *evictions)
 
-    def _by_model(self, clearings: Sequence[Clearing], known: Sequence[Settled]) -> Sequence[Settled]:
-        """The gangs bound one after the other as CP-SAT has it, or as it is known."""
+    def _by_model(self, clearings: Sequence[Clearing], known: list[Settled]) -> tuple[list[Settled], bool]:
+        """The gangs bound one after the other as CP-SAT has it, or as it is known; whether that is proved."""
         try:
             there = clearings[0].there
             together = (
@@ -196,7 +204,7 @@ class Victims:
             )
             model = VictimModel(there, together, known)
         except OverflowError:
-            return known
+            return known, False
         for _ in range(CUTS):
             answer = model.solve(self._solver)
             if answer is None:
@@ -204,11 +212,10 @@ class Victims:
             gone, places, proven = answer
             if found := self._carried(clearings, gone, places):
                 self._solver.heard(proven=proven)
-                self.proved += proven
-                return found
+                return found, proven
             model.cut(gone)
         self._solver.heard(proven=False)
-        return known
+        return known, False
 
     def _carried(
         self, clearings: Sequence[Clearing], gone: Sequence[int], places: Sequence[Numbers]
@@ -231,12 +238,13 @@ class Victims:
         return found
 
 
-def simple_order(clearing: Clearing, ground: Ground) -> list[int]:
+def simple_order(clearing: Clearing, ground: Ground, spared: int | None = None) -> list[int]:
     """Candidates that go until there is room on the ground and limits bear the gang, those first whose going frees
     quota that is short. Where no such prefix is enough the smallest go first: the last may cross the line.
     """
     there, inside = clearing.there, set(ground.order)
     line = [*sorted(clearing.helpers, key=lambda n: n not in inside), *ground.order]
+    line = [n for n in line if n != spared]
     for order in (
         dict.fromkeys(line),
         sorted(set(line), key=lambda n: (float(there.footprints.share[n]), n)),
@@ -259,6 +267,23 @@ def simple_order(clearing: Clearing, ground: Ground) -> list[int]:
                 gone = rest
         return gone
     return []
+
+
+def next_best(clearing: Clearing, gone: Sequence[int]) -> list[int]:
+    """The simple order's set without the dearest of these, on the first of the cheapest grounds that has one."""
+    dearest = max(gone, key=lambda n: float(clearing.there.weights[n]), default=None)
+    sets = (simple_order(clearing, ground, dearest) for ground in islice(clearing.grounds(), GROUNDS))
+    return next(filter(None, sets), [])
+
+
+def with_losses(settled: Settled, there: Candidates, *others: Sequence[int], proved: bool) -> Settled:
+    """The same with the work that its evictions lose. `others`: sets that make room, too, where they are not empty."""
+    gone = there.victims(settled)
+    found = [other for other in others if other and not set(other) >= set(gone)]
+    cheapest = min(found, key=lambda other: float(there.weights[list(other)].sum()), default=())
+    lost = there.lost_by(gone, cheapest, proved=proved)
+    told = (replace(e, lost=row) for e, row in zip(settled.evictions, lost, strict=True))
+    return replace(settled, evictions=tuple(told))
 
 
 def bound_to(seeker: Seeker, spreads: Spreads, *evictions: Eviction) -> Settled:

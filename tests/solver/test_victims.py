@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.assignments import EvictionRule, Reservation
+from queuer.domain.assignments import EvictionRule, LostWork, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
@@ -94,10 +94,10 @@ def test_the_order_of_costs(work: list[Admitted], goes: str) -> None:
         ([low("only", "m", 8, 100.0)], (GPU, 800, None)),
         (
             [low("small", "m", 1, 100.0), low("rest", "m", 7, 100.0), low("whole", "n", 8, 90.0)],
-            (GPU, 720, 100),
+            (GPU, 720, 800),
         ),
     ],
-    ids=["the next loses more", "nobody else", "the next loses less, and is too small"],
+    ids=["the next loses more", "nobody else", "the next are two"],
 )
 def test_an_eviction_says_what_it_loses_and_the_next_would(work: list[Admitted], lost: object) -> None:
     """In amounts of a device times seconds, as its owner counts them."""
@@ -106,6 +106,19 @@ def test_an_eviction_says_what_it_loses_and_the_next_would(work: list[Admitted],
     (eviction,) = settled.evictions
     assert eviction.lost is not None
     assert (eviction.lost.resource, eviction.lost.amount, eviction.lost.next) == lost
+    assert eviction.lost.all == eviction.lost.amount
+
+
+@pytest.mark.parametrize(("budget", "proved"), [(1.0, True), (0.0, False)])
+def test_the_victims_of_a_set_say_what_all_of_them_lose(budget: float, proved: bool) -> None:
+    """The next best set costs more than both together. Only CP-SAT proves it."""
+    work = [low("a", "m", 4, 100.0), low("b", "m", 4, 50.0), low("c", "n", 8, 80.0)]
+    settled = sought(cluster(PAIR, work, g()), budget=budget)
+    assert settled is not None
+    assert {e.uid: e.lost for e in settled.evictions} == {
+        uid: LostWork(resource=GPU, amount=amount, all=600, next=640, proved=proved)
+        for uid, amount in (("a", 400), ("b", 200))
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ Another job is named if the reader may know it, else by its queue alone; see `qu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 
+from queuer.domain.assignments import LostWork
 from queuer.domain.keys import MANAGED
 from queuer.domain.reasons.amounts import moment, plural
+from queuer.domain.reasons.run_sentences import all_lost
 
 REFUSES = "the API server refuses the write"
 
@@ -44,13 +46,16 @@ class BehindParams(OtherJob, total=False):
 
 
 class BoundParams(TypedDict, total=False):
-    """The place that is held for a job. `left`: of its `victims` how many have not left; `jobs`: the first of these."""
+    """The place that is held for a job. `left`: of its `victims` how many have not left; `jobs`: the first of these.
+    `lost`: a `LostWork` of all who are evicted for it, where that is known.
+    """
 
     hosts: Sequence[str]
     victims: int
     left: int
     jobs: Sequence[OtherJob]
     deadline: float
+    lost: Mapping[str, Any]
 
 
 class UndecidedParams(TypedDict, total=False):
@@ -143,9 +148,10 @@ def bound(p: BoundParams) -> str:
         gone = "the workloads that it waited for have left"
         return f"{text}{gone}, and it starts when nothing else is in the way there."
     named = _jobs(p["jobs"])
+    lost = f"; {all_lost(LostWork(**p['lost']))}" if "lost" in p else ""
     if left == len(p["jobs"]):
-        return f"{text}it starts when the pods of {named} have left."
-    return f"{text}it starts when the pods of {left} workloads have left: {named} and others."
+        return f"{text}it starts when the pods of {named} have left{lost}."
+    return f"{text}it starts when the pods of {left} workloads have left: {named} and others{lost}."
 
 
 def given_back(p: UndecidedParams) -> str:

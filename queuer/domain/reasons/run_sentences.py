@@ -7,12 +7,15 @@ from queuer.domain.quantity import devices, in_whole_units, short
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.workload import Cause, Workload
 
+PROVED = "the least lost work that makes room (proved)"
+FOUND = "the best found in the time there was"
+"""How victims were chosen; proved is meant of the nodes that were looked at."""
 MESSAGE = 300
 """Characters of a container's last words, or of a condition, that are told: the end says what was wrong."""
 
 
 def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | None = None) -> str:
-    """For which job, what that asks, by which right, and the work that is lost beside that of the next candidate.
+    """For which job, what that asks, by which right, and the work that is lost beside that of the next best set.
 
     A job of another namespace is named by its queue and amount alone.
     """
@@ -26,19 +29,25 @@ def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | 
         text += f"takes back what {child_towards(at, other.queue)} is guaranteed (reclaim at {at})"
     else:
         text += f"goes first by its priority, {other.priority} over {victim.priority} (preempt)"
-    return text if lost is None else f"{text}; {_why_this(lost)}"
+    if lost is None:
+        return text
+    all_ = f", all evictions for that job {_work(lost, lost.all)}" if lost.all > lost.amount else ""
+    return f"{text}; it loses {_work(lost, lost.amount)} of work{all_}: {_how_chosen(lost)}"
 
 
-def _why_this(lost: LostWork) -> str:
-    """Its lost work, and that of the cheapest candidate that stays."""
-    unit = f"{short(lost.resource)}-seconds"
-    own = f"{in_whole_units(lost.amount, resource=lost.resource):.0f} {unit}"
-    if lost.next is None:
-        return f"it loses {own} of work, and no other job that is measured in {unit} could go by this right"
-    following = f"{in_whole_units(lost.next, resource=lost.resource):.0f}"
-    if lost.next >= lost.amount:
-        return f"so the least work is lost: {own}; the next candidate would lose {following}"
-    return f"it loses {own} of work: sets that make room enough cost more, though one candidate would lose {following}"
+def all_lost(lost: LostWork) -> str:
+    """The work that all evictions for a job lose, and how they were chosen."""
+    return f"evictions for it lose {_work(lost, lost.all)} of work: {_how_chosen(lost)}"
+
+
+def _how_chosen(lost: LostWork) -> str:
+    """How the set was found, and the loss of the next best that was looked at."""
+    how = PROVED if lost.proved else FOUND
+    return how if lost.next is None else f"{how}; the next best set would lose {_work(lost, lost.next)}"
+
+
+def _work(lost: LostWork, amount: int) -> str:
+    return f"{in_whole_units(amount, resource=lost.resource):,.0f} {short(lost.resource)}-seconds"
 
 
 def pod_failed(name: str, node: str | None, *, exit_code: int | None, reason: str, message: str) -> str:

@@ -6,6 +6,7 @@ Everything beyond it is worked out when somebody asks, on the stored cycle: `det
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from queuer.domain.assignments import Bond
 from queuer.domain.quota import Charge
@@ -190,7 +191,8 @@ def bound(state: State, bond: Bond) -> Reason:
         "left": len(there),
         "jobs": [job(workload) for workload in there[:NAMES]],
     }
-    return Reason(Token.WAITING_FOR_PREEMPTED_WORKLOADS, params)
+    lost = {} if bond.lost is None else {"lost": asdict(bond.lost)}
+    return Reason(Token.WAITING_FOR_PREEMPTED_WORKLOADS, {**params, **lost})
 
 
 def job(workload: Workload) -> dict[str, object]:

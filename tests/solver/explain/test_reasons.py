@@ -244,7 +244,10 @@ def test_bound_gangs_wait_for_their_victims() -> None:
     reason, (eviction,) = told(snap), decided(snap).evictions
     assert reason.token is Token.WAITING_FOR_PREEMPTED_WORKLOADS
     assert (reason.params["victims"], reason.params["left"]) == (1, 1)
-    assert reason.text == f"1 node is held for it; it starts when the pods of test/{eviction.uid} have left."
+    assert reason.text == (
+        f"1 node is held for it; it starts when the pods of test/{eviction.uid} have left; evictions for it lose 4,000 "
+        "gpu-seconds of work: the best found in the time there was; the next best set would lose 4,000 gpu-seconds."
+    )
 
 
 def test_who_takes_no_part() -> None:

@@ -67,7 +67,7 @@ class Patches:
         return self._quotas
 
 
-LOST = LostWork(resource="nvidia.com/gpu", amount=162, next=163)
+LOST = LostWork(resource="nvidia.com/gpu", amount=162, all=200, next=201, proved=True)
 
 
 def world() -> tuple[ClusterState, DecisionRequest, Plan]:
@@ -145,7 +145,8 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     assert victim.placement.unconfirmed
     assert found["v"].note == (
         "evicted for ns/b in root.a, which asks 1 pods and takes back what root.a is guaranteed (reclaim at root.a); "
-        "so the least work is lost: 162 gpu-seconds; the next candidate would lose 163"
+        "it loses 162 gpu-seconds of work, all evictions for that job 200 gpu-seconds: the least lost work that makes "
+        "room (proved); the next best set would lose 201 gpu-seconds"
     )
     assert reasons(found)["v"].primary.text.startswith(found["v"].note)
 
