@@ -20,7 +20,6 @@ from queuer.solver.records import Admitted, Budget, Pending, Plan, Snapshot
 from tests.solver.make import gang, queue, row, running, snapshot
 
 DOCUMENT = " ".join((Path(__file__).parents[2] / "docs" / "decision.md").read_text().split())
-GREEDY = Budget(deterministic=0.0)
 MINUTE = 60.0
 
 
@@ -47,7 +46,7 @@ def cluster(
 
 
 def plan_of(snap: Snapshot, *, now: float) -> Plan:
-    return decide(snap, now=now, seed=0, budget=GREEDY)
+    return decide(snap, now=now, seed=0, budget=Budget())
 
 
 # Borrow and take back

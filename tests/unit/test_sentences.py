@@ -97,10 +97,10 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, BOND, "1 node is held for it; it starts when the pods of d/v have left."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS,
      {**BOND, "hosts": ["n0", "n1"], "left": 5, "jobs": [V, W, X], "lost": LOST},
-     "2 nodes are held for it; it starts when the pods of 5 workloads have left: d/v, d/w, d/x and others; evictions "
+     "2 nodes are held for it; it starts when the pods of 5 workloads have left: d/v, d/w, d/x and others. Evictions "
      "for it lose 1,500 gpu-seconds of work: the least lost work that makes room (proved)."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "lost": {**LOST, "next": 1600, "proved": False}},
-     "1 node is held for it; it starts when the pods of d/v have left; evictions for it lose 1,500 gpu-seconds of "
+     "1 node is held for it; it starts when the pods of d/v have left. Evictions for it lose 1,500 gpu-seconds of "
      "work: the best found in the time there was; the next best set would lose 1,600 gpu-seconds."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "left": 0, "jobs": []},
      "1 node is held for it; the workloads that it waited for have left, and it starts when nothing else is in the way "

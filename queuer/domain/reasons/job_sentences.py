@@ -148,10 +148,10 @@ def bound(p: BoundParams) -> str:
         gone = "the workloads that it waited for have left"
         return f"{text}{gone}, and it starts when nothing else is in the way there."
     named = _jobs(p["jobs"])
-    lost = f"; {all_lost(LostWork(**p['lost']))}" if "lost" in p else ""
+    lost = f" {all_lost(LostWork(**p['lost']))}" if "lost" in p else ""
     if left == len(p["jobs"]):
-        return f"{text}it starts when the pods of {named} have left{lost}."
-    return f"{text}it starts when the pods of {left} workloads have left: {named} and others{lost}."
+        return f"{text}it starts when the pods of {named} have left.{lost}"
+    return f"{text}it starts when the pods of {left} workloads have left: {named} and others.{lost}"
 
 
 def given_back(p: UndecidedParams) -> str:

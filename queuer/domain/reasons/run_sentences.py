@@ -37,7 +37,7 @@ def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | 
 
 def all_lost(lost: LostWork) -> str:
     """The work that all evictions for a job lose, and how they were chosen."""
-    return f"evictions for it lose {_work(lost, lost.all)} of work: {_how_chosen(lost)}"
+    return f"Evictions for it lose {_work(lost, lost.all)} of work: {_how_chosen(lost)}."
 
 
 def _how_chosen(lost: LostWork) -> str:
