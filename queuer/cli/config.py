@@ -213,8 +213,14 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
             f"impact as of cycle {impact['cycle']}: {_jobs(impact['starts'])} would start, "
             f"{_jobs(impact['evicted'])} would be evicted for them, "
             f"{_jobs(impact['unstartable'])} could never start any more"
+            + (f", {_jobs(impact['unknown'])} unknown" if impact["unknown"]["count"] else "")
         )
-        words = (("starts", "would start"), ("evicted", "evicted"), ("unstartable", "could never start"))
+        words = (
+            ("starts", "would start"),
+            ("evicted", "evicted"),
+            ("unstartable", "could never start"),
+            ("unknown", "unknown, having come while the queue drained"),
+        )
         for key, word in words:
             if impact[key]["count"]:
                 yield f"{word}: {_names(impact[key])}"

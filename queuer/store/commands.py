@@ -93,7 +93,9 @@ _TARGETS = text("""
 _EVICTABLE = ", ".join(f"'{state}'" for state in State if state.evictable)
 _ORDERED = f"""FROM command c WHERE verb = 'evict' AND done_at IS NULL AND due > now() AND EXISTS (
     SELECT FROM workload w WHERE w.uid = c.uid AND w.deleted_at IS NULL AND w.state IN ({_EVICTABLE}))"""
-_ORDERED_OF = text(f"SELECT due, reason {_ORDERED} AND uid = :uid ORDER BY due LIMIT 1")
+_ORDERED_OF = text(
+    f"SELECT DISTINCT ON (uid) uid, due, reason {_ORDERED} AND uid = ANY(:uids) ORDER BY uid, due"
+)
 _OPEN_ORDERS = text("""
     SELECT id, uid, actor AS by, due AS at, reason,
         due > now() AND at > (SELECT since FROM leader WHERE id = 1) - make_interval(secs => :unled) AS news
@@ -255,10 +257,10 @@ async def waiting(connection: AsyncConnection) -> bool:
     return bool((await connection.execute(_ANY)).scalar_one())
 
 
-async def ordered(connection: AsyncConnection, uid: str) -> Ordered | None:
-    """The eviction of a workload by a command that is not due yet."""
-    row = (await connection.execute(_ORDERED_OF, {"uid": uid})).one_or_none()
-    return None if row is None else Ordered(at=row.due.timestamp(), reason=row.reason)
+async def ordered(connection: AsyncConnection, uids: Iterable[str]) -> dict[str, Ordered]:
+    """The evictions of these workloads by commands that are not due yet, the first of each."""
+    rows = await connection.execute(_ORDERED_OF, {"uids": list(uids)})
+    return {row.uid: Ordered(at=row.due.timestamp(), reason=row.reason) for row in rows}
 
 
 async def all_ordered(connection: AsyncConnection) -> tuple[int, float | None]:

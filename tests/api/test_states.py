@@ -14,6 +14,7 @@ from queuer.domain.intake import closed_queue
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
+from queuer.solver.stored import encode
 from queuer.store import workloads
 from queuer.store.config import load_config
 from queuer.store.engine import begin
@@ -22,7 +23,7 @@ from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table, administers, reads
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author
+from tests.api.rows import GPU, TREE, Author, decided_on, two_racks
 from tests.store.support import NOW, workload
 
 A, B = "root.research.team-a", "root.research.team-b"
@@ -155,11 +156,15 @@ async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(
         why = closed_queue(A, (await load_config(connection)).tree)
         late = Intake(workload=workload("w1", queue=A, gpus=4), not_asked=NotAsked.DRAINING, explanation=why)
         await workloads.intake(connection, author.epoch, [late], at=NOW)
-    await author.submit(workload("w2", queue=A, gpus=4))
+    await author.submit(known := workload("w2", queue=A, gpus=4))
     await author.cycle()
+    async with begin(author.engine) as connection:
+        stored = decided_on(two_racks((await load_config(connection)).tree, known))
+    await author.keep(encode(stored))
     opened = await run(api, "queue", "resume", A, "-y")
-    left_out = "the impact does not count those that came while it drained: 1"
-    assert f"{A}: 2 jobs (8 gpu) may start again; {left_out}\n" in opened.out
+    assert f"{A}: 2 jobs (8 gpu) may start again\n" in opened.out
+    assert " could never start any more, 1 job (4 cpu, 4 gpu) unknown\n" in opened.out
+    assert "unknown, having come while the queue drained: team-a/w1\n" in opened.out
 
 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(

@@ -15,8 +15,10 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.records import Plan
 from queuer.solver.stored import StoredCycle, encode
-from queuer.store import lookup
+from queuer.store import commands, lookup
+from queuer.store.commands import NewCommand
 from queuer.store.engine import begin
+from queuer.store.tables import CommandVerb
 from tests.api.rows import GPU, Author, decided_on, two_racks
 from tests.store import support
 from tests.store.support import commit_cycle, workload
@@ -115,6 +117,26 @@ async def test_the_reason_is_told_while_nothing_answers_about_the_cycle(
     assert found["wouldAdmit"] == []
     assert found["detail"]["noEstimate"].startswith("not known just now: ")
     assert any("not known just now" in row["text"] for row in found["paragraphs"])
+
+
+async def test_who_is_ordered_to_leave_declares_an_end(api: httpx2.AsyncClient, author: Author) -> None:
+    """An ordered eviction is in no stored cycle: only the tables know that the holder does not stay."""
+    await author.tree()
+    *runs, made = (workload(uid, queue=A, gpus=8) for uid in ("r0", "r1", "r2", "r3", "u1"))
+    await author.submit(*runs, made)
+    await author.cycle(admit=runs)
+    root = QueueTree.of([Queue(path="root"), Queue(path="root.research"), Queue(path=A)])
+    await commit(author, decided_on(two_racks(root, made, runs=dict(enumerate(runs)))))
+    assert "team-a/r0 declares no end" in (await why(api))["detail"]["noEstimate"]
+    orders = [NewCommand(verb=CommandVerb.EVICT, uid=each.uid, delay=600.0) for each in runs]
+    async with begin(author.engine) as connection:
+        await commands.add(connection, orders, actor="root", source="rest", reason="new switches")
+    found = await why(api)
+    assert found["detail"]["noEstimate"].startswith("no estimate: team-a/r0 is to be evicted by order")
+    held = [row["text"] for row in found["paragraphs"] if row["label"] == "holds it"]
+    assert held[0] == f"team-a/r0 in {A}: 8 gpu, evicted in 9m by order"
+    assert found["do"] == "wait until team-a/r0 is evicted, as is ordered"
+    assert found["next"] is None
 
 
 async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author) -> None:

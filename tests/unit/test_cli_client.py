@@ -208,7 +208,7 @@ def test_a_victim_that_may_be_taken_back_before_is_told_the_latest_time(
     document: str, evicted: int, said: str
 ) -> None:
     none = {"count": 0, "amounts": {}, "jobs": []}
-    impact = dict.fromkeys(("starts", "unstartable", "unstartableRunning"), none) | {"cycle": 7}
+    impact = dict.fromkeys(("starts", "unstartable", "unstartableRunning", "unknown"), none) | {"cycle": 7}
     impact["evicted"] = {**none, "count": evicted}
     victims = {"count": 1, "amounts": {}, "jobs": [{"namespace": "a", "name": "b"}]}
     page = answer(200, **plan(impact=impact, victims=victims, effect="evict", evictAfter="10m"))

@@ -74,7 +74,8 @@ class Reclaimable(Model):
 class Impact(Model):
     """What the decision says on the newest stored cycle. `starts`: waiting jobs that would start now, or once the
     running jobs of `evicted` have left; `unstartable`: those that never could any more; `unstartableRunning`: running
-    jobs that never could again once they have left. It is `as of` that cycle, and no promise.
+    jobs that never could again once they have left; `unknown`: jobs that came while their queue drained, so that cycle
+    does not have them. It is `as of` that cycle, and no promise.
     """
 
     cycle: int
@@ -83,6 +84,7 @@ class Impact(Model):
     evicted: Jobs = Field(default_factory=Jobs)
     unstartable: Jobs
     unstartable_running: Jobs = Field(default_factory=Jobs)
+    unknown: Jobs = Field(default_factory=Jobs)
 
 
 class StateChange(Model):

@@ -15,6 +15,7 @@ from queuer.api.latest_cycle import NO_DECISION, LatestCycle
 from queuer.api.models import FieldError, instant
 from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
+from queuer.domain.queue import QueueState
 from queuer.domain.reasons import halting
 from queuer.domain.workload import Workload
 from queuer.solver.whatif import Difference
@@ -79,7 +80,7 @@ async def report(seen: Seen, newest: LatestCycle, *, party: str, impact: bool = 
     found = [] if answer is None else answer.value[0]
     told: models.Impact | str = _NOT_ASKED if not impact else missing
     if impact and answer is not None:
-        told = _impact(answer.cycle, answer.at, answer.value[1])
+        told = _impact(answer.cycle, answer.at, answer.value[1], seen.halts)
     taken = seen.cuts
     return models.Report(
         warnings=_errors([*seen.warnings, *found], seen.document),
@@ -93,10 +94,12 @@ async def report(seen: Seen, newest: LatestCycle, *, party: str, impact: bool = 
     )
 
 
-def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | str:
+def _impact(cycle: int, at: float, made: Difference | None, halted: Iterable[Halt]) -> models.Impact | str:
     """The impact, or why there is none."""
     if made is None:
         return f"no sound decision on cycle {cycle} with these changes"
+    opened = (halt.waiting for halt in halted if halt.state is QueueState.OPEN)
+    late = {job.uid: job for waiting in opened for job in waiting if job.late}.values()
     return models.Impact(
         cycle=cycle,
         as_of=instant(at),
@@ -104,6 +107,7 @@ def _impact(cycle: int, at: float, made: Difference | None) -> models.Impact | s
         evicted=_first(made.evicted),
         unstartable=_first(made.unstartable),
         unstartable_running=_first(made.unstartable_running),
+        unknown=_jobs([*late], [job.demand for job in late], most=MOST_JOBS),
     )
 
 
@@ -111,8 +115,7 @@ def _state(halt: Halt) -> models.StateChange:
     running = _jobs(halt.running, [_held(holding) for holding in halt.running], most=MOST_JOBS)
     waiting = _jobs(halt.waiting, [job.demand for job in halt.waiting], most=MOST_JOBS)
     runs, waits = ((each.count, devices(each.amounts)) for each in (running, waiting))
-    late = sum(job.late for job in halt.waiting)
-    text = halting(halt.state, running=runs, waiting=waits, kept=halt.kept, closed=halt.closed, late=late)
+    text = halting(halt.state, running=runs, waiting=waits, kept=halt.kept, closed=halt.closed)
     return models.StateChange(queue=halt.queue, state=halt.state, running=running, waiting=waiting, text=text)
 
 

@@ -82,6 +82,7 @@ class Holder(Model):
     resource: str | None = None
     amount: str | None = None
     ends: Instant | None = Field(default=None, description="When it is to end, if that may be told.")
+    ordered: bool = Field(default=False, description="It is to be evicted then, as somebody has ordered.")
     runs: int | None = Field(
         default=None, description="The end is learned from so many runs like it; null: it is promised."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from math import ceil
@@ -50,6 +51,28 @@ async def explained(
     readable = (await asker.readable(named)).__contains__ if named else named.__contains__
     reader = await _reader(found.detail, asker)
     return answered(found, hide(told, readable), hide(recorded, readable), reader=reader, silent=silent)
+
+
+def with_orders(told: Explanation, due: Mapping[str, float]) -> Explanation:
+    """The same, which knows that these holders are to be evicted by order: by uid when, in seconds."""
+
+    def known(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+        at = due.get(holder.get("workload", ""))
+        promised = None if "runs" in holder else holder.get("ends")
+        if at is None or (promised is not None and promised < at):
+            return holder
+        return {**holder, "ends": at, "runs": None, "ordered": True}
+
+    changes = tuple(replace(change, job=known(change.job)) for change in told.would_admit)
+    return replace(
+        told, would_admit=changes, detail={**told.detail, "holders": [*map(known, holders_of(told))]}
+    )
+
+
+def holders_of(told: Explanation) -> Sequence[Mapping[str, Any]]:
+    """Who has what the job lacks, as the cycle has it."""
+    found: Sequence[Mapping[str, Any]] = told.detail.get("holders", ())
+    return found
 
 
 def answered(
@@ -185,9 +208,11 @@ def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
     if detail.ahead is not None and detail.ahead.gangs >= FORETOLD:
         return f"no estimate: it is worked out for the first {FORETOLD} of a queue"
     jobs = [h for h in detail.holders if h.workload and not (h.leaving or h.held or h.reservation)]
-    endless = next((h for h in jobs if h.ends is None), None)
-    if endless is not None:
-        who = f"{endless.namespace}/{endless.name}" if endless.name else f"a job of {endless.queue}"
+    found = min((h for h in jobs if h.ordered or h.ends is None), key=lambda h: not h.ordered, default=None)
+    if found is not None:
+        who = f"{found.namespace}/{found.name}" if found.name else f"a job of {found.queue}"
+        if found.ordered:
+            return f"no estimate: {who} is to be evicted by order, and estimates expect ends alone"
         return f"no estimate: {who} declares no end, and too few like it have run"
     queue = next((h.queue for h in detail.holders if h.queue and not (h.workload or h.reservation)), None)
     why = f"; jobs of {queue} hold the room, and may declare no end" if queue else ""

@@ -174,6 +174,8 @@ def _holder(holder: figures.Holder, *, now: datetime) -> str:
     if holder.ends is None:
         return told
     ends = _until(holder.ends, now)
+    if holder.ordered:
+        return f"{told}, evicted in {age(ends)} by order"
     if ends <= 0:
         return f"{told}, overdue" if holder.runs is None else told
     basis = "" if holder.runs is None else f", {expected_by(holder.runs)}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fastapi import APIRouter
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, TreeAmounts, TreeReader, one_view
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
@@ -13,14 +14,14 @@ from queuer.api.latest_cycle import LatestCycle
 from queuer.api.models import Amounts
 from queuer.api.workloads import views
 from queuer.api.workloads.commands import Rights
-from queuer.api.workloads.explanation import explained
+from queuer.api.workloads.explanation import explained, holders_of, with_orders
 from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail
 from queuer.domain.errors import Unavailable
 from queuer.domain.quantity import add, format_resources, parse_resources
 from queuer.domain.reasons import Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
-from queuer.store.commands import Target
+from queuer.store.commands import Target, ordered
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.reads import no_workload
 from queuer.store.tables import CommandVerb
@@ -46,7 +47,7 @@ async def get_workload_by_reference(
         found = await views.workload_by_reference(
             connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
         )
-    return await _explained(found, latest, asker, tree)
+    return await _explained(found, engine, latest, asker, tree)
 
 
 @router.get("/workloads/{uid}")
@@ -58,7 +59,7 @@ async def get_workload(
         found = await views.workload(connection, uid, stale_after=settings.stale_after)
     if not await asker.reads(found.detail.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, latest, asker, tree)
+    return await _explained(found, engine, latest, asker, tree)
 
 
 @router.get("/workloads/{uid}/timeline")
@@ -80,7 +81,7 @@ async def get_explanation(
 
 
 async def _explained(
-    found: views.Recorded, latest: LatestCycle, asker: Asker, tree: TreeReader
+    found: views.Recorded, engine: AsyncEngine, latest: LatestCycle, asker: Asker, tree: TreeReader
 ) -> WorkloadDetail:
     """With all that the newest cycle has to say, asked when no connection is held any more.
 
@@ -95,6 +96,10 @@ async def _explained(
             raise
         except Unavailable as error:
             silent = error.message
+    if told is not None and (holders := [h["workload"] for h in holders_of(told) if "workload" in h]):
+        async with one_view(engine) as connection:
+            due = await ordered(connection, holders)
+        told = with_orders(told, {uid: order.at for uid, order in due.items()})
     if job.state is State.RUNNING:
         view = await tree()
         terms = {"queue_borrows": _above_guarantee(job, view), "safe_until": _safe_until(job, view)}

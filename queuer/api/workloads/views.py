@@ -100,7 +100,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
         **dict(row),
         max_runtime_seconds=workload.max_runtime,
         admission=None if present is None else _admission(present, held),
-        eviction=await commands.ordered(connection, workload.uid),
+        eviction=(await commands.ordered(connection, [workload.uid])).get(workload.uid),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
         timeline=timeline(moments),
         as_of=now,

@@ -69,6 +69,8 @@ class JobChange:
                     there.setdefault(row.queue, []).append(row.text)
                 return " and ".join(f"{queue} limit {', '.join(rows)}" for queue, rows in there.items())
             case ChangeKind.END:
+                has = amount_text(self.job["amount"], self.job["resource"])
+                who = f"a job of {self.job['queue']} with {has}"
                 if "name" in self.job:
-                    return f"{self.job['namespace']}/{self.job['name']} ends"
-                return f"a job of {self.job['queue']} with {amount_text(self.job['amount'], self.job['resource'])} ends"
+                    who = f"{self.job['namespace']}/{self.job['name']}"
+                return f"{who} {'is evicted, as is ordered' if self.job.get('ordered') else 'ends'}"

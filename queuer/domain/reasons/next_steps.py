@@ -277,8 +277,8 @@ def _change(job: AdvisedJob) -> NextStep | None:
 
 
 def _until_end(other: Mapping[str, Any]) -> str | None:
-    """The command that waits for the end of another job, if the reader may know it."""
-    if "name" not in other:
+    """The command that waits for the end of another job, if the reader may know it. An eviction is no end of its."""
+    if "name" not in other or other.get("ordered"):
         return None
     words = ["queuer", "wait", other["name"], "-n", other["namespace"], "--for", "finished"]
     return shlex.join([*words, "--timeout", _PATIENCE])

@@ -15,16 +15,12 @@ def halting(
     waiting: tuple[int, str],
     kept: int = 0,
     closed: Sequence[str] = (),
-    late: int = 0,
 ) -> str:
     """The effect of another state of a queue. `running`, `waiting`: how many jobs, and what they have or ask for.
-    `kept`: how many more wait on, as these other queues are `closed`. `late`: of those that wait, how many came while
-    the queue drained: no decision knows them.
+    `kept`: how many more wait on, as these other queues are `closed`.
     """
     if state is QueueState.OPEN:
         start = f"{jobs_with(*waiting)} may start again"
-        if late:
-            start += f"; the impact does not count those that came while it drained: {late}"
         where = f"{closed[0]} is" if len(closed) == 1 else f"{len(closed)} other queues are"
         on = f"{plural(kept, 'job')} {'waits' if kept == 1 else 'wait'} on, as {where} not open"
         return f"{start}; {on}" if kept else start

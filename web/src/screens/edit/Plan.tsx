@@ -83,6 +83,7 @@ function Consequences({ of }: { of: Changeset }) {
     !evicted.count &&
     !impact?.unstartable.count &&
     !impact?.unstartableRunning?.count &&
+    !impact?.unknown?.count &&
     !states.length;
   return (
     <Part
@@ -126,6 +127,12 @@ function Consequences({ of }: { of: Changeset }) {
         )}
         {impact?.unstartableRunning?.count ? (
           <Several of={impact.unstartableRunning} words="that run now could never start again once they have left" />
+        ) : null}
+        {impact?.unknown?.count ? (
+          <Several
+            of={impact.unknown}
+            words="came while the queue drained, and may start, too: nothing more is known"
+          />
         ) : null}
         {victims && victims.count > 0 && (
           <Several
