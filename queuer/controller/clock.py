@@ -1,7 +1,7 @@
 """A leader's clock: the wall clock, except that it never jumps.
 
 Deadlines of landing, bonds, run times and retention are stored as times. Were the machine's clock put five minutes
-forward, all of them would pass at once: gangs that land would be rolled back, and running work evicted. A term begins
+forward, all of them would pass at once. Gangs that land would be rolled back, and running work evicted. A term begins
 with the wall clock; each of its tasks reads this one.
 """
 

@@ -49,7 +49,7 @@ def exporting(part: str, environ: Mapping[str, str] = os.environ) -> Iterator[No
 
 
 def _provider(part: str, environ: Mapping[str, str]) -> TracerProvider | None:
-    """What sends the spans; None where the SDK is missing."""
+    """The sender of the spans; None where the SDK is missing."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource

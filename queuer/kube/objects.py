@@ -280,11 +280,14 @@ class Resource(Struct, frozen=True):
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{base}/{self.plural}"
 
+    def inside(self, namespace: str) -> str:
+        """Path of the objects of one namespace."""
+        base, _, plural = self.collection.rpartition("/")
+        return f"{base}/namespaces/{namespace}/{plural}"
+
     def path(self, name: str, *, namespace: str = "") -> str:
         """Path of one object."""
-        base, _, plural = self.collection.rpartition("/")
-        inside = f"/namespaces/{namespace}" if namespace else ""
-        return f"{base}{inside}/{plural}/{name}"
+        return f"{self.inside(namespace) if namespace else self.collection}/{name}"
 
 
 JOBS = Resource(group="batch", version="v1", plural="jobs")

@@ -149,7 +149,7 @@ def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
         if carrier is None or not carrier.metadata.is_controlled_by(job.metadata.uid):
             return cast("JobObject", job)
     meta: Meta = (carrier or job).metadata
-    path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
+    path = JOBS.inside(meta.namespace)
     jobs = map(decoder_of(Job), site.objects(path, selector=kind.made.selector(meta)))
     own = [each for each in jobs if each.metadata.is_controlled_by(meta.uid)]
     return cast("JobObject", kind.made.given(job, jobs=own, carrier=carrier))

@@ -59,7 +59,7 @@ _PAGE = text("""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One deed. `queues`: those it is about; `revision`: the configuration that it made, by these `changes`; `detail`:
-    JSON values. What the reader may not see is not among them.
+    JSON values. Those that the reader may not see are not among them.
     """
 
     id: int
@@ -95,9 +95,9 @@ async def page(
     readable: Collection[str] | None = None,
     count: int = 100,
 ) -> AuditPage:
-    """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs; `paths`: what is about these
-    queues, those below them, and changes of those above them alone, None = all; `readable`: namespaces, by whose
-    jobs `target` and `namespace` find deeds, None = all. A page may be short although `next` says that there is more.
+    """`target`: a queue with all below it, or the uid of a job; `namespace`: of the jobs. `paths`: what is about these
+    queues, those below them, and changes of those above them alone, None = all. `readable`: namespaces, by whose jobs
+    `target` and `namespace` find deeds, None = all. A page may be short although `next` says that there is more.
     """
     values = {
         "before": _LAST if before is None else min(before, _LAST),

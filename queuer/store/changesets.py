@@ -67,7 +67,7 @@ async def one(connection: AsyncConnection, revision: int) -> Applied:
 
 
 def about(made: Applied, root: str) -> Applied:
-    """What a changeset says of a queue and of those below it. A reason that speaks of others, too, is left out."""
+    """The part of a changeset about a queue and those below it. One that speaks of others loses its reason."""
     kept = tuple(change for change in made.changes if concerns(change, root))
     return made if len(kept) == len(made.changes) else replace(made, changes=kept, reason="")
 
@@ -91,7 +91,7 @@ async def audited(connection: AsyncConnection, audit: int) -> int | None:
 async def moves(
     connection: AsyncConnection, *, since: int, names: Collection[Name] | None = None, count: int = 100
 ) -> list[Move]:
-    """What was changed after a revision, newest first, of these objects alone if given; of the newest `count`
+    """All changes after a revision, newest first, of these objects alone if given; of the newest `count`
     changesets.
     """
     found = [

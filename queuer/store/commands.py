@@ -175,7 +175,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOrder:
-    """An eviction for later. `id`: of the command; `by`: who ordered it; `at`: when it is due, in seconds; `news`:
+    """An eviction for later. `id`: of the command; `by`: who ordered it; `at`: when it is due, in seconds. `news`:
     whether it was ordered in this term, or while nobody may have led before it.
     """
 

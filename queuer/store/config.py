@@ -80,7 +80,7 @@ _PUT_TOPOLOGY = text("""
 
 
 class ObjectKind(StrEnum):
-    """What can be configured."""
+    """The kinds of object that are configured."""
 
     QUEUE = "queue"
     FLAVOR = "flavor"

@@ -1,7 +1,7 @@
 """Cycles: a record of each decision, and what it holds for workloads that wait.
 
 `queuer.controller.ledger.commit` writes them in one transaction with the steps, charges, reasons and effects of the
-decision, so that all of a cycle is there or nothing.
+decision. All of a cycle is there or nothing.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _REQUESTED = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A planned changeset. `root`: whoever administers this queue may apply it; `report`: what was told of it (JSON);
-    `evict_after`: seconds, None = at once; `revision`: the one that it made; `request`, `applied_by`: the requests
+    """A planned changeset. `root`: whoever administers this queue may apply it. `report`: what was told of it (JSON).
+    `evict_after`: seconds, None = at once. `revision`: the one that it made. `request`, `applied_by`: the requests
     that planned and applied it, in the form `key:body`. Times in seconds.
     """
 

@@ -81,7 +81,7 @@ def _invalid(message: str, hint: str) -> InvalidInput:
 
 
 def _connect_arguments(url: URL) -> dict[str, Any]:
-    """What SQLAlchemy hands to psycopg. Raises InvalidInput, which does not repeat the URL."""
+    """The arguments that SQLAlchemy hands to psycopg. Raises InvalidInput, which does not repeat the URL."""
     try:
         _, arguments = url.get_dialect()().create_connect_args(url)
     except exc.ArgumentError:
@@ -161,7 +161,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def unreachable_hint(said: str) -> str:
-    """What to do about a connection that was not made, from libpq's words."""
+    """The cure for a connection that was not made, from libpq's words."""
     if "does not match host name" in said:
         return "write a name of the server's certificate into QUEUER_DATABASE_URL; sslmode=verify-full compares them"
     if "certificate" in said:

@@ -38,9 +38,9 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """A queue that gets another state, with what `running` and `waiting` there is in its subtree: neither on its way
-    out, nor on hold, nor unstartable. Of a queue that is opened, `kept` more wait on in queues that `closed` ones keep
-    closed.
+    """A queue that gets another state, with what `running` and `waiting` there is in its subtree. Work on its way out,
+    on hold or unstartable does not count. Of a queue that is opened, `kept` more wait on in queues that `closed` ones
+    keep closed.
     """
 
     queue: str

@@ -5,7 +5,7 @@ It is not the leader's row: that one is locked by every decision, and nothing ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -61,14 +61,10 @@ async def write(connection: AsyncConnection, beat: Heartbeat) -> None:
     """Put this heartbeat in the place of the last one. Raises LeadershipLost."""
     await check_epoch(connection, beat.epoch)
     cycle = beat.cycle
-    values = {
-        "holder": beat.holder,
-        "epoch": beat.epoch,
-        "phase": beat.phase,
+    values = asdict(beat) | {
         "at": instant(beat.at),
         "round_at": instant(beat.round_at),
         "away_at": None if beat.away_at is None else instant(beat.away_at),
-        "unguarded": beat.unguarded,
         "cycle": None if cycle is None else cycle.id,
         "cycle_at": None if cycle is None else instant(cycle.at),
         "cycle_seconds": None if cycle is None else cycle.took,

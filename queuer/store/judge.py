@@ -1,6 +1,6 @@
 """Whether a wish may be put in the place of the configuration: what is wrong with it, and whose it is.
 
-What is legal and yet odd is told by `queuer.api.config.cautions`.
+`queuer.api.config.cautions` tells what is legal and yet odd.
 """
 
 from __future__ import annotations

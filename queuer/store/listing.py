@@ -1,7 +1,7 @@
 """Lists of workloads: pages by keyset, and groups of those that are alike.
 
-A list is of live jobs (a few thousand, one index) or goes back in time by submit time, with an index for each filter
-that may match little. A condition is part of a statement only if it is asked for. A condition that is always
+A list is of live jobs (a few thousand, one index) or goes back in time by submit time. It has an index for each
+filter that may match little. A condition is part of a statement only if it is asked for. A condition that is always
 there, and often true, keeps the planner from all indexes.
 """
 
@@ -113,9 +113,9 @@ _GROUP_KEYS = {By.QUEUE: "queue", By.REASON: _TOKEN, By.STATE: "state", By.USER:
 class Wanted:
     """Which workloads. Nothing given: all whose object is there.
 
-    `namespaces`: of these alone; `queue`: with all below it; `name`, `user`: `*` is any text; `deleted`: jobs that are
-    gone, too; `since`, `until`: submit times in seconds, from and before; `tokens`: live jobs with one of these;
-    `unstartable`: live jobs that can never start as they are, or those that might; `verdicts`: waiting jobs whose
+    `namespaces`: of these alone. `queue`: with all below it. `name`, `user`: `*` is any text. `deleted`: jobs that are
+    gone, too. `since`, `until`: submit times in seconds, from and before. `tokens`: live jobs with one of these.
+    `unstartable`: live jobs that can never start as they are, or those that might. `verdicts`: waiting jobs whose
     reason has one of these.
     """
 

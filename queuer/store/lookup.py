@@ -37,7 +37,7 @@ _NOW = text("SELECT extract(epoch FROM now())::float8")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestCycle:
     """`capacity`: allocatable amounts by flavor; `unplaceable`: what of it is free on nodes that take no pods, being
-    `cordoned` or `not_ready`; `reserved`: what is free on other nodes and held for waiting jobs. Base units.
+    `cordoned` or `not_ready`. `reserved`: what is free on other nodes and held for waiting jobs. Base units.
     `unmanaged`: suspended jobs with a queue label in namespaces that are not managed.
     """
 

@@ -66,8 +66,9 @@ def scripts() -> Path:
 def upgrade(url: str, revision: str = "head") -> None:
     """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait.
 
-    Raises SchemaMismatchError where no migration leads from the database's schema to this version's, TableLocked where
-    somebody holds a table for longer than PATIENCE, Unavailable where the role of `url` may not do it.
+    Raises SchemaMismatchError where no migration leads from the database's schema to this version's, and TableLocked
+    where somebody holds a table for longer than PATIENCE. Where the role of `url` may not do it, it raises
+    Unavailable.
     """
     _refuse_unknown(current(url))
     _run(url, lambda config: command.upgrade(config, revision))

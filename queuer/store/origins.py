@@ -54,7 +54,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
-    """`closed`: by the path of a queue that is held or drains itself; `cut`: by queue and account, the cut of a limit
+    """`closed`: by the path of a queue that is held or drains itself. `cut`: by queue and account, the cut of a limit
     below which more is used now. A closing that is no longer known is missing, a cut is None.
     """
 

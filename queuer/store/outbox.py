@@ -55,16 +55,12 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Effect):
     """A committed effect. `cycle` is None where no cycle asked for it; `at` is the commit's time in seconds."""
 
     seq: int
-    kind: EntryKind
-    uid: str
-    admission_id: str
     epoch: int
     cycle: int | None
-    patch: Mapping[str, Any]
     at: float
 
 

@@ -115,7 +115,7 @@ async def plan_state(
 
 
 async def plan_revert(connection: AsyncConnection, of: int) -> JudgedChangeset:
-    """The changeset that takes back revision `of`, by the same writer. What changed again since is a conflict.
+    """The changeset that takes back revision `of`, by the same writer. A change since is a conflict.
 
     Raises NotFound.
     """
@@ -140,7 +140,7 @@ async def plan_revert(connection: AsyncConnection, of: int) -> JudgedChangeset:
 async def rebase(connection: AsyncConnection, planned: Changeset) -> JudgedChangeset:
     """The same changes to the configuration as it is now, which is locked until the transaction ends.
 
-    Raises Moved where an object that they touch has been changed. What others changed beside it does no harm.
+    Raises Moved where an object that they touch has been changed. Changes of others beside it do no harm.
     """
     await connection.execute(_LOCK)
     config = await load_config(connection)

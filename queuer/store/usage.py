@@ -151,46 +151,44 @@ async def tree_view(connection: AsyncConnection, config: Config | None = None) -
     """
     config = config or await load_config(connection)
     newest = (await connection.execute(_CAPACITY)).one_or_none()
-    rows = _TreeRows(
+    return await asyncio.to_thread(
+        _tree_of,
+        config,
         waits=await groups(connection),
         runs=(await connection.execute(_ADMITTED)).all(),
         capacity=charge_of({} if newest is None else newest.capacity),
         out={} if newest is None else newest.out or {},
         outside=msgspec.convert([] if newest is None else newest.outside, tuple[Outside, ...]),
-        used={path: charge_of(held) for path, held in (await usage(connection)).items()},
+        held={path: charge_of(held) for path, held in (await usage(connection)).items()},
         starved={row.queue: row.since.timestamp() for row in await connection.execute(_STARVED)},
     )
-    return await asyncio.to_thread(_tree_of, config, rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TreeRows:
-    """What the database holds of a tree beside its configuration. `runs`: admitted workloads by queue; `used`: charges
-    by queue without the queues below; `out`: free amounts on nodes that take no pods; `starved`: since when, by queue,
-    the newest minutes say so.
+def _tree_of(
+    config: Config,
+    *,
+    waits: Sequence[Group],
+    runs: Sequence[Row[Any]],
+    capacity: Charge,
+    out: Resources,
+    outside: tuple[Outside, ...],
+    held: ChargeByQueue,
+    starved: Mapping[str, float],
+) -> TreeView:
+    """The view that these rows make; no I/O. `runs`: admitted workloads by queue. `held`: charges by queue without the
+    queues below. `out`: free amounts on nodes that take no pods. `starved`: since when, by queue, the newest minutes
+    say so.
     """
-
-    waits: Sequence[Group]
-    runs: Sequence[Row[Any]]
-    capacity: Charge
-    out: Resources
-    outside: tuple[Outside, ...]
-    used: ChargeByQueue
-    starved: Mapping[str, float]
-
-
-def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
-    """The view that these rows make; no I/O."""
-    tree, waits, capacity = config.tree, rows.waits, rows.capacity
-    used = subtree_sums(tree, rows.used)
+    tree = config.tree
+    used = subtree_sums(tree, held)
     pending = subtree_sums(tree, _demand(group for group in waits if group.demand))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     book = QuotaBook(tree, {})
     lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
-    waiting, admitted = _inside(tree, waits), _inside(tree, rows.runs)
-    taken = add(rows.out, total(rows.outside))
+    waiting, admitted = _inside(tree, waits), _inside(tree, runs)
+    taken = add(out, total(outside))
     room = {(f, r): n - (taken.get(r, 0) if f is None else 0) for (f, r), n in capacity.items()}
     views = {}
     for queue in tree:
@@ -211,7 +209,7 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
             admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((group.oldest for group in below if group.demand), default=None),
             smallest=_smallest(group for group in below if group.demand),
-            starved_since=_later(starving, rows.starved.get(queue.path)),
+            starved_since=_later(starving, starved.get(queue.path)),
         )
     strays: dict[str, int] = {}
     for group in waits:
@@ -223,7 +221,7 @@ def _tree_of(config: Config, rows: _TreeRows) -> TreeView:
         queues=views,
         strays=strays,
         waiting=tuple(waits),
-        outside=rows.outside,
+        outside=outside,
     )
 
 

@@ -2,9 +2,9 @@
 
 Every PATCH carries the resourceVersion that the decision saw. If the job has moved on (409), it is read
 again, and only then is the epoch asked for once more. So a controller that was frozen meanwhile cannot act on
-a decision that its successor has withdrawn: a withdrawal moves the resourceVersion, and it precedes the
+a decision that its successor has withdrawn. A withdrawal moves the resourceVersion, and it precedes the
 answer. An eviction or withdrawal that met a conflict names the admission that it ends instead of a
-resourceVersion: whoever writes to the job all the time cannot keep it running.
+resourceVersion. So nobody keeps a job running by writing to it all the time.
 """
 
 from __future__ import annotations

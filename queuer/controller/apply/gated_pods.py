@@ -48,10 +48,8 @@ class GatedPods:
         meta = known.metadata
         name = group_name(meta)
         selector = f"{POD_GROUP}={name}" if POD_GROUP in meta.labels else QUEUE
-        path = PODS.collection.replace("/pods", f"/namespaces/{meta.namespace}/pods")
-        found: list[Pod] = []
-        async for page in self._client.pages(path, selector=selector):
-            found += map(_pod_of, page.items or ())
+        pages = self._client.pages(PODS.inside(meta.namespace), selector=selector)
+        found = [_pod_of(raw) async for page in pages for raw in page.items or ()]
         own = {pod.metadata.uid for pod in known.pods}
         pods = [
             pod for pod in found

@@ -306,7 +306,7 @@ class ClusterJobs:
 
         Raises ApiError or Unavailable. Reads its own pods alone: others of its namespace may be many.
         """
-        path = PODS.collection.replace("/pods", f"/namespaces/{workload.namespace}/pods")
+        path = PODS.inside(workload.namespace)
         for selector in pod_selectors(BY_NAME[workload.kind], uid=workload.uid, name=workload.name):
             async for page in self._client.pages(path, selector=selector):
                 for pod in map(_pod_of, page.items or ()):

@@ -1,5 +1,6 @@
-"""The Jobs that the controller of a queued job makes: read with it, pinned before it is started, and suspended where
-that controller has left them running. Pods that it has left are deleted after that: else they would be made anew.
+"""The Jobs that the controller of a queued job makes. They are read with it, pinned before it is started, and
+suspended where that controller has left them running. Pods that it has left are deleted after that: else they would
+be made anew.
 """
 
 from __future__ import annotations
@@ -79,8 +80,7 @@ class MadeJobs:
         if carrier is not None and found.carrier is not None:
             owners.add(found.carrier.metadata.uid)
             await self._suspend(carrier.kind, found.carrier)
-        path = JOBS.collection.replace("/jobs", f"/namespaces/{found.metadata.namespace}/jobs")
-        async for page in self._client.pages(path):
+        async for page in self._client.pages(JOBS.inside(found.metadata.namespace)):
             for job in map(_job_of, page.items or ()):
                 if any(map(job.metadata.is_controlled_by, owners)):
                     await self._suspend(JOB, job)
@@ -114,10 +114,8 @@ class MadeJobs:
         if holder is None:
             return []
         meta = holder.metadata
-        path = JOBS.collection.replace("/jobs", f"/namespaces/{meta.namespace}/jobs")
-        jobs: list[Job] = []
-        async for page in self._client.pages(path, selector=made.selector(meta)):
-            jobs += map(_job_of, page.items or ())
+        pages = self._client.pages(JOBS.inside(meta.namespace), selector=made.selector(meta))
+        jobs = [_job_of(raw) async for page in pages for raw in page.items or ()]
         return [job for job in jobs if job.metadata.is_controlled_by(meta.uid)]
 
 

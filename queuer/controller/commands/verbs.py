@@ -54,15 +54,9 @@ class CommandCase:
 
     def stamped(self, live: Live) -> Override:
         """The present override, as the work of the command's actor."""
-        before = live.override
-        return Override(
-            hold=before.hold if before is not None else None,
-            priority=before.priority if before is not None else None,
-            by=self.command.actor,
-            at=self.now,
-            reason=self.command.reason,
-            administered=self.administered,
-        )
+        by, at = self.command.actor, self.now
+        before = live.override or Override(by=by, at=at)
+        return replace(before, by=by, at=at, reason=self.command.reason, administered=self.administered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,7 +273,7 @@ class Decisions:
             self._start(CAPACITY, group, now=now, idle=True)
 
     def _news(self, current: Mapping[str, object], *, now: float) -> set[str]:
-        """What is to be written because it changed since it was."""
+        """Names of what is to be written because it changed since it was."""
         news = {name for name, value in current.items() if value != self._written[name]}
         return news if now >= self._written_at + OUTSIDE else news - _RESTLESS
 

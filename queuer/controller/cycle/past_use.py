@@ -1,7 +1,7 @@
 """Keeps the queues' decayed past use in memory (policy `halfLife`), summed from the ledger bit by bit.
 
-A sum only decays, so each row of the ledger is read once. A look adds the rows that were closed since the last one, and
-one more day from before the first, until everything that counts is in. No read grows with the history.
+A sum only decays, so each row of the ledger is read once. A look adds the rows that were closed since the last one.
+Until everything that counts is in, it adds one more day from before the first. No read grows with the history.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Phase(StrEnum):
 @dataclass(slots=True)
 class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
-    by `clock`, since when the API server has not answered; `unguarded`: the fault of the guard's policies or of the
+    by `clock`, since when the API server has not answered. `unguarded`: the fault of the guard's policies or of the
     Kubernetes version, for which nothing new is admitted. A restart would mend neither: they end no readiness.
     `deciding_since`: by `clock`, since when a decision is under way.
 
@@ -111,8 +111,8 @@ class Health:
 
 
 class Figures:
-    """The exposition of the metrics, made at most every `FRESH` seconds: whoever asks may ask without a pause, and it
-    is made beside the decisions of the same process. Its text, the most of the work, is made in a thread.
+    """The exposition of the metrics, made at most every `FRESH` seconds. It may be asked for without a pause, and is
+    made beside the decisions of the same process. Its text, the most of the work, is made in a thread.
     """
 
     def __init__(

@@ -77,8 +77,8 @@ def _families(view: TreeView | None) -> tuple[Metric, ...]:
 
 
 def _rows(view: TreeView) -> Iterator[tuple[tuple[str, str, str], Mapping[str, float]]]:
-    """Labels and amounts of each account that a row of the queue names, and of all flavors together where any row or
-    node has the resource. Other resources that jobs ask for must not make new series.
+    """Labels and amounts of each account that a row of the queue names. Those of all flavors together come where any
+    row or node has the resource. Other resources that jobs ask for must not make new series.
     """
     known = {row.resource for queue in view.config.tree for row in queue.quota}
     known |= {resource for _, resource in view.capacity}

@@ -131,8 +131,8 @@ async def _read(term: Term, uids: Sequence[str], *, progress: Callable[[], None]
 
 
 def _remember(state: ClusterState, job: JobView, *, watched: JobView | None) -> None:
-    """Take over what was read, which is newer than what the watch had told before. What it told meanwhile may be newer
-    still, and stands.
+    """Take over what was read, which is newer than what the watch had told before. Its news of meanwhile may be newer
+    still, and stand.
     """
     if state.jobs.get(job.uid) is watched and job.uid not in state.elsewhere:
         state.job_changed(job)

@@ -45,8 +45,8 @@ async def _at_fault(
 ) -> dict[str, Exception]:
     """The workloads that `error` names, else those whose change fails alone; each is tried and rolled back.
 
-    Raises `error` where it is nobody's fault: the leadership or the database is lost, no change fails alone, or each
-    of several fails with one SQLSTATE that no value causes.
+    Raises `error` where it is nobody's fault: the leadership or the database is lost, or no change fails alone. Also
+    where each of several fails with one SQLSTATE that no value causes.
     """
     if isinstance(error, LeadershipLost | DatabaseUnavailable | RulesMoved):
         raise error

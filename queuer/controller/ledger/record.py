@@ -51,8 +51,8 @@ def seen(
     starts: Iterable[Admission] = (),
     holds: Iterable[Bond | Reservation] | None = None,
 ) -> dict[str, Any]:
-    """What is told of the cluster beside its capacity: nodes out of use, pods that no queue pays for, how many jobs
-    wait in namespaces that take no part, and room that is reserved.
+    """Counts of the cluster beside its capacity: nodes out of use, pods without a paying queue, room that is reserved,
+    and jobs that wait in namespaces without a part.
     """
     unmanaged = sum(job.suspended and job.outcome is None for job in state.elsewhere.values())
     beside = [each.without_nodes() for each in outside(state)]
@@ -63,8 +63,8 @@ def seen(
 def reserved(
     state: ClusterState, holds: Iterable[Bond | Reservation], starts: Iterable[Admission] = ()
 ) -> Mapping[str, int]:
-    """Room on usable nodes that is held for waiting jobs, by resource, base units: neither used nor about to be, by
-    work that lands or that `starts` now.
+    """Room on usable nodes that is held for waiting jobs, by resource, base units. Work that lands or that `starts`
+    now neither uses it nor is about to.
     """
     asked = dict[str, Resources]()
     for hold in holds:

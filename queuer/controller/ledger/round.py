@@ -44,7 +44,7 @@ def isolate(uid: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The part of a round about one workload. `before`: as memory and the database have it, None = unknown; `after`:
+    """The part of a round about one workload. `before`: as memory and the database have it, None = unknown. `after`:
     as it is once the round is committed, None = memory has nothing of it.
 
     `reread`: its row is written from its job; `gone`: its job object is no more. `results`: how PATCHes ended;
@@ -167,7 +167,7 @@ class Change:
 
     @property
     def edits(self) -> bool:
-        """Whether the job, or a rule that it is under, has changed; else it was looked at again, as after a cordon or
+        """Whether the job, or a rule that it is under, has changed. Else it was looked at again, as after a cordon or
         an eviction, and may owe fewer pods by now.
         """
         before, after = self.before, self.after

@@ -29,8 +29,8 @@ HOUR = 3600.0
 class Short:
     """A gang that misses pods, from look to look.
 
-    `since`: when a pod last came onto a node, or was made where none was waiting; at first, when the job was patched
-    or the loss was seen. Never before the pods that leave are to be gone. `made`: whether pods of it are waiting for a
+    `since`: when a pod last came onto a node, or was made where none was waiting. At first, when the job was patched or
+    the loss was seen. Never before the pods that leave are to be gone. `made`: whether pods of it are waiting for a
     node. `gated`: pods that came in place of others and still have our gate. `due`: pods that have still to come onto a
     node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
     """

@@ -379,7 +379,7 @@ class ClusterState:
         return live_capacity(self._allocatable, lost_in_use(self.nodes, self.rules.flavors, uses))
 
     def _use_of(self, live: Live) -> Use:
-        """What a workload that is charged uses on nodes where more is used than they have."""
+        """Use of a charged workload on nodes where more is used than they have."""
         assert live.placement is not None
         bound: dict[str, Resources] = {}
         for pod in self.pods.of(live.workload):

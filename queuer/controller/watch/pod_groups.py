@@ -80,9 +80,9 @@ class PodGroups:
     def recall(self, known: Mapping[str, Workload]) -> None:
         """Runs that the database has, by uid, but for those that are over. Called once when a term begins.
 
-        Pods that were made anew have no label yet. Who led before knew of which run they are; this process knows it by
-        their group and user, where a controller makes them. A group that was made by hand has the pod that named it.
-        A run of which no pod is there just now is over.
+        Pods that were made anew have no label yet. The last leader knew of which run they are. This process knows it
+        by their group and user, where a controller makes them. A group that was made by hand has the pod that named
+        it. A run of which no pod is there just now is over.
         """
         self.look()
         there = {uid for runs in self._runs.values() for uid in runs}

@@ -149,7 +149,7 @@ def job_view(kind: JobKind, found: Any, *, unfinished: bool = False) -> JobView:
 
 
 def _condition(found: Any) -> str:
-    """What the object's condition says of its failure, where its kind has conditions."""
+    """The words of the object's condition of failure, where its kind has conditions."""
     conditions: list[Condition] = getattr(getattr(found, "status", None), "conditions", [])
     failed = next((c for c in conditions if c.type == "Failed" and c.status == "True"), None)
     return "" if failed is None else ": ".join(filter(None, (failed.reason, failed.message[:MESSAGE])))
