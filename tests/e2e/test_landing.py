@@ -61,8 +61,8 @@ def test_a_gang_that_lands_nowhere_rests_and_others_use_the_nodes(scene: Scene) 
     scene.start(QUEUER_LANDING_DEADLINE="5", QUEUER_AVOID="60")
     scene.job("stuck", gpus=8, spec={"template": _with_volume("data")})
     wait_until(
-        lambda: "Start 2 in a row" in str(scene.reason("stuck").get("text")), timeout=60,
-        describe=lambda: f"two starts have failed: {scene.story('stuck')}",
+        lambda: "Start 1 in a row" in str(scene.reason("stuck").get("text")), timeout=60,
+        describe=lambda: f"its start has failed: {scene.story('stuck')}",
     )  # fmt: skip
     scene.wait_state("stuck", "Queued")
     told = scene.reason("stuck")

@@ -9,6 +9,7 @@ missed.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ PATIENCE = 4
 behind with creating or binding them, and evicting the gang would only add to its work."""
 CORRECT = 10.0
 """Seconds from when a charge is seen to be wrong until it is corrected."""
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 class Move(StrEnum):
@@ -356,9 +358,15 @@ def _patience(live: Live, short: Short, problem: str, limits: Settings) -> float
     return limits.landing_deadline if problem else PATIENCE * limits.landing_deadline
 
 
+def missing_claim(said: str) -> str | None:
+    """The PersistentVolumeClaim that kube-scheduler does not find, by its words: its owner has to make it."""
+    found = _MISSING_CLAIM.search(said)
+    return found and found[1]
+
+
 def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
-    """Planned nodes that no pod came to; none where no pod asks for one: then it is no fault of theirs."""
-    if live.landed is not None or live.placement is None or not seen.unbound:
+    """Planned nodes that no pod came to; none where no pod asks for one, or a volume is missing: no fault of theirs."""
+    if live.landed is not None or live.placement is None or not seen.unbound or missing_claim(seen.problem):
         return ()
     return tuple(sorted(live.placement.hosts - seen.nodes))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil
@@ -12,7 +11,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.made_jobs import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Move, is_full, tally
+from queuer.controller.landing.steps import Move, is_full, missing_claim, tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live
@@ -26,8 +25,6 @@ from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 
 log = logger("landing")
-
-_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def take_results(
@@ -92,9 +89,9 @@ def _explained(live: Live, text: str) -> Live:
 
 
 def _claim(said: str) -> dict[str, str]:
-    """The PersistentVolumeClaim that kube-scheduler does not find, as a parameter: its owner has to make it."""
-    found = _MISSING_CLAIM.search(said)
-    return {} if found is None else {"claim": found[1]}
+    """The missing PersistentVolumeClaim as a parameter."""
+    found = missing_claim(said)
+    return {} if found is None else {"claim": found}
 
 
 def resting(live: Live, why: str = "") -> Explanation:

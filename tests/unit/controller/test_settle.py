@@ -256,7 +256,7 @@ def _failed(live: Live, seen: Tally, *, now: float) -> Live:
 
 
 def test_a_landing_that_failed_goes_elsewhere_at_once_and_the_next_rests_for_a_growing_time() -> None:
-    """Guards GPUs against a cause that is the same on every node, such as a volume that is not there."""
+    """Guards GPUs against a cause that is the same on every node."""
     once = _failed(PLACING, REFUSED, now=1000.0)
     assert (once.avoid, once.first, once.rest) == ({"n1": 1100.0}, True, None)
     twice = _failed(once, REFUSED, now=2000.0)
@@ -265,9 +265,13 @@ def test_a_landing_that_failed_goes_elsewhere_at_once_and_the_next_rests_for_a_g
     assert _failed(often, REFUSED, now=3000.0).rest == 4000.0
 
 
-def test_a_gang_of_which_no_pod_was_created_rests_at_once() -> None:
-    """Guards the same where no node was asked: a policy refuses its pods."""
-    once = _failed(PLACING, tally([]), now=1000.0)
+@pytest.mark.parametrize(
+    "problem", [None, '0/4 nodes are available: persistentvolumeclaim "data" not found.']
+)
+def test_a_gang_rests_at_once_where_no_node_is_to_blame(problem: str | None) -> None:
+    """A policy refuses its pods, or their volume is not there: nobody is evicted for a second try that must fail."""
+    pods = [] if problem is None else [replace(POD, node=None, running=False, problem=problem)]
+    once = _failed(PLACING, tally(pods), now=1000.0)
     assert (once.avoid, once.first, once.rest) == ({}, False, 1100.0)
 
 
