@@ -81,6 +81,7 @@ def _replay_file(file: Path, out: Printer) -> None:
     """Make the decision in a file anew: of the controller, of `GET /cycles/{id}/bundle`, or of `sim --store`."""
     import msgspec
 
+    from queuer.domain.reasons.run_sentences import PROVED
     from queuer.sim.files import read_bytes
     from queuer.solver import stored
 
@@ -96,10 +97,10 @@ def _replay_file(file: Path, out: Printer) -> None:
         said = "{} admitted, {} evicted, {} waiting".format(*done)
         out.line(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
         out.line(
-            f"        {stats.turns:,} gangs had a turn, victims looked for {stats.searches:,} times; "
-            f"{stats.repaired} of {stats.contested} contested gangs repaired "
+            f"        {stats.turns:,} gangs had a turn; {stats.repaired} of {stats.contested} contested gangs repaired "
             f"in {stats.solver_time:.3g} of {found.budget.deterministic:g} deterministic time"
         )
+        out.line(f"        victims looked for {stats.searches:,} times; {stats.proved:,} times {PROVED}")
     if other:
         raise typer.Exit(1)
 

@@ -166,6 +166,18 @@ def wait_until(
     return answer
 
 
+def slow_to_end(seconds: int) -> dict[str, Any]:
+    """A template whose pods take so long to terminate."""
+    limits = {"nvidia.com/gpu": "8", "cpu": "1"}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "template": {
+            "metadata": {"annotations": {"sim/terminate-after": f"{seconds}s"}},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+    }
+
+
 def job_manifest(
     name: str,
     *,

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene
-from tests.e2e.support import kubectl, wait_until
-
-
-def _slow(seconds: int, *, run_for: str | None = None) -> dict[str, Any]:
-    """A template whose pods take so long to terminate."""
-    annotations = {"sim/terminate-after": f"{seconds}s"} | ({"sim/run-for": run_for} if run_for else {})
-    limits = {"nvidia.com/gpu": "8", "cpu": "1"}
-    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
-    return {
-        "template": {
-            "metadata": {"annotations": annotations},
-            "spec": {"restartPolicy": "Never", "containers": [container]},
-        }
-    }
+from tests.e2e.support import kubectl, slow_to_end, wait_until
 
 
 def test_orphans_of_a_deleted_job_are_charged_until_they_are_gone(scene: Scene) -> None:
@@ -51,7 +36,7 @@ def test_a_deleted_job_is_charged_while_its_pods_terminate(scene: Scene) -> None
         tree(scene.namespace, team_a={"quota": [{"resource": "nvidia.com/gpu", "limit": 16}]})
     )
     scene.start()
-    scene.job("slow", pods=2, gpus=8, spec=_slow(4))
+    scene.job("slow", pods=2, gpus=8, spec=slow_to_end(4))
     scene.wait_state("slow", "Running")
     scene.job("next", pods=2, gpus=8)
     scene.delete("slow", "Job", "--wait=false")
@@ -73,7 +58,7 @@ def test_nobody_is_evicted_for_a_gang_that_fits_once_a_deleted_job_has_gone(scen
     scene.cordon(sorted(scene.nodes())[2:])
     scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "guaranteed": 16}]}))
     scene.start()
-    scene.job("out", gpus=8, queue=TEAM_B, spec=_slow(6))
+    scene.job("out", gpus=8, queue=TEAM_B, spec=slow_to_end(6))
     scene.job("stays", gpus=8, queue=TEAM_B)
     scene.wait_state("out", "Running")
     scene.wait_state("stays", "Running")

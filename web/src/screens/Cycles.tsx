@@ -28,10 +28,10 @@ const STATUSES: Record<string, string> = {
 const FIGURES: Partial<Record<keyof Stats, string>> = {
   turns: "gangs that had a turn",
   searches: "searches for victims",
+  proved: "of these the least lost work that makes room (proved)",
   contested: "gangs that the repair was asked to fit in",
   repaired: "of these fitted in",
   refused: "gangs that the verifier took out",
-  gap: "distance to the proven best",
   solver_time: "deterministic time of CP-SAT",
 };
 
@@ -43,9 +43,9 @@ interface Stats {
   fallback?: string;
   repaired?: number;
   refused?: number;
-  gap?: number;
   turns?: number;
   searches?: number;
+  proved?: number;
   contested?: number;
   solver_time?: number;
 }
