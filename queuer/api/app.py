@@ -74,7 +74,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     )
     app.state.engine = engine
     app.state.settings = settings
-    app.state.controller = ControllerWatch(engine, stale_after=settings.stale_after)
+    app.state.controller = ControllerWatch(settings.database_url, stale_after=settings.stale_after)
     app.state.metrics = metrics
     app.state.latest = LatestCycle(engine)
     app.state.simulator = Simulator(app.state.latest)

@@ -6,20 +6,20 @@ that idle and dead are two things.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextlib import suppress
 from enum import StrEnum
 
 from fastapi import Request, Response
 from pydantic import Field
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.models import Instant, Model, instant
 from queuer.api.single_flight import SingleFlight
 from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
-from queuer.store.engine import begin
+from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.heartbeat import Heartbeat
 from queuer.store.leader import Office
 
@@ -29,6 +29,8 @@ HEADER = "Queuer-Controller"
 """Of every answer while nobody decides: since when, and that nothing starts."""
 LOOK = 2.0
 """Seconds for which one look at the controller is kept."""
+SILENCE = 4.0
+"""Seconds that a look may take, less than a connection. Then PostgreSQL hangs: it answers nothing."""
 AWAY_AFTER = 1.5
 """Seconds without an answer of Kubernetes after which it is told; with report, beat and look within 5 s."""
 
@@ -88,15 +90,23 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
 
 
 class ControllerWatch:
-    """Tells every answer whether somebody decides; it looks every other second at most."""
+    """Tells every answer whether somebody decides; it looks every other second at most, on a session of its own: a
+    crowded pool is no PostgreSQL that hangs.
+    """
 
-    def __init__(self, engine: AsyncEngine, *, stale_after: float) -> None:
-        self._engine, self._stale_after = engine, stale_after
+    def __init__(self, database_url: str, *, stale_after: float) -> None:
+        self._engine = make_engine(database_url, name="queuer-api-look", pool_size=0)
+        self._stale_after = stale_after
         self._looks = SingleFlight(self._look)
 
     async def text(self) -> str:
-        """Why nothing starts, "" while somebody decides. Raises DatabaseUnavailable."""
-        return (await self._looks())[1]
+        """Why nothing starts, "" while somebody decides. Raises DatabaseUnavailable, TimeoutError after SILENCE."""
+        look = asyncio.ensure_future(self._looks())
+        look.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody hears it
+        if not (await asyncio.wait([look], timeout=SILENCE))[0]:
+            look.cancel()  # not awaited: psycopg asks a server that hangs for seconds to end the query
+            raise TimeoutError
+        return look.result()[1]
 
     async def _look(self, known: tuple[float, str] | None) -> tuple[float, str]:
         """Until when the text is kept, and the text."""
@@ -109,12 +119,20 @@ class ControllerWatch:
 
 
 async def say_who_decides(request: Request, response: Response) -> None:
-    """Put it into the header of the answer, and of the problem that may come in its place."""
+    """Put it into the header of the answer, and of the problem that may come in its place.
+
+    Raises DatabaseUnavailable: an answer would wait as long as PostgreSQL hangs.
+    """
     watch: ControllerWatch = request.app.state.controller
-    with suppress(QueuerError):  # the answer itself says that the database is away
-        if text := await watch.text():
-            request.state.headers = {HEADER: text.encode("latin-1", "replace").decode("latin-1")}
-            response.headers.update(request.state.headers)
+    try:
+        text = await watch.text()
+    except TimeoutError:
+        raise DatabaseUnavailable(f"PostgreSQL has not answered for {SILENCE:g} s") from None
+    except QueuerError:
+        return  # the answer itself says that the database is away
+    if text:
+        request.state.headers = {HEADER: text.encode("latin-1", "replace").decode("latin-1")}
+        response.headers.update(request.state.headers)
 
 
 def stale(found: Controller) -> Reason | None:

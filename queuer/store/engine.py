@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
 from queuer.domain.variables import OLDEST_POSTGRES
@@ -114,16 +115,15 @@ def session_options(**overrides: str) -> str:
 
 
 def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
-    """An engine whose sessions are called `name` in pg_stat_activity.
+    """An engine whose sessions are called `name` in pg_stat_activity. `pool_size` 0: each use has a session of its own.
 
     The first connection refuses a server older than OLDEST_POSTGRES.
     """
+    kept = {"pool_size": pool_size, "max_overflow": pool_size, "pool_timeout": 10, "pool_pre_ping": True}
+    pool: dict[str, Any] = kept if pool_size else {"poolclass": NullPool}
     engine = create_async_engine(
         make_url(normalise_url(url)),
-        pool_size=pool_size,
-        max_overflow=pool_size,
-        pool_timeout=10,
-        pool_pre_ping=True,
+        **pool,
         json_serializer=to_json,
         json_deserializer=msgspec.json.decode,
         connect_args={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx2
@@ -19,7 +20,7 @@ from queuer.api.settings import ApiSettings
 from queuer.controller.health.probes import Phase
 from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
-from queuer.store.engine import begin
+from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import LastCycle
 from tests.api.identity import local
 from tests.api.problems import problem_of
@@ -84,12 +85,34 @@ async def test_a_controller_that_is_killed_is_missed_at_once(
     assert found["text"] in document.headers["queuer-controller"], "what is exported says so, too"
 
 
-async def test_who_asks_during_a_look_gets_what_it_finds(author: Author, engine: AsyncEngine) -> None:
+async def test_who_asks_during_a_look_gets_what_it_finds(author: Author, database_url: str) -> None:
     """An answer beside the first would else say that somebody decides, or what was true at the look before."""
     await author.beat(silent=60)
-    watch = ControllerWatch(engine, stale_after=30)
+    watch = ControllerWatch(database_url, stale_after=30)
     found = await asyncio.gather(*(watch.text() for _ in range(3)))
     assert [each.split(" since ")[0] for each in found] == ["the controller has not been heard of"] * 3
+
+
+async def test_a_database_that_hangs_is_named_and_a_crowded_pool_is_not_taken_for_it(
+    api: httpx2.AsyncClient,
+    author: Author,
+    engine: AsyncEngine,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is stopped takes connections: whoever asks would wait 30 s, and call the API away."""
+    monkeypatch.setattr("queuer.api.controller.LOOK", 0.0)
+    await author.beat()
+    async with AsyncExitStack() as crowd:
+        for _ in range(8):
+            _ = await crowd.enter_async_context(begin(engine))
+        assert not await ControllerWatch(database_url, stale_after=30).text()
+    monkeypatch.setattr("queuer.api.controller.SILENCE", 0.3)
+    with psycopg.connect(conninfo(database_url)) as session:
+        session.execute("LOCK TABLE heartbeat")
+        for path in ("controller", "overview", "queues", "workloads/u1"):
+            hangs = problem_of(await api.get(f"/api/v1/{path}"), status=503, code="database_unavailable")
+            assert hangs["detail"] == "PostgreSQL has not answered for 0.3 s"
 
 
 @pytest.mark.parametrize("ago", [400, None])
