@@ -10,6 +10,7 @@ from queuer.domain.errors import FieldProblem
 from queuer.kube.config_set import ConfigMeta, ConfigObject, Listed, config_set
 from queuer.kube.config_status import PERIOD, CrCondition, Statuses, Verdict, accepted, status_of, verdicts
 from queuer.kube.template import merge_diff
+from tests.unit.make import sure
 
 FINE = Verdict(condition=CrCondition.IN_FORCE, message="taken over")
 
@@ -37,10 +38,9 @@ def test_all_objects_become_one_document_that_prunes() -> None:
     assert not found.wrong
     assert found.document.prune
     assert [(q.path, q.weight, q.quota[0].limit) for q in found.document.queues] == [("root.b", 2.0, 8)]
-    assert found.document.flavors is not None
-    assert [f.name for f in found.document.flavors] == ["a100", "h100"]  # by name, as their definition says
-    assert found.document.topology is not None
-    assert found.document.topology.levels == ("rack", "host")
+    by_name = [flavor.name for flavor in sure(found.document.flavors)]
+    assert by_name == ["a100", "h100"], "as their definition says"
+    assert sure(found.document.topology).levels == ("rack", "host")
 
 
 def test_the_younger_of_two_for_one_queue_is_wrong() -> None:

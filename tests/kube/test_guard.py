@@ -25,7 +25,7 @@ from queuer.kube.resources import POLICIES
 from queuer.kube.versions import Form, form_of
 from queuer.local.installed import shipped
 from tests.kube.stub import Stub, serving
-from tests.unit.make import job_view
+from tests.unit.make import job_view, sure
 
 WARN = {"validationActions": ["Warn"]}
 
@@ -152,8 +152,7 @@ async def test_the_version_of_the_cluster_says_which_guard_must_be_there() -> No
     cluster = Cluster(OLD)
     guard, health, _ = watching(cluster)
     await guard.look()
-    said = health.unguarded
-    assert said is not None
+    said = sure(health.unguarded)
     assert "ValidatingAdmissionPolicy queuer-guard-entry is not the one of this version" in said
 
 

@@ -37,6 +37,7 @@ from queuer.store.engine import begin
 from queuer.store.outbox import Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
+from tests.unit.make import sure
 from tests.waiting import PATIENCE
 
 SPOILT = {
@@ -145,8 +146,7 @@ async def test_a_running_gang_whose_admission_cannot_be_judged_ends_no_term(scen
         await load(connection, scene.state, now=scene.now)
     for uid in ("a", "b"):
         live, job = scene.state.live[uid], scene.state.jobs[uid]
-        assert live.placement is not None
-        scene.state.job_changed(replace(job, suspended=False, admission=live.placement.id))
+        scene.state.job_changed(replace(job, suspended=False, admission=sure(live.placement).id))
         scene.state.pod_changed(
             PodView(
                 uid=f"{uid}-0", namespace="team-a", name=f"{uid}-0", owner=uid, pod_set="main", node="n1",

@@ -12,6 +12,7 @@ from queuer.store.engine import begin
 from queuer.store.heartbeat import Heartbeat, LastCycle
 from queuer.store.leader import check_epoch
 from tests.store.support import NOW
+from tests.unit.make import sure
 
 CYCLE = LastCycle(id=7, at=NOW - 3, took=0.25, waiting=12, status="OPTIMAL")
 
@@ -45,6 +46,4 @@ async def test_the_leader_says_what_it_did_last_also_when_idle(engine: AsyncEngi
     assert later == Heartbeat(
         holder="one", epoch=epoch, phase="leading", at=NOW + 5, round_at=NOW, cycle=CYCLE
     )
-    ended = await _read(engine)
-    assert ended is not None
-    assert ended.phase == "standby", "the last sign says that the term has ended"
+    assert sure(await _read(engine)).phase == "standby", "the last sign says that the term has ended"

@@ -34,6 +34,7 @@ from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost
 from tests.solver.make import plan_of
 from tests.store.support import NOW, Step, take_office, take_steps
+from tests.unit.make import sure
 
 
 class Scene:
@@ -264,8 +265,7 @@ async def test_a_quarantined_job_has_no_failed_starts_after_a_restart(scene: Sce
         scene.state.quarantine_one("a", ValueError("x"), now=scene.now)
     await scene.rounds(1)
     again = await scene.restarted("a")
-    assert again.explanation is not None
-    assert again.explanation.primary.params["failures"] == 3
+    assert sure(again.explanation).primary.params["failures"] == 3
     assert (again.failures, again.rest) == (0, None)
 
 

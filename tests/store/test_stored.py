@@ -21,6 +21,7 @@ from queuer.store.stored import StoredRow
 from tests import waiting
 from tests.solver.make import plan_of
 from tests.store.support import NOW, take_office, workload
+from tests.unit.make import sure
 
 
 def decision(*uids: str, at: float = NOW) -> StoredCycle:
@@ -76,8 +77,7 @@ async def test_what_is_kept_is_the_decision_that_was_offered_last(
     recorder.offer(2, decision("a", "b", at=NOW + 1.0), took=0.1, committed=True)
     async with recording(recorder):
         await until(engine, lambda row: row is not None)
-        row = await kept(engine)
-        assert row is not None
+        row = sure(await kept(engine))
         assert (row.cycle, row.at, row.seed) == (2, NOW + 1.0, 3)
         assert decode(row.body) == decision("a", "b", at=NOW + 1.0)
         recorder.offer(3, decision("c"), took=0.1, committed=True)

@@ -22,6 +22,7 @@ from queuer.store import workloads
 from queuer.store.engine import begin
 from tests.solver.make import plan_of
 from tests.store.support import NOW, intake_of, workload
+from tests.unit.make import keep
 
 RETELL = 30.0
 
@@ -70,9 +71,7 @@ class Waiting:
         before = await self.versions()
         async with begin(self.engine) as connection:
             await write(connection, found, self.epoch)
-        for change in found.values():
-            assert change.after is not None
-            self.state.put(change.after)
+        keep(self.state, found)
         after = await self.versions()
         return sum(before[uid] != version for uid, version in after.items())
 

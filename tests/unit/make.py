@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
 
+T = TypeVar("T")
+
 ONE_POD = {"pods": 1}
+
+
+def sure(found: T | None) -> T:
+    """What was found: a test goes on only where it is there."""
+    assert found is not None
+    return found
+
+
+def keep(state: ClusterState, changes: Round) -> None:
+    """Memory once the round is written."""
+    for change in changes.values():
+        state.put(sure(change.after))
 
 
 def gang(uid: str = "u", *, pods: int = 1, requests: Resources = ONE_POD, **fields: Any) -> Workload:

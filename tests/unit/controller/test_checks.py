@@ -15,7 +15,7 @@ from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.store.tables import NotAsked
-from tests.unit.make import gang
+from tests.unit.make import gang, sure
 
 RACK = "topology.kubernetes.io/rack"
 RULES = Rules(
@@ -48,8 +48,7 @@ def laws(rules: Rules) -> tuple[QueueTree, Topology]:
 def test_what_cannot_start_is_told_with_the_nearest_right_answer(
     change: dict[str, str], expected: str
 ) -> None:
-    found = check(replace(WORKLOAD, **change), *laws(RULES), [NODE], priorities={})  # type: ignore[arg-type]
-    assert found is not None
+    found = sure(check(replace(WORKLOAD, **change), *laws(RULES), [NODE], priorities={}))  # type: ignore[arg-type]
     assert expected in found.explanation.primary.text
 
 
@@ -77,8 +76,7 @@ def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
     if expected is None:
         assert found is None
     else:
-        assert found is not None
-        assert expected in found.explanation.primary.text
+        assert expected in sure(found).explanation.primary.text
 
 
 ACCESSES = [
@@ -128,16 +126,14 @@ def test_a_job_promises_to_end_within_what_its_queue_allows(
     if expected is None:
         assert found is None
     else:
-        assert found is not None
-        assert expected in found.explanation.primary.text
+        assert expected in sure(found).explanation.primary.text
 
 
 def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_place() -> None:
     queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
     rules = replace(RULES, tree=QueueTree.of(queues))
 
-    refused = check(WORKLOAD, *laws(rules), [], priorities={})
-    assert refused is not None
+    refused = sure(check(WORKLOAD, *laws(rules), [], priorities={}))
     assert refused.draining
     assert refused.explanation.primary.token is Token.SUSPENDED, "the job is not at fault"
     assert refused.explanation.primary.text == "root.a drains."
@@ -151,8 +147,7 @@ def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_pla
 
 def test_a_level_whose_label_no_node_carries_is_named() -> None:
     bare = Node(name="n", labels={}, allocatable={})
-    found = check(replace(WORKLOAD, required="rack"), *laws(RULES), [bare], priorities={})
-    assert found is not None
+    found = sure(check(replace(WORKLOAD, required="rack"), *laws(RULES), [bare], priorities={}))
     assert RACK in found.explanation.primary.text
     assert check(replace(WORKLOAD, required="rack"), *laws(RULES), [NODE], priorities={}) is None
     assert check(replace(WORKLOAD, preferred="rack"), *laws(RULES), [bare], priorities={}) is None

@@ -25,7 +25,7 @@ from queuer.kube.kinds import JOB
 from queuer.kube.objects import Meta, PriorityClass
 from queuer.store.commands import Command
 from queuer.store.tables import CommandOutcome, CommandVerb
-from tests.unit.make import placed
+from tests.unit.make import placed, sure
 
 QUEUE = "root.a"
 CLASSES = {"low": 10, "high": 1000, "top": 5000, "system-node-critical": 2_000_001_000}
@@ -93,8 +93,7 @@ def test_a_hold_keeps_it_back_and_says_by_whom_until_it_is_released() -> None:
     desk = Desk()
     assert desk.does(CommandVerb.HOLD) == "done: held"
     assert desk.live.state is State.HELD
-    why = desk.live.explanation
-    assert why is not None
+    why = sure(desk.live.explanation)
     assert why.primary.token is Token.ON_HOLD
     assert why.primary.text.startswith("held by alice: maintenance")
     assert desk.does(CommandVerb.RELEASE) == "done: released"
@@ -144,8 +143,7 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     assert change.note == "evicted by root: maintenance"
     assert told.outcome is CommandOutcome.DONE
     assert _state(desk) is State.EVICTING
-    assert desk.live.placement is not None
-    assert desk.live.placement.unconfirmed
+    assert sure(desk.live.placement).unconfirmed
     assert (desk.live.rest, desk.live.override is not None) == ((None, True) if hold else (160.0, False))
     [again] = desk.round(_evict(hold=hold))["j"].answers
     assert (again.outcome, again.message) == (CommandOutcome.REFUSED, "it is on its way out")

@@ -27,6 +27,7 @@ from queuer.kube.kinds import PYTORCHJOB
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
+from tests.unit.make import keep, sure
 
 SPECS = "spec.pytorchReplicaSpecs"
 ROLE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}
@@ -53,8 +54,8 @@ def heard(
     state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
     state.node_changed(host("n0"))
     for found in manifests:
-        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
-    read_all(state)
+        hear(state, found)
+    keep(state, read(state))
     return state
 
 
@@ -62,14 +63,17 @@ def host(name: str) -> Node:
     return Node(name=name, labels={HOSTNAME: name}, allocatable={"cpu": 8000, "pods": 9})
 
 
-def read_all(state: ClusterState, *, now: float = 0.0) -> None:
-    """Take in what is to be read."""
-    changes = Round(state.live, now=now)
+def hear(state: ClusterState, found: dict[str, Any]) -> None:
+    """A job comes or changes."""
+    state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+
+
+def read(state: ClusterState, changes: Round | None = None, *, now: float = 0.0) -> Round:
+    """The round that takes in what is to be read."""
+    changes = Round(state.live, now=now) if changes is None else changes
     jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
-    take_in(changes, state.take_unread(99), state=state, jobs=jobs)
-    for change in changes.values():
-        assert change.after is not None
-        state.put(change.after)
+    take_in(changes, [*changes, *state.take_unread(99)], state=state, jobs=jobs)
+    return changes
 
 
 def worker(pods: int, cpu: int = 1) -> dict[str, Any]:
@@ -93,8 +97,7 @@ def told(state: ClusterState, uid: str) -> tuple[Verdict, Token] | None:
 )
 def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[str, Any], field: str) -> None:
     state = heard(manifest("bad", **roles), manifest("good"))
-    reason = state.live["bad"].explanation
-    assert reason is not None
+    reason = sure(state.live["bad"].explanation)
     assert reason.primary.token is Token.MISCONFIGURED
     assert reason.primary.params["fields"] == [field]
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
@@ -111,14 +114,13 @@ def test_a_job_that_runs_without_its_queue_is_told_as_running_until_the_tree_is_
     assert _params(state)["runs"]
     tree = QueueTree.of([Queue(path="root.zz", namespaces=("ns",))])
     state.configure(Rules(tree=tree, revision=2))
-    read_all(state)
+    keep(state, read(state))
     assert state.live["lost"].explanation is None
 
 
 def _params(state: ClusterState) -> Mapping[str, Any]:
     """Of the reason of the job `lost`."""
-    reason = state.live["lost"].explanation
-    assert reason is not None
+    reason = sure(state.live["lost"].explanation)
     assert "queue root.zz does not exist" in reason.primary.text
     return reason.primary.params
 
@@ -134,21 +136,15 @@ def test_all_faults_of_a_job_are_told_at_once() -> None:
         ({"queuer.dev/hold": "maybe"}, ("queue root.zz does not exist", "annotation queuer.dev/hold")),
         (
             {"queuer.dev/topology-required": "zone", "queuer.dev/hold": "maybe"},
-            (
-                "level 'zone'",
-                "annotation queuer.dev/hold",
-                "there is no PriorityClass 'urgent'",
-                "schedulerName",
-                "nodeName",
-            ),
+            ("level 'zone'", "annotation queuer.dev/hold", "there is no PriorityClass 'urgent'", "schedulerName",
+             "nodeName"),
         ),
-    ):
+    ):  # fmt: skip
         job = manifest("bad", Worker=odd)
         job["metadata"]["labels"]["queuer.dev/priority-class"] = "urgent"
         job["metadata"]["labels"] |= queue
         job["metadata"]["annotations"] = dict(notes)
-        reason = heard(job).live["bad"].explanation
-        assert reason is not None
+        reason = sure(heard(job).live["bad"].explanation)
         for part in said:
             assert part in reason.primary.text
 
@@ -159,8 +155,7 @@ def test_what_could_not_be_read_is_not_told_twice() -> None:
     job["metadata"]["annotations"] = {"queuer.dev/max-runtime": "soon"}
     for queue in ("root.a", "Root"):
         job["metadata"]["labels"]["queuer.dev/queue"] = queue
-        reason = heard(job, max_runtime=60.0).live["bad"].explanation
-        assert reason is not None
+        reason = sure(heard(job, max_runtime=60.0).live["bad"].explanation)
         assert reason.primary.params.keys() == {"fields", "values"}
 
 
@@ -169,21 +164,14 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     names = [f"j{n}" for n in range(4)]
     state = heard(*(manifest(name) for name in names), most=2)
     beyond = {uid for uid, live in state.live.items() if live.explanation is not None}
-    assert (
-        beyond
-        == {"j2", "j3"}
-        == {live.uid for live in state.live.values() if not is_candidate(live, state, now=0.0)}
-    )
-    told = state.live["j3"].explanation
-    assert told is not None
+    behind = {uid for uid, live in state.live.items() if not is_candidate(live, state, now=0.0)}
+    assert beyond == behind == {"j2", "j3"}
+    told = sure(state.live["j3"].explanation)
     assert told.primary.token is Token.BEHIND_IN_QUEUE
     assert "2 jobs of namespace ns wait in root.a" in told.primary.text
     state.drop("j0")
-    assert state.take_unread(9) == ["j2"]
     assert is_candidate(state.live["j2"], state, now=0.0)
-    changes = Round(state.live, now=0.0)
-    take_in(changes, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
-    [(uid, change)] = changes.items()
+    [(uid, change)] = read(state).items()
     assert (uid, change.reread, change.after and change.after.explanation) == ("j2", True, None)
 
 
@@ -199,7 +187,7 @@ def test_what_can_never_start_is_told_so_wherever_it_is_in_line() -> None:
         found = [told(state, f"j{n}") for n in range(5)]
         assert found == [None, too_large, too_large, too_large if most == 1 else None, others]
         state.node_changed(host("n1"))
-        read_all(state)
+        keep(state, read(state))
         no_place = (Verdict.CHANGE, Token.TOPOLOGY_PLACEMENT_FAILED)
         assert [told(state, "j1"), told(state, "j2")] == [too_large if most == 1 else None, no_place]
 
@@ -216,38 +204,27 @@ def test_a_job_that_names_an_inner_queue_is_placed_by_who_queued_it() -> None:
         )
 
     def now() -> dict[str, str]:
-        changes = Round(state.live, now=0.0)
-        take_in(changes, state.take_unread(9), state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
-        for change in changes.values():
-            assert change.after is not None
-            state.put(change.after)
+        keep(state, read(state))
         return {uid: live.workload.queue for uid, live in state.live.items()}
 
     state.configure(rules(RoutingRule(user="bob", queue="root.a.one")))
     for uid, user in (("b", "bob"), ("c", "carol")):
         found = manifest(uid)
         found["metadata"]["annotations"] = {"queuer.dev/user": user}
-        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+        hear(state, found)
     assert now() == {"b": "root.a.one", "c": "root.a"}
-    told = state.live["c"].explanation
-    assert told is not None
     assert (
         "none of its placement rules is for namespace ns and user carol; choose root.a.one"
-        in told.primary.text
+        in sure(state.live["c"].explanation).primary.text
     )
     state.configure(rules(RoutingRule(user="carol", queue="root.a.one"), RoutingRule(queue="root.a.two")))
     assert now() == {"b": "root.a.two", "c": "root.a.one"}
     assert [live.explanation for live in state.live.values()] == [None, None]
-    state.configure(
-        rules(
-            RoutingRule(labels={"app": "b"}, queue="root.a.one"),
-            RoutingRule(queue="root.a.two"),
-            RoutingRule(queue="root.a.one"),
-        )
-    )
+    labelled = RoutingRule(labels={"app": "b"}, queue="root.a.one")
+    state.configure(rules(labelled, RoutingRule(queue="root.a.two"), RoutingRule(queue="root.a.one")))
     found = manifest("b")
     found["metadata"]["labels"]["app"] = "b"
-    state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+    hear(state, found)
     assert now() == {"b": "root.a.one", "c": "root.a.two"}
 
 
@@ -277,8 +254,8 @@ def test_nobody_grows_old_on_hold() -> None:
     state = heard(made)
 
     def submitted(found: dict[str, Any], *, now: float) -> float:
-        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
-        read_all(state, now=now)
+        hear(state, found)
+        keep(state, read(state, now=now))
         return state.live["a"].workload.submitted
 
     larger = {**made, "spec": {**made["spec"], "pytorchReplicaSpecs": {"Worker": worker(2)}}}
@@ -290,7 +267,5 @@ def test_nobody_grows_old_on_hold() -> None:
     assert state.live["a"].state is State.HELD
     changes = Round(state.live, now=100.0)
     changes.put("a", after=replace(state.live["a"], override=None))
-    take_in(changes, ["a"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
-    (change,) = changes.values()
-    assert change.after is not None
-    assert (change.after.state, change.after.workload.submitted) == (State.QUEUED, 80.0)
+    after = sure(read(state, changes)["a"].after)
+    assert (after.state, after.workload.submitted) == (State.QUEUED, 80.0)

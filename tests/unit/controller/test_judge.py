@@ -34,7 +34,7 @@ from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store.tables import NotAsked
 from tests.solver.make import plan_of
-from tests.unit.make import assigned, gang, job_view, placed
+from tests.unit.make import assigned, gang, job_view, keep, placed, sure
 
 PLACE = assigned({"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
@@ -98,14 +98,8 @@ def committed(
     state: ClusterState, asked: DecisionRequest, plan: Plan, *,
     edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
 ) -> Round:  # fmt: skip
-    patches = Patches(state, edited, quotas)
-    return carried_out(asked, plan, state, patches, now=now)
-
-
-def carried_out(
-    asked: DecisionRequest, plan: Plan, state: ClusterState, patches: Patches, *, now: float
-) -> Round:
     """The round that carries out what of a plan still holds."""
+    patches = Patches(state, edited, quotas)
     builder = Builder(state=state, patches=patches, epoch=1, new_id=lambda: "new", retell=30.0)
     return builder.build(asked, plan, judge(asked, plan, state, jobs=patches, now=now), now=now)
 
@@ -138,11 +132,9 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     after = {uid: change.after for uid, change in found.items()}
     told = {uid: sorted(live.displaced_by) for uid, live in after.items() if live is not None}
     assert told == {"a": ["earlier a"], "v": ["b"]}
-    victim = after["v"]
-    assert victim is not None
+    victim = sure(after["v"])
     assert victim.state is State.EVICTING
-    assert victim.placement is not None
-    assert victim.placement.unconfirmed
+    assert sure(victim.placement).unconfirmed
     assert found["v"].note == (
         "evicted for ns/b in root.a, which asks 1 pods and takes back what root.a is guaranteed (reclaim at root.a); "
         "it loses 162 gpu-seconds of work, all evictions for that job 200 gpu-seconds: the least lost work that makes "
@@ -182,9 +174,7 @@ def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
     assert state.live["a"].workload.estimate is not None
     found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
-    admitted = found["a"].after
-    assert admitted is not None
-    assert admitted.workload == state.live["a"].workload, "as it is known now"
+    assert sure(found["a"].after).workload == state.live["a"].workload, "as it is known now"
 
 
 def pods(hard: int, *, used: int) -> tuple[ResourceQuota, ...]:
@@ -203,8 +193,8 @@ def test_the_pods_of_ended_work_are_evicted_and_its_state_and_reason_stay() -> N
         state.job_changed(replace(state.jobs["v"], outcome=State.SUCCEEDED, lingers=stays))
         assert uids(committed(state, asked, plan))[1:] == ((["v"], ["b"]) if stays else ([], ["b"]))
     change = committed(state, asked, plan)["v"]
-    assert change.after is not None
-    assert (change.after.state, change.after.explanation) == (State.SUCCEEDED, ended.explanation)
+    after = sure(change.after)
+    assert (after.state, after.explanation) == (State.SUCCEEDED, ended.explanation)
     assert change.transition(at=11.0) is None
 
 
@@ -287,10 +277,8 @@ def told(
     """How many reasons are written when all are told this; memory is as the commit leaves it."""
     explanations = {uid: explanation for uid in state.live if uid.startswith("w")}
     found = committed(state, asked, replace(plan, explanations=explanations), now=now)
-    for change in found.values():
-        assert change.after is not None
-        assert change.after.explanation == explanation
-        state.put(change.after)
+    assert all(sure(change.after).explanation == explanation for change in found.values())
+    keep(state, found)
     return len(found)
 
 

@@ -23,7 +23,7 @@ from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.assignments import Assignment
 from queuer.domain.workload import Cause, State
 from tests.unit.landed import LIMITS
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, placed, sure
 
 WORKLOAD = gang(pods=2, name="job")
 PLACEMENT = placed({"n1": 1, "n2": 1}, at=100.0, patched=100.0)
@@ -132,8 +132,7 @@ def test_a_gang_that_gets_on_is_given_more_time() -> None:
     for now in (100.0, 150.0):
         if now == 150.0:
             index.put(pod("a", "n1", running=True))
-        step = next_step(live, JOB, tally(index.of(WORKLOAD)), now=now, limits=LIMITS)
-        assert step is not None
+        step = sure(next_step(live, JOB, tally(index.of(WORKLOAD)), now=now, limits=LIMITS))
         assert step.move is Move.SHRUNK
         live = replace(live, short=step.short)
     assert deadlines(live, limits=LIMITS) == (210.0, 390.0)
@@ -141,8 +140,7 @@ def test_a_gang_that_gets_on_is_given_more_time() -> None:
 
 def test_the_whole_gang_is_evicted_and_the_nodes_that_refused_are_named() -> None:
     pods = pod("a", "n1", running=True), pod("b", problem="0/2 nodes are available")
-    step = followed(PLACING, JOB, *pods, now=160.0)
-    assert step is not None
+    step = sure(followed(PLACING, JOB, *pods, now=160.0))
     assert (step.move, step.cause) == (Move.EVICT, Cause.LANDING_TIMEOUT)
     assert step.refused == ("n2",)
     assert "1 of 2 pods" in step.note
@@ -152,12 +150,10 @@ def test_the_whole_gang_is_evicted_and_the_nodes_that_refused_are_named() -> Non
 
 def test_where_no_pod_was_created_no_node_is_blamed() -> None:
     """Guards nodes against a policy that refuses the pods; the sentence says where the cause is told."""
-    step = followed(PLACING, JOB, now=340.0)
-    assert step is not None
+    step = sure(followed(PLACING, JOB, now=340.0))
     assert (step.move, step.refused) == (Move.EVICT, ())
     assert step.note == "no pod was created within 240 s; `kubectl describe job job -n ns` says why"
-    partly = followed(PLACING, JOB, pod("a", "n1", running=True), now=340.0)
-    assert partly is not None
+    partly = sure(followed(PLACING, JOB, pod("a", "n1", running=True), now=340.0))
     assert (partly.refused, partly.note[:28]) == ((), "1 of 2 pods was not created ")
 
 
@@ -177,9 +173,7 @@ def test_the_last_pod_that_runs_tells_where_all_of_them_are() -> None:
     """The plan names more hosts than pods come to; what is shown afterwards is what there is."""
     started = replace(PLACING, landed=101.0)
     pods = (pod("a", "n2", running=True), pod("b", "n2", running=True))
-    step = next_step(started, JOB, tally(pods), now=110.0, limits=LIMITS)
-    assert step is not None
-    assert step.hosts == {"main": {"n2": 2}}
+    assert sure(next_step(started, JOB, tally(pods), now=110.0, limits=LIMITS)).hosts == {"main": {"n2": 2}}
 
 
 def test_the_object_itself_confirms_a_patch_whose_answer_was_lost() -> None:
@@ -204,8 +198,7 @@ def test_evicted_work_is_queued_again_only_when_quiet_and_without_pods() -> None
 
 def test_an_eviction_ends_only_when_its_write_is_confirmed() -> None:
     """A gang that was evicted before its start is suspended, quiet and without pods; its start may be under way."""
-    assert PLACING.placement is not None
-    never = replace(PLACING.placement, patched=None, unconfirmed=True)
+    never = replace(sure(PLACING.placement), patched=None, unconfirmed=True)
     evicting = replace(PLACING, state=State.EVICTING, placement=never)
     assert move(evicting, SUSPENDED) is None
     assert move(replace(evicting, placement=replace(never, unconfirmed=False)), SUSPENDED) is Move.REQUEUE
@@ -233,12 +226,10 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
     assert move(short, JOB, left, now=1100.0) is Move.EVICT
     homeless = pod("b", problem="0/1 nodes are available")
     waits = replace(short, short=Short(since=220.0, made=True, seen=frozenset({"a"})))
-    step = next_step(short, JOB, tally([left, homeless]), now=220.0, limits=LIMITS)
-    assert step is not None
+    step = sure(next_step(short, JOB, tally([left, homeless]), now=220.0, limits=LIMITS))
     assert (step.move, step.short) == (Move.SHRUNK, waits.short)
     assert move(waits, JOB, left, homeless, now=279.0) is None
-    step = followed(waits, JOB, left, homeless, now=280.0)
-    assert step is not None
+    step = sure(followed(waits, JOB, left, homeless, now=280.0))
     assert (step.move, step.cause, step.refused) == (Move.EVICT, Cause.LOST_PODS, ())
     assert move(short, JOB, left, pod("b", "n2", running=True)) is Move.WHOLE
 
@@ -251,8 +242,7 @@ def test_a_job_that_failed_says_why() -> None:
         (replace(tally(()), failed=told), f"failed: {told}; BackoffLimitExceeded: too often"),
         (tally(()), "failed: BackoffLimitExceeded: too often"),
     ):
-        step = next_step(RUNNING, failed, seen, now=110.0, limits=LIMITS)
-        assert step is not None
+        step = sure(next_step(RUNNING, failed, seen, now=110.0, limits=LIMITS))
         assert (step.move, step.note) == (Move.FINISHED, said)
 
 
@@ -271,8 +261,7 @@ def test_a_work_queue_that_an_eviction_made_complete_says_what_was_lost(
     """Kubernetes calls it Complete, and it looks like a success."""
     ended = replace(JOB, outcome=State.SUCCEEDED, restarts=restarts)
     seen = tally(pod(f"p{n}", "n1", succeeded=True) for n in range(succeeded))
-    step = next_step(replace(RUNNING, state=state), ended, seen, now=110.0, limits=LIMITS)
-    assert step is not None
+    step = sure(next_step(replace(RUNNING, state=state), ended, seen, now=110.0, limits=LIMITS))
     said = "evicted when 1 of 2 pods had succeeded, and Complete by that: the others were stopped for good"
     assert (step.move, step.note) == (Move.FINISHED, said if cut else "")
 
@@ -280,13 +269,10 @@ def test_a_work_queue_that_an_eviction_made_complete_says_what_was_lost(
 def test_a_running_gang_tells_once_which_pods_it_lost() -> None:
     """It is looked at again and again while they are missing."""
     seen = replace(tally([pod("a", "n1", running=True)]), failed="node n2 is gone, and pod b with it")
-    step = next_step(RUNNING, JOB, seen, now=110.0, limits=LIMITS)
-    assert step is not None
+    step = sure(next_step(RUNNING, JOB, seen, now=110.0, limits=LIMITS))
     assert step.note == "1 of 2 pods is gone: node n2 is gone, and pod b with it"
-    assert step.short is not None
-    missed = replace(RUNNING, short=replace(step.short, made=True))
-    again = next_step(missed, JOB, seen, now=120.0, limits=LIMITS)
-    assert again is not None
+    missed = replace(RUNNING, short=replace(sure(step.short), made=True))
+    again = sure(next_step(missed, JOB, seen, now=120.0, limits=LIMITS))
     assert (again.move, again.note) == (Move.SHRUNK, "")
 
 
@@ -341,8 +327,7 @@ def test_what_is_charged_is_what_can_still_run_and_what_is_not_gone(
 def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:
     real = {"pods": 1, "cpu": 500}
     pods = [pod("a", "n1", running=True, requests=real), pod("b", "n2", running=True, requests=real)]
-    step = next_step(RUNNING, JOB, tally(pods), now=110.0, limits=LIMITS)
-    assert step is not None
+    step = sure(next_step(RUNNING, JOB, tally(pods), now=110.0, limits=LIMITS))
     assert (step.move, step.requests) == (Move.DIFFERS, {"main": real})
     charged = replace(WORKLOAD, pod_sets=(replace(WORKLOAD.pod_sets[0], requests=real),))
     assert move(replace(RUNNING, workload=charged), JOB, *pods) is None

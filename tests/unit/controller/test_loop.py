@@ -38,7 +38,7 @@ from queuer.store.config import RulesMoved
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 from tests.solver.make import plan_of
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, placed, sure
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
@@ -220,8 +220,7 @@ async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start
         await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
     assert [uid for uid, change in committed[0].items() if change.admits] == ["b"]
-    told = loop.term.state.live["a"].explanation
-    assert told is not None
+    told = sure(loop.term.state.live["a"].explanation)
     assert told.primary.token is Token.QUARANTINED
     assert "KeyError: 'strange'" in told.primary.text
     assert loop.term.state.untold == {"a": told}
@@ -255,9 +254,7 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         async with asyncio.TaskGroup() as group:
             await loop.decisions.follow(group)
         assert "odd" in state.quarantine
-        why = state.quarantine.why("odd")
-        assert why is not None
-        assert why.primary.params["failures"] == failures
+        assert sure(state.quarantine.why("odd")).primary.params["failures"] == failures
         (entry,) = decider.snapshot.admitted
         assert (entry.workload.uid, entry.counts, entry.unbound) == ("odd", {"main": 1}, ())
         clock[0] = state.quarantine.next

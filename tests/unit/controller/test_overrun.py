@@ -20,8 +20,8 @@ from queuer.domain.workload import State, Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Pending, Snapshot
 from tests.solver.make import plan_of
-from tests.unit.controller.test_judge import Patches, carried_out
-from tests.unit.make import assigned, gang, job_view, placed
+from tests.unit.controller.test_judge import committed
+from tests.unit.make import assigned, gang, job_view, placed, sure
 
 GPU = "nvidia.com/gpu"
 POD = {"pods": 1, GPU: 8}
@@ -101,7 +101,7 @@ def test_a_reservation_stands_until_who_overruns_goes() -> None:
         snapshot = take(state, now=at)
         plan = decide(snapshot, now=at, seed=0, budget=Budget(deterministic=0.0))
         asked = DecisionRequest(snapshot=snapshot, cycle=now, at=at, trigger="time")
-        found = carried_out(asked, plan, state, Patches(state), now=at)
+        found = committed(state, asked, plan, now=at)
         state.reservations = found.reservations or ()
         gone += [at for e in found.values() if e.evicts and (e.uid, e.cause) == ("runs", "max-runtime")]
         if gone:
@@ -117,8 +117,8 @@ def test_it_is_evicted_with_the_plan_and_told_for_whom() -> None:
     snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=(Pending(workload=workload("waits")),))
     plan = plan_of(reservations=(RESERVED,))
     asked = DecisionRequest(snapshot=snapshot, cycle=2, at=DUE, trigger="time")
-    [change] = carried_out(asked, plan, state, Patches(state), now=DUE).values()
+    [change] = committed(state, asked, plan, now=DUE).values()
     assert change.evicts
     assert (change.uid, change.cause, change.beneficiary) == ("runs", "max-runtime", "waits")
-    assert change.after is not None
-    assert (change.after.state, change.after.displaced_by) == (State.EVICTING, frozenset({"waits"}))
+    after = sure(change.after)
+    assert (after.state, after.displaced_by) == (State.EVICTING, frozenset({"waits"}))

@@ -22,7 +22,7 @@ from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.events import PodRefusal, newest_refusal
 from queuer.kube.kinds import JOB
-from tests.unit.make import gang, placed
+from tests.unit.make import gang, placed, sure
 from tests.waiting import until
 
 WORKLOAD = gang(name="job")
@@ -65,8 +65,7 @@ async def test_the_reason_says_why_no_pod_could_be_created() -> None:
     state = ClusterState()
     state.put(LEAVES)
     await asked(Events(state), state, GONE)
-    told = state.live["u"].explanation
-    assert told is not None
+    told = sure(state.live["u"].explanation)
     assert told.primary.text == "evicted: no pod was created. Its pods were refused: pods are forbidden"
     params = {"failures": 1, "retryAt": 90, "refusal": "pods are forbidden"}
     assert told.primary.params == params, "how long it rests is read from here after a restart"

@@ -26,7 +26,7 @@ from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
-from tests.unit.make import placed
+from tests.unit.make import keep, placed, sure
 
 PLACEMENT = placed({"n1": 1})
 ENTRY = Entry(seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0, patch={})
@@ -81,8 +81,7 @@ class Scene:
         """Memory once the round is written."""
         for change in changes.values():
             self.written = change.setback or self.written
-            assert change.after is not None
-            self.state.put(change.after)
+        keep(self.state, changes)
 
     @property
     def live(self) -> Live:
@@ -112,8 +111,7 @@ def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing
 def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
     scene = Scene()
     scene.fail(at=100.2)
-    assert scene.live.explanation is not None
-    reason = scene.live.explanation.primary
+    reason = sure(scene.live.explanation).primary
     assert reason.token is Token.ADMITTED_NOT_PLACED
     assert "a policy forbids it" in reason.text
     assert "tried again at 1970-01-01 00:02:41 UTC" in reason.text
@@ -126,8 +124,7 @@ def test_the_reason_of_a_rest_stays_when_the_job_is_read_again() -> None:
     rests = replace(scene.live, rest=160.0)
     scene.state.put(replace(rests, explanation=resting(rests, "evicted by admin: maintenance")))
     scene.hear(1)
-    assert scene.live.explanation is not None
-    assert scene.live.explanation.primary.text.startswith(
+    assert sure(scene.live.explanation).primary.text.startswith(
         "evicted by admin: maintenance; considered again from"
     )
     assert resting(replace(rests, explanation=None)).primary.text.startswith("it was evicted by order; ")
@@ -170,12 +167,9 @@ def test_a_restart_does_not_end_the_rest() -> None:
     scene.fail(at=100.0)
     scene.fail(at=200.0)
     scene.state.learn(scene.live.workload, 300.0)
-    stored = StoredWorkload(
-        workload=scene.live.workload, state=State.QUEUED, attempt=3,
-        setback=scene.written,
-    )  # fmt: skip
-    again = live_of(stored, None, displacer=None)
-    scene.state.restore([again], rules=scene.state.rules)
+    workload = scene.live.workload
+    stored = StoredWorkload(workload=workload, state=State.QUEUED, attempt=3, setback=scene.written)
+    scene.state.restore([live_of(stored, None, displacer=None)], rules=scene.state.rules)
     scene.state.estimate()
     scene.hear()
     assert scene.live.workload.estimate_runs is not None
@@ -210,8 +204,7 @@ def test_a_pod_that_succeeded_does_not_end_the_rest() -> None:
     scene.hear(1)
     assert [p.count for p in scene.live.workload.pod_sets] == [1]
     assert scene.live.rest == 160.0
-    assert scene.live.explanation is not None
-    assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text
+    assert "tried again at 1970-01-01 00:02:40 UTC" in sure(scene.live.explanation).primary.text
 
 
 def test_what_its_pods_asked_for_does_not_end_the_rest() -> None:
@@ -258,5 +251,4 @@ def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reaso
     scene.state.configure(rules)
     scene.hear()
     assert (scene.live.not_asked, scene.live.failures, scene.live.rest) == (None, 1, 160.0)
-    assert scene.live.explanation is not None
-    assert "tried again at 1970-01-01 00:02:40 UTC" in scene.live.explanation.primary.text
+    assert "tried again at 1970-01-01 00:02:40 UTC" in sure(scene.live.explanation).primary.text

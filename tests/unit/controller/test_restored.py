@@ -20,7 +20,7 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State
 from queuer.kube.client import ApiError, RightsError, ThrottledError
 from queuer.kube.workloads import NamespaceFacts
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, keep, placed, sure
 
 ADMITTED = Live(workload=gang(name="job"), state=State.ADMITTED, placement=placed({"n1": 1}, at=100.0))
 RUNS = job_view(name="job", resource_version="5", suspended=False, admission="adm")
@@ -33,15 +33,13 @@ STARTED = (State.PLACING, State.RUNNING)
 @pytest.mark.parametrize("state", [*STARTED, State.ADMITTED, State.EVICTING])
 def test_a_job_that_runs_by_an_admission_that_a_backup_lacks_is_to_be_charged_anew(state: State) -> None:
     """Guards its charge and its being followed: back in its queue it is adopted as it runs."""
-    after = corrected(replace(ADMITTED, state=state), LATER, now=105.0)
-    assert after is not None
+    after = sure(corrected(replace(ADMITTED, state=state), LATER, now=105.0))
     assert (after.state, after.placement, after.attempt) == (State.QUEUED, None, 2)
 
 
 @pytest.mark.parametrize("state", STARTED)
 def test_a_job_that_was_evicted_after_the_backup_gives_its_place_up(state: State) -> None:
-    after = corrected(replace(ADMITTED, state=state), EVICTED, now=105.0)
-    assert after is not None
+    after = sure(corrected(replace(ADMITTED, state=state), EVICTED, now=105.0))
     assert (after.state, after.placement, after.left) == (State.EVICTING, ADMITTED.placement, 105.0)
 
 
@@ -79,9 +77,7 @@ class Scene:
         async def commit_each(changes: Round) -> None:
             self.quarantine(changes.failed)
             self.commits.append([*changes])
-            for change in changes.values():
-                assert change.after is not None
-                self.state.put(change.after)
+            keep(self.state, changes)
 
         async def look(uids: Sequence[str]) -> None:
             self.looked += uids

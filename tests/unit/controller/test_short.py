@@ -20,7 +20,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
-from tests.unit.make import job_view
+from tests.unit.make import job_view, sure
 
 
 def test_pods_that_follow_each_other_are_not_lost() -> None:
@@ -160,8 +160,7 @@ def _look(state: ClusterState, now: float) -> Change:
     nobody = cast(Any, SimpleNamespace(take_word=lambda uid: False))
     settle_touched(changes, ["u"], state=state, jobs=cast(Any, jobs), confirmer=nobody, limits=LIMITS)
     change = changes.get("u", Change(uid="u", before=state.live["u"], after=state.live["u"]))
-    assert change.after is not None
-    state.put(change.after)
+    state.put(sure(change.after))
     return change
 
 
@@ -293,5 +292,4 @@ def test_a_work_queue_with_a_success_misses_no_pod() -> None:
         scene.look(now)
         assert scene.since() is None
     assert scene.evicted is None
-    assert scene.live.placement is not None
-    assert scene.live.placement.held == {"main": 2}
+    assert sure(scene.live.placement).held == {"main": 2}

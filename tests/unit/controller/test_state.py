@@ -21,7 +21,7 @@ from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
-from tests.unit.make import gang, job_view
+from tests.unit.make import gang, job_view, sure
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -74,8 +74,7 @@ def test_pods_go_over_to_the_job_at_the_end_of_a_chain() -> None:
         makers = {"job": Maker(uid="set", pod_set="node"), "set": Maker(uid="train")}
         for name in order:
             pods.made(name, makers[name], namespace=pod("a").namespace)
-        known = pods.get("a")
-        assert known is not None
+        known = sure(pods.get("a"))
         assert (known.owner, known.pod_set) == ("train", "node")
         assert pods.payer("job", "main") == ("train", "node")
 
@@ -129,8 +128,7 @@ def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
     state = ClusterState()
     state.configure(RULES)
     live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
-    assert live.placement is not None
-    state.put(replace(live, landed=60.0, placement=replace(live.placement, reduced={"main": 1})))
+    state.put(replace(live, landed=60.0, placement=replace(sure(live.placement), reduced={"main": 1})))
     [admitted] = take(state, now=70.0).admitted
     assert admitted.counts == {"main": 1}
 
@@ -180,8 +178,7 @@ def test_pods_that_outlive_their_job_can_be_evicted_once() -> None:
     state = ClusterState()
     state.configure(RULES)
     ended = replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED, left=50.0)
-    assert ended.placement is not None
-    told = replace(ended, placement=replace(ended.placement, unconfirmed=True))
+    told = replace(ended, placement=replace(sure(ended.placement), unconfirmed=True))
     for live, stays in ((ended, True), (ended, False), (told, True)):
         state.put(live)
         state.job_changed(job_view(suspended=False, outcome=State.SUCCEEDED, lingers=stays))

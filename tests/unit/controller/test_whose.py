@@ -33,7 +33,7 @@ from queuer.kube.kinds import JOB
 from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
 from queuer.kube.reflector import Change, ChangeKind
 from tests.unit.landed import LIMITS
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, keep, placed, sure
 
 GPU = {"gpu": 4, "pods": 1}
 ASKS = gang(requests=GPU, name="job")
@@ -129,25 +129,24 @@ def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -
         changes = Round(state.live, now=now)
         jobs: Any = None
         settle_touched(changes, state.take_touched(99), state=state, jobs=jobs, confirmer=jobs, limits=LIMITS)
-        for change in changes.values():
-            assert change.reread, "its row has the reason, and that it is in no line"
-            assert change.after is not None
-            state.put(change.after)
+        assert all(change.reread for change in changes.values()), (
+            "the row has the reason, and no place in line"
+        )
+        keep(state, changes)
         return state.live["u"]
 
     told = settled(1764430380.0)
     assert told.state is State.QUEUED
     assert not told.in_line
-    assert told.explanation is not None
-    assert told.explanation.verdict is Verdict.HELD
-    assert told.explanation.primary.text == (
+    why = sure(told.explanation)
+    assert why.verdict is Verdict.HELD
+    assert why.primary.text == (
         "not queued any more since 2025-11-29 15:33:00 UTC: namespace ns lost queuer.dev/managed; "
         "the job stays suspended."
     )
     assert settled(1764430400.0) is told, "nothing is written twice"
     hear(watches, replace_spec(SUSPENDED, suspend=False))
-    runs = settled(1764430500.0).explanation
-    assert runs is not None
+    runs = sure(settled(1764430500.0).explanation)
     assert runs.primary.text.endswith("the job runs, and no queue pays for it.")
     assert "since 2025-11-29 15:33" in runs.primary.text
 
@@ -157,8 +156,7 @@ def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -
     )
     changes = Round(state.live, now=1764430600.0)
     take_in(changes, state.take_unread(99), state=state, jobs=reader)
-    back = changes["u"].after
-    assert back is not None
+    back = sure(changes["u"].after)
     assert (back.in_line, back.explanation, back.workload.submitted) == (True, None, 7.0)
 
 
@@ -204,10 +202,8 @@ def test_a_job_that_was_started_beside_the_queues_is_charged_where_it_could_have
         jobs: Any = SimpleNamespace(adopt=lambda live, placement: {})
         adopted = adopt(lives, state=state, jobs=jobs, epoch=1, cycle=2, now=11.0, new_id=lambda: "new")
         [made] = adopted.values()
-        assert made.admission is not None
-        assert (made.uid, made.admission.before, len(made.charges)) == ("u", before, 1)
-        assert made.after is not None
-        assert made.after.state is State.ADMITTED
+        assert (made.uid, sure(made.admission).before, len(made.charges)) == ("u", before, 1)
+        assert sure(made.after).state is State.ADMITTED
 
 
 # -- pods

@@ -19,7 +19,7 @@ from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.unit.controller.test_loop import Decider, looping
 from tests.unit.landed import LIMITS
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, placed, sure
 
 NOBODY = cast(Any, None)
 
@@ -38,8 +38,7 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     take_results(changes, taken, state=state, jobs=NOBODY, limits=LIMITS)
     confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
     settle_touched(changes, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS)
-    step = changes["u"].transition(at=1.0)
-    assert step is not None
+    step = sure(changes["u"].transition(at=1.0))
     assert (step.before, step.after) == (State.ADMITTED, State.SUCCEEDED)
     assert changes["u"].ends
 
@@ -83,6 +82,6 @@ async def test_a_write_that_goes_through_at_last_is_told_as_refused_no_more(
     take_results(changes, taken, state=memory, jobs=NOBODY, limits=LIMITS)
     changes.tell(memory.take_untold(9))
     change = changes["a"]
-    assert change.after is not None
-    assert (change.after.state, change.after.explanation) == (runs, None)
+    after = sure(change.after)
+    assert (after.state, after.explanation) == (runs, None)
     assert (change.unexplains, change.reason) == (True, None)
