@@ -8,16 +8,14 @@ from typing import Any
 from queuer.controller.landing.settle import settle
 from queuer.controller.landing.steps import Move, tally
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.pods import PodIndex
 from queuer.controller.settings import Settings
-from queuer.domain.quantity import Resources
 from queuer.domain.workload import Cause, State
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import gang, job_view, placed, pod_view
 
 DEADLINE = 60.0
 LIMITS = Settings(database_url="", landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0)
 PATIENT = 4 * DEADLINE
-ONE_POD: Resources = {"pods": 1}
 
 
 @dataclass(slots=True)
@@ -40,15 +38,10 @@ class Scene:
         self.look(0.0)
         assert self.live.landed == 0.0
 
-    def put(self, uid: str, node: str | None = None, *, requests: Resources = ONE_POD, **facts: Any) -> None:
+    def put(self, uid: str, node: str | None = None, **facts: Any) -> None:
         """A pod comes or changes."""
-        running = node is not None and not facts
-        self.pods.put(
-            PodView(
-                uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node,
-                requests=requests, running=running, **facts,
-            )
-        )  # fmt: skip
+        running = node is not None and not facts.keys() - {"requests"}
+        self.pods.put(pod_view(uid, node, running=running, **facts))
 
     def end(self, uid: str) -> None:
         """A pod succeeds."""

@@ -7,10 +7,13 @@ from typing import Any, TypeVar
 
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
+from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Assignment, Placement
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
 
 T = TypeVar("T")
 
@@ -42,6 +45,18 @@ def job_view(uid: str = "u", **fields: Any) -> JobView:
     """The same job as Kubernetes shows it while it waits."""
     given = {"kind": "Job", "namespace": "ns", "name": uid, "resource_version": "1", "suspended": True}
     return JobView(**{"uid": uid, **given, **fields})
+
+
+def pod_view(uid: str = "p", node: str | None = None, **fields: Any) -> PodView:
+    """A pod of it, named after its uid."""
+    given = {"namespace": "ns", "name": uid, "owner": "u", "pod_set": "main", "requests": ONE_POD}
+    return PodView(**{"uid": uid, "node": node, **given, **fields})
+
+
+def entry_of(uid: str = "u", kind: EntryKind = EntryKind.ADMIT, **fields: Any) -> Entry:
+    """The first write, for admission `adm`."""
+    given = {"seq": 1, "admission_id": "adm", "epoch": 1, "cycle": 1, "at": 0.0, "patch": {}}
+    return Entry(**{"uid": uid, "kind": kind, **given, **fields})
 
 
 def placed(nodes: Mapping[str, int] | None = None, **fields: Any) -> Placement:

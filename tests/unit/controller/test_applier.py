@@ -36,14 +36,11 @@ from queuer.kube.versions import Form
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
-from tests.unit.make import gang, job_view, placed
+from tests.unit.make import entry_of, gang, job_view, placed
 from tests.waiting import until
 
 JOB = job_view(name="job", resource_version="7")
-ENTRY = Entry(
-    seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0,
-    patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}},
-)  # fmt: skip
+ENTRY = entry_of(patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}})
 
 
 NO_SPEC = JobSpec(template=PodTemplate())

@@ -31,11 +31,20 @@ QUEUE = "root.a"
 CLASSES = {"low": 10, "high": 1000, "top": 5000, "system-node-critical": 2_000_001_000}
 
 
+def command(verb: CommandVerb, **fields: Any) -> Command:
+    """An administrator's, unless told otherwise."""
+    given = {
+        "id": 7, "at": 0.0, "due": 0.0, "actor": "root", "source": "api", "uid": "j", "reason": "maintenance",
+        "administers": QUEUE, "arguments": {}, "done_at": None, "outcome": None, "message": None,
+    }  # fmt: skip
+    return Command(verb=verb, **{**given, **fields})
+
+
 class Desk:
-    """One job `j` of priority 10 in a queue that allows up to `high`, and commands on it by number."""
+    """One job `j` of priority 10 in a queue that allows up to `high`, and commands on it."""
 
     def __init__(self, *, hold: bool = False) -> None:
-        self.state, self.number = ClusterState(), 0
+        self.state = ClusterState()
         queue = Queue(path=QUEUE, namespaces=("ns",), access=Access(max_priority="high"))
         self.state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
         classes = {
@@ -80,12 +89,8 @@ class Desk:
 
     def does(self, verb: CommandVerb, *, admin: bool = False, by: str = "alice", **arguments: Any) -> str:
         """Carry out one command; its outcome and sentence."""
-        self.number += 1
-        command = Command(
-            id=self.number, at=0.0, due=0.0, actor=by, source="cli", verb=verb, uid="j", reason="maintenance",
-            administers=QUEUE if admin else None, arguments=arguments, done_at=None, outcome=None, message=None,
-        )  # fmt: skip
-        [told] = self.round(command)["j"].answers
+        asked = command(verb, actor=by, administers=QUEUE if admin else None, arguments=arguments)
+        [told] = self.round(asked)["j"].answers
         return f"{told.outcome}: {told.message}"
 
 
@@ -137,7 +142,8 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     desk = Desk()
     desk.runs()
     desk.state.put(replace(desk.live, workload=replace(desk.live.workload, preemptible=False)))
-    change = desk.round(_evict(hold=hold))["j"]
+    evict = command(CommandVerb.EVICT, arguments={"hold": hold})
+    change = desk.round(evict)["j"]
     [told] = change.answers
     assert (change.evicts, change.cause, change.beneficiary) == (True, "command", None)
     assert change.note == "evicted by root: maintenance"
@@ -145,7 +151,7 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     assert _state(desk) is State.EVICTING
     assert sure(desk.live.placement).unconfirmed
     assert (desk.live.rest, desk.live.override is not None) == ((None, True) if hold else (160.0, False))
-    [again] = desk.round(_evict(hold=hold))["j"].answers
+    [again] = desk.round(evict)["j"].answers
     assert (again.outcome, again.message) == (CommandOutcome.REFUSED, "it is on its way out")
 
 
@@ -171,17 +177,10 @@ def test_pods_that_outlive_their_job_are_told_to_go() -> None:
     ):
         seen = replace(desk.state.jobs["j"], outcome=State.SUCCEEDED, lingers=stays)
         desk.state.job_changed(seen)
-        change = desk.round(_evict(hold=False))["j"]
+        change = desk.round(command(CommandVerb.EVICT))["j"]
         assert [told.outcome for told in change.answers] == [outcome]
         assert change.evicts is (outcome is CommandOutcome.DONE)
         assert (_state(desk), desk.live.rest) == (State.SUCCEEDED, None)
-
-
-def _evict(*, hold: bool) -> Command:
-    return Command(
-        id=7, at=0.0, due=0.0, actor="root", source="api", verb=CommandVerb.EVICT, uid="j", reason="maintenance",
-        administers=QUEUE, arguments={"hold": hold}, done_at=None, outcome=None, message=None,
-    )  # fmt: skip
 
 
 def test_only_who_administers_the_queue_evicts_raises_and_changes_what_an_administrator_set() -> None:
@@ -232,11 +231,9 @@ def test_a_priority_that_the_queue_does_not_allow_is_refused_with_the_bound(
 
 def test_what_ended_is_gone_and_what_was_not_taken_up_in_time_is_not_done() -> None:
     desk = Desk()
-    late = replace(_evict(hold=True), verb=CommandVerb.HOLD, expired=True)
-    [told] = desk.round(late)["j"].answers
-    assert (told.outcome, told.message) == (
-        CommandOutcome.REFUSED, "no controller took it up within 10 minutes",
-    )  # fmt: skip
+    [told] = desk.round(command(CommandVerb.HOLD, expired=True))["j"].answers
+    assert told.outcome is CommandOutcome.REFUSED
+    assert told.message == "no controller took it up within 10 minutes"
     assert desk.live.override is None
     desk.state.drop("j")
     desk.state.job_gone("j")
@@ -255,9 +252,8 @@ def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_kno
         workload = replace(own, uid=uid, name=uid, pod_sets=sets)
         desk.state.put(replace(desk.live, workload=workload))
         desk.state.jobs[uid] = replace(desk.state.jobs["j"], uid=uid)
-    asked = [
-        replace(_evict(hold=False), id=n, uid=uid, arguments={"revision": 2}) for n, uid in enumerate("jk")
-    ]
+    cut = command(CommandVerb.EVICT, arguments={"revision": 2})
+    asked = [replace(cut, id=n, uid=uid) for n, uid in enumerate("jk")]
     assert desk.round(*asked) == {}, "the tree of revision 2 is not in memory yet"
     rows = (QuotaRow(resource="gpu", limit=limit),)
     queue = Queue(path=QUEUE, namespaces=("ns",), quota=rows)
@@ -273,4 +269,4 @@ def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_kno
 def test_a_quarantined_job_is_commanded_when_it_is_tried_again() -> None:
     desk = Desk()
     desk.state.quarantine_one("j", ValueError("odd"), now=100.0)
-    assert desk.round(replace(_evict(hold=True), verb=CommandVerb.HOLD)) == {}
+    assert desk.round(command(CommandVerb.HOLD)) == {}

@@ -19,15 +19,13 @@ from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
 from queuer.domain.errors import Unavailable
 from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving
+from tests.unit.landed import LIMITS
 from tests.unit.make import gang, placed
 from tests.waiting import until
-
-LIMITS = Settings(database_url="", landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0)
 
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:
@@ -70,9 +68,9 @@ async def confirming(pods: Pods, *lives: Live) -> AsyncIterator[tuple[ClusterSta
 def released(state: ClusterState, confirmer: Confirmer) -> list[str]:
     """A round's releases, after a look at all that was touched."""
     changes = Round(state.live, now=1.0)
-    nobody = cast(Any, None)
+    jobs = cast(Any, None)
     settle_touched(
-        changes, state.take_touched(99), state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS
+        changes, state.take_touched(99), state=state, jobs=jobs, confirmer=confirmer, limits=LIMITS
     )
     gone = [uid for uid, change in changes.items() if change.ends]
     for uid in gone:

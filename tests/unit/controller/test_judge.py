@@ -14,7 +14,6 @@ from queuer.controller.cycle.judge import DecisionRequest, judge
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView, Live
-from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import (
     Admission,
@@ -34,7 +33,7 @@ from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot
 from queuer.store.tables import NotAsked
 from tests.solver.make import plan_of
-from tests.unit.make import assigned, gang, job_view, keep, placed, sure
+from tests.unit.make import assigned, gang, job_view, keep, placed, pod_view, sure
 
 PLACE = assigned({"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
@@ -210,7 +209,7 @@ def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None
 
 def test_a_bound_gang_takes_what_its_victim_leaves_of_a_namespace_once() -> None:
     state, asked, plan = world()
-    state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="v", requests={"pods": 1}))
+    state.pod_changed(pod_view(owner="v"))
     assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == (["a"], ["v"], ["b"])
     both = replace(plan, admissions=(), bonds=(*plan.bonds, replace(plan.bonds[0], uid="a")))
     assert uids(committed(state, asked, both, quotas=pods(1, used=1))) == ([], ["v"], ["b"])

@@ -24,6 +24,7 @@ from queuer.domain.assignments import Assignment
 from queuer.domain.workload import Cause, State
 from tests.unit.landed import LIMITS
 from tests.unit.make import gang, job_view, placed, sure
+from tests.unit.make import pod_view as pod
 
 WORKLOAD = gang(pods=2, name="job")
 PLACEMENT = placed({"n1": 1, "n2": 1}, at=100.0, patched=100.0)
@@ -31,13 +32,6 @@ PLACING = Live(workload=WORKLOAD, state=State.PLACING, placement=PLACEMENT)
 RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
 JOB = job_view(name="job", resource_version="5", suspended=False, admission="adm")
 SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
-
-
-def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
-    requests = facts.pop("requests", {"pods": 1})
-    return PodView(
-        uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node, requests=requests, **facts  # type: ignore[arg-type]
-    )  # fmt: skip
 
 
 def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:

@@ -26,35 +26,31 @@ except OSError:
 """
 
 
+def ran(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, with its output."""
+    everything = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=everything
+    )
+
+
 def test_a_fault_is_logged_without_the_values_of_variables() -> None:
     """One of them is the password of the database."""
     program = PROGRAM.replace('"s3cret"', '"s3" + "cret"')
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    said = ran(program).stderr
     assert '"workload": "u"' in said
     assert "no answer" in said
     assert "s3cret" not in said
 
 
-def said_by(program: str, **environment: str) -> str:
-    """Standard error of a program."""
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **environment},
-    )
-    return ran.stderr
-
-
 def test_lines_are_json_those_of_libraries_too_unless_text_is_asked_for() -> None:
     program = f"{PROGRAM}\nimport logging\nlogging.getLogger('some.library').warning('odd %s', 1)\n"
-    lines = [json.loads(line) for line in said_by(program).splitlines()]
+    lines = [json.loads(line) for line in ran(program).stderr.splitlines()]
     assert [(line["part"], line["event"], line["level"]) for line in lines] == [
         ("main", "failed", "error"),
         ("some.library", "odd 1", "warning"),
     ]
-    text = said_by(program, QUEUER_LOG_FORMAT="text")
+    text = ran(program, QUEUER_LOG_FORMAT="text").stderr
     assert "OSError: no answer" in text
     assert "odd 1" in text
     assert "{" not in text
@@ -70,12 +66,9 @@ except InvalidInput as error:
     for problem in error.problems:
         print(problem.field, problem.hint)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        env={**os.environ, "QUEUER_LOG_FORMAT": "xml", "QUEUER_LOG_LEVEL": "trace"},
-    )  # fmt: skip
+    told = ran(program, QUEUER_LOG_FORMAT="xml", QUEUER_LOG_LEVEL="trace").stdout
     level = "QUEUER_LOG_LEVEL debug, info, warning or error"
-    assert ran.stdout.splitlines() == [level, "QUEUER_LOG_FORMAT json or text"]
+    assert told.splitlines() == [level, "QUEUER_LOG_FORMAT json or text"]
 
 
 def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:
@@ -88,8 +81,7 @@ with exporting("controller", {}):
 heavy = ("opentelemetry.sdk", "opentelemetry.exporter", "requests")
 print(sorted(name for name in sys.modules if name.startswith(heavy)))
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "[]\n"
+    assert ran(program).stdout == "[]\n"
 
 
 def test_an_endpoint_without_the_sdk_costs_the_traces_and_not_the_server(

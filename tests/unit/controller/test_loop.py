@@ -18,7 +18,6 @@ from queuer.controller.health.probes import Health
 from queuer.controller.ledger.round import Round
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import Live, Short
-from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
@@ -35,16 +34,16 @@ from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.config import RulesMoved
-from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 from tests.solver.make import plan_of
-from tests.unit.make import gang, job_view, placed, sure
+from tests.unit.make import assigned, entry_of, gang, job_view, placed, pod_view, sure
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
 WORKLOAD = gang("a")
 PLAN = plan_of(order=("a",))
-PLAIN = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+PLAIN = (assigned({"n1": 1}),)
+ADMITS = replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),))
 STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="default", nodes={"n1": 1}),))
 
 
@@ -93,19 +92,29 @@ def uncommitted(loop: Loop) -> list[Round]:
     return committed
 
 
-def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
+async def rounds(loop: Loop, count: int = 1) -> None:
+    """So many rounds, each with the decision that follows."""
+    for _ in range(count):
+        async with asyncio.TaskGroup() as group:
+            await loop.round(group)
+
+
+def started(changes: Round) -> list[str]:
+    """The workloads that a commit admits."""
+    return [uid for uid, change in changes.items() if change.admits]
+
+
+def looping(decider: Decider, **given: Any) -> Loop:
     """A loop with one workload that waits."""
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
-    job = job_view("a")
-    state.job_changed(job)
+    state.job_changed(job_view("a"))
     state.take_unread(99), state.take_touched(99)
-
     jobs = SimpleNamespace(resource_quotas=lambda: (), admit=lambda *_, **__: {}, known=Facts)
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, "health": Health(stalled=30.0), **given}
     return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
-        settings=Settings(database_url=""), epoch=1, last_cycle=0, wake=wake, **parts,
+        settings=Settings(database_url=""), epoch=1, last_cycle=0, wake=asyncio.Event(), **parts,
     )  # fmt: skip
 
 
@@ -113,14 +122,11 @@ def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     "decider", [Decider(replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0))), Refusing()]
 )
 async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(decider: Decider) -> None:
-    metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
-    loop = looping(decider, wake=wake, metrics=metrics, clock=lambda: clock[0])
-    async with asyncio.TaskGroup() as group:
-        for at in (100.0, 200.0, 300.0):
-            clock[0] = at
-            wake.clear()
-            await loop.round(group)
-            await wake.wait()
+    metrics, clock = Metrics(), [100.0]
+    loop = looping(decider, metrics=metrics, clock=lambda: clock[0])
+    for at in (100.0, 200.0, 300.0):
+        clock[0] = at
+        await rounds(loop)
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert decider.asked == [100.0, 200.0, 300.0]
     assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
@@ -128,34 +134,27 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(d
 
 async def test_nothing_is_admitted_while_the_guard_is_missing() -> None:
     """Neither asked for nor committed; the first round after it is back decides."""
-    wake, clock, health = asyncio.Event(), [100.0], Health(stalled=30.0)
-    decider = Decider(replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),)))
-    loop = looping(decider, wake=wake, clock=lambda: clock[0], health=health)
+    clock, health, decider = [100.0], Health(stalled=30.0), Decider(ADMITS)
+    loop = looping(decider, clock=lambda: clock[0], health=health)
     committed = uncommitted(loop)
-
-    async def rounds(count: int) -> None:
-        for _ in range(count):
-            async with asyncio.TaskGroup() as group:
-                await loop.round(group)
-
     health.unguarded = "ValidatingAdmissionPolicy queuer-guard is missing"
-    await rounds(2)
+    await rounds(loop, 2)
     assert decider.asked == []
     health.unguarded = None
     async with asyncio.TaskGroup() as group:
         await loop.round(group)
         health.unguarded = "taken away while it was decided"
-    await rounds(1)
+    await rounds(loop)
     assert (decider.asked, committed) == ([100.0], [])
     health.unguarded, clock[0] = None, 200.0
-    await rounds(2)
-    assert [uid for uid, change in committed[0].items() if change.admits] == ["a"]
+    await rounds(loop, 2)
+    assert started(committed[0]) == ["a"]
 
 
 async def test_rounds_without_a_decision_seldom_look_at_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a node has more in use than it has, a look goes through all pods of all work that is charged."""
     clock, looks, noted = [100.0], list[float](), list[object]()
-    loop = looping(Decider(), wake=asyncio.Event(), clock=lambda: clock[0])
+    loop = looping(Decider(), clock=lambda: clock[0])
     loop.term.state.drop("a")
 
     def capacity(_: ClusterState) -> Mapping[str, Mapping[str, int]]:
@@ -181,7 +180,7 @@ async def test_nodes_are_kept_for_what_is_planned_though_nobody_waits(
 ) -> None:
     """A first tree is held against them before there is any job."""
     decider, clock = Deciding(), [100.0]
-    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    loop = looping(decider, clock=lambda: clock[0])
     loop.term.state.drop("a")
     uncommitted(loop)
     kept = list[StoredCycle]()
@@ -199,27 +198,22 @@ async def test_nodes_are_kept_for_what_is_planned_though_nobody_waits(
         loop.term.state.node_changed(Node(name=f"n{count}", labels={}, allocatable={"gpu": 8}))
         for _ in range(3):
             clock[0] += 6.0
-            async with asyncio.TaskGroup() as group:
-                await loop.round(group)
+            await rounds(loop)
     assert [len(cycle.snapshot.nodes) for cycle in kept] == [1, 2]
 
 
 async def test_a_gang_that_cannot_be_started_is_quarantined_and_the_others_start() -> None:
     """No PATCH can be made for it, whatever the reason: it is told, and tried again later."""
     other = Admission(uid="b", assignments=PLAIN)
-    wake, clock = asyncio.Event(), [100.0]
-    decider = Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
-    loop = looping(decider, wake=wake, clock=lambda: clock[0])
+    clock, decider = [100.0], Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
+    loop = looping(decider, clock=lambda: clock[0])
     committed = uncommitted(loop)
     loop.term.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
     loop.term.state.job_changed(replace(loop.term.state.jobs["a"], uid="b"))
     loop.term.state.take_unread(99)
-    async with asyncio.TaskGroup() as group:
-        await loop.round(group)
-        wake.clear()
-        await wake.wait()
+    await rounds(loop)
     await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
-    assert [uid for uid, change in committed[0].items() if change.admits] == ["b"]
+    assert started(committed[0]) == ["b"]
     told = sure(loop.term.state.live["a"].explanation)
     assert told.primary.token is Token.QUARANTINED
     assert "KeyError: 'strange'" in told.primary.text
@@ -239,7 +233,7 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
 ) -> None:
     """Its row may have been edited by hand. The decision knows what is charged, and the term goes on."""
     clock, decider = [100.0], Deciding()
-    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    loop = looping(decider, clock=lambda: clock[0])
     committed, state = uncommitted(loop), loop.term.state
     state.configure(
         Rules(tree=QueueTree.of([Queue(path="root.a", quota=(QuotaRow(resource="pods", limit=2),))]))
@@ -262,9 +256,7 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         state.take_unread(99), state.take_touched(99)
     async with asyncio.TaskGroup() as group:
         await loop.decisions.follow(group)
-    assert [uid for uid, change in committed[0].items() if change.admits] == ["a"], (
-        "beside what is charged there is room for one"
-    )
+    assert started(committed[0]) == ["a"], "beside what is charged there is room for one"
     assert "queuer_workloads_quarantined_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
 
 
@@ -272,21 +264,17 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
     """Asked the same at the same moment, a decision answers the same: the next one would follow without end."""
     bond = Bond(uid="a", assignments=STRANGE.assignments, victims=(), deadline=900.0)
     plan = replace(PLAN, bonds=(bond,), stats=replace(PLAN.stats, more=True))
-    wake, decider = asyncio.Event(), Decider(plan)
-    loop = looping(decider, wake=wake)
+    decider = Decider(plan)
+    loop = looping(decider)
     uncommitted(loop)
-    async with asyncio.TaskGroup() as group:
-        for _ in range(2):
-            wake.clear()
-            await loop.round(group)
-            await wake.wait()
+    await rounds(loop, 2)
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert len(decider.asked) == 2
 
 
 async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
     """It had hosts to itself, when it landed and while it missed some of its pods."""
-    loop = looping(Decider(PLAN), wake=asyncio.Event())
+    loop = looping(Decider(PLAN))
     placement = placed(assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
@@ -304,9 +292,7 @@ async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> Non
 
 async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder() -> None:
     """Nobody could replay it otherwise."""
-    wake, offered = asyncio.Event(), list[tuple[int, bool]]()
-    admits = replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),))
-    loop = looping(Decider(admits), wake=wake)
+    offered, loop = list[tuple[int, bool]](), looping(Decider(ADMITS))
 
     async def fails(request: DecisionRequest, plan: Plan, changes: Round) -> None:
         raise ZeroDivisionError
@@ -315,9 +301,7 @@ async def test_a_decision_whose_commit_ends_the_term_is_offered_to_the_recorder(
     loop.decisions.recorder.offer = (  # type: ignore[method-assign]
         lambda number, *_, committed, **__: offered.append((number, committed))
     )
-    async with asyncio.TaskGroup() as group:
-        await loop.round(group)
-        await wake.wait()
+    await rounds(loop)
     with pytest.raises(ZeroDivisionError):
         await loop.decisions.follow(NOBODY)
     assert offered == [(1, False)]
@@ -327,9 +311,8 @@ async def test_rules_that_move_at_each_commit_leave_the_plan_to_the_next_cycle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A plan is verified by the newer rules on the loop's thread, for up to a second each time."""
-    wake, tried = asyncio.Event(), list[int]()
-    decider = Decider(replace(PLAN, admissions=(Admission(uid="a", assignments=PLAIN),)))
-    loop = looping(decider, wake=wake)
+    tried, decider = list[int](), Decider(ADMITS)
+    loop = looping(decider)
 
     async def moved(request: DecisionRequest, plan: Plan, changes: Round) -> None:
         tried.append(request.cycle)
@@ -340,9 +323,8 @@ async def test_rules_that_move_at_each_commit_leave_the_plan_to_the_next_cycle(
 
     monkeypatch.setattr("queuer.controller.cycle.decisions.catch_up", catch_up)
     loop.decisions._commit = moved  # type: ignore[method-assign]
+    await rounds(loop)
     async with asyncio.TaskGroup() as group:
-        await loop.round(group)
-        await wake.wait()
         await loop.decisions.follow(group)
     assert (tried, len(decider.asked), loop.decisions.under_way) == ([1, 1, 1], 2, True)
 
@@ -352,7 +334,7 @@ async def test_pods_outside_the_queues_are_noted_once_a_minute_and_decide_nothin
 ) -> None:
     """They change all the time: an idle cluster would decide and write every five seconds. Nodes are noted at once."""
     clock, decider, noted = [100.0], Decider(plan_of(order=())), list[float]()
-    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    loop = looping(decider, clock=lambda: clock[0])
     uncommitted(loop)
     state = loop.term.state
     state.put(Live(workload=WORKLOAD, state=State.HELD))
@@ -367,10 +349,7 @@ async def test_pods_outside_the_queues_are_noted_once_a_minute_and_decide_nothin
         if at == 250:
             node = replace(node, unschedulable=True)
         state.node_changed(node)
-        pod = PodView(
-            uid=f"p{at}", namespace="ns", name="p", owner=None, pod_set=None, node="n1", requests={"pods": 1}
-        )
-        state.pod_changed(pod)
+        state.pod_changed(pod_view(f"p{at}", "n1", owner=None, pod_set=None))
         async with asyncio.TaskGroup() as group:
             await loop.decisions.follow(group)
         await loop.decisions.follow(NOBODY)
@@ -380,12 +359,10 @@ async def test_pods_outside_the_queues_are_noted_once_a_minute_and_decide_nothin
 
 async def test_a_write_that_is_refused_again_and_again_is_told_once() -> None:
     """The applier says so at each try; the reason and the Event are the same."""
-    loop = looping(Decider(PLAN), wake=asyncio.Event())
+    loop = looping(Decider(PLAN))
     state, placement = loop.term.state, placed(unconfirmed=True)
     state.put(Live(workload=WORKLOAD, state=State.EVICTING, placement=placement, rest=900.0))
-    entry = Entry(
-        seq=1, kind=EntryKind.EVICT, uid="a", admission_id=placement.id, epoch=1, cycle=None, at=0.0, patch={}
-    )
+    entry = entry_of("a", EntryKind.EVICT, admission_id=placement.id)
     loop._refused(replace(entry, admission_id="another"), "no", 31.0)
     assert state.untold == {}
     for seconds in (31.0, 41.0):

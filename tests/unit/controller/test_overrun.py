@@ -10,7 +10,6 @@ import pytest
 from queuer.controller.cycle.judge import LATE, DecisionRequest, overrun
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Reservation
 from queuer.domain.nodes import Node
@@ -21,7 +20,7 @@ from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Pending, Snapshot
 from tests.solver.make import plan_of
 from tests.unit.controller.test_judge import committed
-from tests.unit.make import assigned, gang, job_view, placed, sure
+from tests.unit.make import assigned, gang, job_view, placed, pod_view, sure
 
 GPU = "nvidia.com/gpu"
 POD = {"pods": 1, GPU: 8}
@@ -46,11 +45,8 @@ def world(*, node: str = "n1", used: int = 8, **facts: Any) -> ClusterState:
     state.put(replace(runs, placement=placement, landed=99.0, running=100.0))
     state.put(Live(workload=workload("waits"), state=State.QUEUED))
     state.pod_changed(
-        PodView(
-            uid="p", namespace="ns", name="p", owner="runs", pod_set="main", node=node, running=True,
-            requests={"pods": 1, GPU: used}, grace=GRACE,
-        )
-    )  # fmt: skip
+        pod_view(node=node, owner="runs", running=True, requests={"pods": 1, GPU: used}, grace=GRACE)
+    )
     return state
 
 

@@ -22,15 +22,14 @@ from queuer.domain.reasons import Token
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB, JOBSET
-from queuer.store.outbox import Entry, Result
-from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
+from queuer.store.outbox import Result
+from queuer.store.tables import EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
-from tests.unit.make import keep, placed, sure
+from tests.unit.make import entry_of, keep, placed, sure
 
 PLACEMENT = placed({"n1": 1})
-ENTRY = Entry(seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0, patch={})
-REFUSAL = Result(entry=ENTRY, outcome=EntryOutcome.INVALID, message="a policy forbids it")
+REFUSAL = Result(entry=entry_of(), outcome=EntryOutcome.INVALID, message="a policy forbids it")
 
 
 class Scene:

@@ -15,12 +15,12 @@ from queuer.controller.landing.steps import deadlines
 from queuer.controller.landing.writes import settle_touched
 from queuer.controller.ledger.round import Change, Round
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.pods import PodIndex
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
-from tests.unit.make import job_view, sure
+from tests.unit.make import job_view, pod_view, sure
 
 
 def test_pods_that_follow_each_other_are_not_lost() -> None:
@@ -172,7 +172,7 @@ def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
         after = _look(state, now).after
         return after.short.since if after is not None and after.short is not None else None
 
-    pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})
+    pod = pod_view("a")
     state.pod_changed(replace(pod, uid="z", node="n1"))
     state.pod_changed(pod)
     assert look(10.0) == 10.0
@@ -186,7 +186,7 @@ def test_a_failure_whose_pod_was_replaced_is_no_cause_of_a_later_loss() -> None:
     state = _state_of(replace(Scene(2).live, state=State.RUNNING))
     for name in ("n1", "n2"):
         state.node_changed(Node(name=name, labels={}, allocatable={"pods": 9}))
-    pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", node="n1", running=True)
+    pod = pod_view("a", "n1", running=True)
     state.pod_changed(pod)
     state.pod_changed(replace(pod, uid="b", name="b", node="n2"))
     _look(state, 0.0)
@@ -207,9 +207,7 @@ def test_a_failure_whose_pod_was_replaced_is_no_cause_of_a_later_loss() -> None:
 def test_a_failure_is_told_of_a_job_that_owes_less_by_it() -> None:
     """A group of pods, or the Jobs of a JobSet, make no other pod; the job may say later that it has failed."""
     state = _state_of(replace(Scene(2).live, state=State.RUNNING), left=1)
-    pod = PodView(
-        uid="a", namespace="ns", name="a", owner="u", pod_set="main", node="n1", requests={"pods": 1}
-    )
+    pod = pod_view("a", "n1")
     state.pod_changed(replace(pod, uid="b", name="b"))
     state.pod_changed(replace(pod, failed=True, failure="pod a ended with exit code 3"))
     _look(state, 10.0)

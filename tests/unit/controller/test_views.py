@@ -10,7 +10,7 @@ from msgspec import convert
 
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.pods import MOST_ON_NODE, PodView
+from queuer.controller.memory.pods import MOST_ON_NODE
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, node_of, pod_of
 from queuer.controller.watch.watches import Watches
@@ -33,7 +33,7 @@ from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Budget
-from tests.unit.make import gang, placed
+from tests.unit.make import gang, placed, pod_view
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -90,8 +90,7 @@ def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
     state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
     for i in range(20):
         requests = {"cpu": 2**62, "pods": 1}
-        uid = f"foreign{i}"
-        state.pod_changed(PodView(uid=uid, namespace="x", name=uid, node=f"liar{i}", requests=requests))
+        state.pod_changed(pod_view(f"foreign{i}", f"liar{i}", owner=None, pod_set=None, requests=requests))
     workload = gang(pods=2, requests={GPU: 4, "cpu": 1000, "pods": 1})
     state.put(Live(workload=workload, state=State.QUEUED))
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
@@ -158,12 +157,7 @@ def test_the_first_failure_of_a_job_is_known_when_the_pod_and_its_node_are_gone(
     workload = gang(pods=2, requests={"cpu": 1000, "pods": 1})
     live = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1, "n2": 1}))
     state.put(live)
-    pods = [
-        PodView(
-            uid=name, namespace=workload.namespace, name=name, owner=workload.uid, pod_set="main", node=on
-        )
-        for name, on in (("a", "n1"), ("b", "n2"))
-    ]
+    pods = [pod_view("a", "n1"), pod_view("b", "n2")]
     for pod in pods:
         state.pod_changed(pod)
     state.node_gone("n2")
@@ -179,10 +173,7 @@ def test_a_failure_is_told_of_its_own_run_alone() -> None:
     state = heard(node("n1"))
     workload = gang(pods=1, requests={"cpu": 1000, "pods": 1})
     runs = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1}))
-    pod = PodView(
-        uid="a", namespace=workload.namespace, name="a", owner=workload.uid, pod_set="main", node="n1",
-        failed=True, failure="pod a failed",
-    )  # fmt: skip
+    pod = pod_view("a", "n1", failed=True, failure="pod a failed")
     state.put(replace(runs, state=State.QUEUED, placement=None))
     state.pod_changed(pod)
     state.put(runs)

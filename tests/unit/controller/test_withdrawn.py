@@ -4,7 +4,6 @@ refused for a while and went through is told as refused no more.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 import pytest
@@ -15,13 +14,19 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import State
-from queuer.store.outbox import Entry, Result
+from queuer.store.outbox import Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.unit.controller.test_loop import Decider, looping
 from tests.unit.landed import LIMITS
-from tests.unit.make import gang, job_view, placed, sure
+from tests.unit.make import entry_of, gang, job_view, placed, sure
 
 NOBODY = cast(Any, None)
+
+
+def look(changes: Round, state: ClusterState) -> None:
+    """Follow what was heard of the job."""
+    confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
+    settle_touched(changes, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS)
 
 
 def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
@@ -31,13 +36,10 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     state = ClusterState()
     state.put(Live(workload=gang(), state=State.ADMITTED, placement=placed({"n1": 1})))
     state.job_changed(job_view(resource_version="2", suspended=False, outcome=State.SUCCEEDED))
-    entry = Entry(
-        seq=1, kind=EntryKind.WITHDRAW, uid="u", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={}
-    )
-    changes, taken = Round(state.live, now=1.0), [Result(entry=entry, outcome=EntryOutcome.APPLIED)]
-    take_results(changes, taken, state=state, jobs=NOBODY, limits=LIMITS)
-    confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
-    settle_touched(changes, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS)
+    changes = Round(state.live, now=1.0)
+    taken = Result(entry=entry_of(kind=EntryKind.WITHDRAW), outcome=EntryOutcome.APPLIED)
+    take_results(changes, [taken], state=state, jobs=NOBODY, limits=LIMITS)
+    look(changes, state)
     step = sure(changes["u"].transition(at=1.0))
     assert (step.before, step.after) == (State.ADMITTED, State.SUCCEEDED)
     assert changes["u"].ends
@@ -52,10 +54,7 @@ def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
         if leaves:
             state.job_gone("u")
         changes = Round(state.live, now=1.0)
-        confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
-        settle_touched(
-            changes, state.take_touched(10), state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS
-        )
+        look(changes, state)
         gone.append([uid for uid, change in changes.items() if change.gone])
     assert gone == [[], ["u"]]
 
@@ -72,8 +71,7 @@ async def test_a_write_that_goes_through_at_last_is_told_as_refused_no_more(
     kind: EntryKind, state: State, runs: State
 ) -> None:
     """Else a job that runs says until its end that the API server refuses to start it."""
-    entry = Entry(seq=1, kind=kind, uid="a", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={})
-    loop = looping(Decider(), wake=asyncio.Event())
+    entry, loop = entry_of("a", kind), looping(Decider())
     memory = loop.term.state
     memory.put(Live(workload=gang("a"), state=state, placement=placed({"n1": 1}), landed=5.0))
     loop._refused(entry, "no job starts on Fridays", 31.0)
