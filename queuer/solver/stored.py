@@ -134,9 +134,8 @@ def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
     Facts from the caller of a decision are not compared: seconds by phase, and the fate of the solver process; nor is
-    the lost work that evictions and bonds are told with.
+    the lost work that evictions, bonds and reasons are told with.
     """
-    stored, made = _without_costs(stored), _without_costs(made)
     told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
     if stored.stats.fallback:
         told = replace(told, status=made.stats.status)
@@ -144,14 +143,17 @@ def difference(stored: Plan, made: Plan) -> str:
     return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
 
 
-def _without_costs(plan: Plan) -> Plan:
-    """The plan without what its evictions cost, which older versions did not write."""
-    evictions = tuple(replace(eviction, lost=None) for eviction in plan.evictions)
-    return replace(plan, evictions=evictions, bonds=tuple(replace(bond, lost=None) for bond in plan.bonds))
-
-
 def _plain(plan: Plan) -> Any:
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(plan, enc_hook=dict))
+    return _without_costs(msgspec.msgpack.decode(msgspec.msgpack.encode(plan, enc_hook=dict)))
+
+
+def _without_costs(value: Any) -> Any:
+    """The same without the lost work, which older versions did not write."""
+    if isinstance(value, list):
+        return [_without_costs(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _without_costs(item) for name, item in value.items() if name != "lost"}
+    return value
 
 
 def _differ(at: str, left: Any, right: Any) -> str:

@@ -67,6 +67,23 @@ def test_what_is_read_back_decides_the_same(budget: Budget) -> None:
     assert difference(plan_of(read), again(read)) == ""
 
 
+def test_a_cycle_that_tells_no_lost_work_is_read_and_made_again() -> None:
+    """Older ones say of an eviction another `next`, and of its gang nothing."""
+    low, high = gang("low", pod_set(1, 8)), gang("high", pod_set(1, 8), priority=1)
+    given = snapshot([node("n1")], [queue("root.a")], admitted=[running(low, {"n1": 1})], pending=[high])
+    made = StoredCycle(
+        snapshot=given, now=9.0, seed=0, budget=NO_CPSAT, plan=decide(given, now=9.0, seed=0, budget=NO_CPSAT)
+    )
+    head, _, body = encode(made).partition(b"\n")
+    plain = msgspec.msgpack.decode(zlib.decompress(body))
+    plan, (waits,) = plain[1]["plan"], plain[1]["reasons"]
+    plan["evictions"][0]["lost"] = {"resource": "pods", "amount": 9, "next": 1}
+    del plan["bonds"][0]["lost"], waits["primary"]["params"]["lost"]
+    old = decode(head + b"\n" + zlib.compress(msgspec.msgpack.encode(plain)))
+    assert plan_of(old).bonds[0].lost is None
+    assert difference(plan_of(old), again(old)) == ""
+
+
 def test_a_cycle_without_pods_outside_the_queues_is_read_as_before() -> None:
     """They are told and never decided on: a file from before they were recorded replays to the same plan."""
     strangers = (
