@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect } from "react";
 import * as queries from "../api/queries";
+import { Textures } from "../kit/QuotaBar";
 import { Title } from "../kit/Title";
 import { Banner } from "./Banner";
 import { Clock } from "./Clock";
@@ -67,6 +68,7 @@ export function Shell() {
         <Outlet />
       </main>
       {help.open && <Help close={help.close} />}
+      <Textures />
     </>
   );
 }

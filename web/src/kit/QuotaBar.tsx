@@ -4,7 +4,6 @@
  * guaranteed is neither own nor borrowed: pale, with an edge. Told apart without colour, too.
  */
 
-import { useId } from "react";
 import type { Account } from "../api/schema";
 import { amount, short } from "../text/quantity";
 
@@ -64,7 +63,6 @@ export function pieces(of: Amounts): Piece[] {
 }
 
 export function QuotaBar({ account, scale }: { account: Account; scale?: number }) {
-  const id = useId();
   const of = amounts(account);
   const whole = scale ?? reach(of);
   const x = (value: number) => (whole > 0 ? Math.min(OFF, (value / whole) * WIDTH) : 0);
@@ -76,15 +74,6 @@ export function QuotaBar({ account, scale }: { account: Account; scale?: number 
   return (
     <svg className="bar" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
       <title>{words}</title>
-      <defs>
-        <pattern id={`${id}h`} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" className="bar-borrowed" />
-          <rect width="2" height="6" className="bar-gap" />
-        </pattern>
-        <pattern id={`${id}d`} width="6" height="6" patternUnits="userSpaceOnUse">
-          <circle cx="3" cy="3" r="1.7" className="bar-lent" />
-        </pattern>
-      </defs>
       <rect className="bar-track" width={x(Math.max(of.guaranteed, of.used))} y="3" height="10" />
       {pieces(of).map(({ kind, from, to }) => (
         <rect
@@ -94,14 +83,29 @@ export function QuotaBar({ account, scale }: { account: Account; scale?: number 
           width={Math.max(0, x(to) - x(from))}
           y={3}
           height={10}
-          {...(kind === "borrowed" && { fill: `url(#${id}h)`, className: "" })}
-          {...(kind === "lent" && { fill: `url(#${id}d)`, className: "" })}
+          {...(kind === "borrowed" && { fill: "url(#hatch)", className: "" })}
+          {...(kind === "lent" && { fill: "url(#dots)", className: "" })}
         />
       ))}
       {of.guaranteed > 0 && <rect className="bar-tick" x={x(of.guaranteed) - 2} y="0" width="2" height={HEIGHT} />}
       {of.limit !== null && of.limit > 0 && (
         <path className="bar-bracket" d={`M${x(of.limit) - 5} 0.5H${x(of.limit)}V${HEIGHT - 0.5}H${x(of.limit) - 5}`} />
       )}
+    </svg>
+  );
+}
+
+/** The textures of all bars of a page: once, not in each. */
+export function Textures() {
+  return (
+    <svg className="visually-hidden" aria-hidden="true">
+      <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <rect width="6" height="6" className="bar-borrowed" />
+        <rect width="2" height="6" className="bar-gap" />
+      </pattern>
+      <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
+        <circle cx="3" cy="3" r="1.7" className="bar-lent" />
+      </pattern>
     </svg>
   );
 }

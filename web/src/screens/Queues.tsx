@@ -3,7 +3,7 @@
 import { path, sh } from "../text/shell";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useCallback, useMemo } from "react";
 import * as queries from "../api/queries";
 import { useNow } from "../app/now";
 import { Check } from "../kit/Check";
@@ -32,6 +32,18 @@ export function Queues() {
   const navigate = useNavigate({ from: "/queues" });
   const set = (change: Partial<Record<keyof typeof search, string | undefined>>) =>
     void navigate({ search: (old) => ({ ...old, ...change }) as typeof search, replace: true });
+  // One and the same at each drawing, or all rows would be drawn anew.
+  const toggle = useCallback(
+    (path: string) => {
+      const turned = ({ closed }: typeof search) => {
+        const paths = pathsOf(closed);
+        if (!paths.delete(path)) paths.add(path);
+        return [...paths].join(",");
+      };
+      void navigate({ search: (old) => ({ ...old, closed: turned(old) }), replace: true });
+    },
+    [navigate],
+  );
   // What is no moment is told, and not asked for.
   const wrong = search.at !== undefined && Number.isNaN(Date.parse(search.at)) ? search.at : undefined;
   const at = wrong === undefined ? search.at : undefined;
@@ -72,16 +84,11 @@ export function Queues() {
         }
       >
         {(moment: Moment) => {
-          const closed = new Set((search.closed ?? "").split(",").filter(Boolean));
           const shown = treeRows(moment.items, {
-            closed,
+            closed: pathsOf(search.closed),
             find: search.find ?? "",
             keep: search.only === "attention" ? needsSomebody : undefined,
           });
-          const toggle = (path: string) => {
-            if (!closed.delete(path)) closed.add(path);
-            set({ closed: [...closed].join(",") });
-          };
           return (
             <>
               {wrong !== undefined && (
@@ -114,6 +121,10 @@ export function Queues() {
       </Panel>
     </>
   );
+}
+
+function pathsOf(closed: string | undefined): Set<string> {
+  return new Set((closed ?? "").split(",").filter(Boolean));
 }
 
 function NotLive({ at }: { at: string | null }) {

@@ -6,6 +6,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, memo, useMemo, useRef, useState } from "react";
 import * as queries from "../api/queries";
 import type { Account } from "../api/schema";
+import { usePreferences } from "../app/preferences";
 import { Ago } from "../kit/Ago";
 import { Chip } from "../kit/Chip";
 import { Starved } from "../kit/Starved";
@@ -32,10 +33,12 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
   const navigate = useNavigate();
   const cause = causeTab(useQuery(queries.me()).data);
   const scale = useMemo(() => (own ? undefined : scaleOf(rows, resource)), [own, rows, resource]);
+  usePreferences(); // how high a row is depends on them
+  const height = rowHeight();
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => body.current,
-    estimateSize: rowHeight,
+    estimateSize: () => height,
     overscan: 10,
     getItemKey: (index) => rows[index]!.queue.path,
   });
@@ -99,7 +102,16 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
               tabIndex={index === active ? 0 : -1}
               onFocus={() => setActive(index)}
             >
-              <Cells row={row} account={account(row.queue, resource)} scale={scale} cause={cause} toggle={toggle} />
+              <Cells
+                queue={row.queue}
+                level={row.level}
+                open={row.open}
+                parts={row.parts}
+                account={account(row.queue, resource)}
+                scale={scale}
+                cause={cause}
+                toggle={toggle}
+              />
             </div>
           );
         })}
@@ -108,16 +120,15 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
   );
 }
 
-interface CellsProps {
-  row: TreeRow;
+interface CellsProps extends Pick<TreeRow, "queue" | "level" | "open" | "parts"> {
   account: Account | undefined;
   scale: number | undefined;
   cause: Tab;
   toggle: (path: string) => void;
 }
 
-/** Drawn anew only where the row is another: each step of scrolling draws the tree, and links are dear. */
-const Cells = memo(function ({ row: { queue, level, open, parts }, account, scale, cause, toggle }: CellsProps) {
+/** Drawn anew only where the queue has changed: each step of scrolling draws the tree, and links are dear. */
+const Cells = memo(function ({ queue, level, open, parts, account, scale, cause, toggle }: CellsProps) {
   return (
     <>
       <span role="rowheader" className="tree-name" style={{ paddingInlineStart: `${(level - 1) * 1.2}rem` }}>
