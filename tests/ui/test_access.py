@@ -18,7 +18,7 @@ GPU = "nvidia.com/gpu"
 PARTS = (
     "job-waiting", "job-misled", "job-running", "job-deleted", "job-missing", "jobs-none", "cycle",
     "queue-Pending", "queue-Running", "queue-History", "queue-Policy", "queue-Changes", "queue-missing",
-    "edit-text", "plan",
+    "edit-text", "plan", "login",
 )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def places(chromium: Browser, demo: Site, waiting: Waiting) -> dict[str, str]:
         "queue-missing": f"{queue}x",
         "edit-text": f"/edit?root={waiting.queue}&as=text",
         "plan": plan,
+        "login": "/login",
     }  # fmt: skip
 
 
@@ -62,6 +63,16 @@ def test_axe_finds_nothing_in_a_part_and_a_narrow_window_loses_nothing(
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     assert in_both_colours(page, name) == []
     whole_when_narrow(page)
+
+
+def test_the_login_form_has_its_style_and_says_whose_rights_it_gives(page: Page) -> None:
+    settled(page, "/login")
+    panel = page.get_by_role("main")
+    box = panel.bounding_box()
+    assert box is not None
+    assert box["x"] == pytest.approx((1440 - box["width"]) / 2, abs=20)
+    expect(panel.get_by_label("A token of the cluster")).to_have_attribute("type", "password")
+    expect(panel).to_contain_text("what the user or service account of the token may in the cluster")
 
 
 def help_dialog(page: Page) -> None:

@@ -243,6 +243,7 @@ def test_the_tree_goes_back_in_time_and_returns(large: Page, load: Site) -> None
     expect(large.get_by_role("status").filter(has_text="not live")).to_contain_text("who was starved")
     expect(large.get_by_role("treegrid").locator("[data-index='0']")).to_contain_text("root")
     assert faults(large) == []
+    expect(large.get_by_text("as of", exact=True)).to_be_visible()
     slider = large.get_by_label("as of", exact=True)
     slider.press("Home")
     nothing = large.get_by_text("Nothing is kept of this time")
