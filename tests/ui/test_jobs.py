@@ -109,6 +109,16 @@ def test_a_job_page_says_each_thing_once_and_nothing_of_its_own_beside_it(
         expect(main.get_by_text(text)).to_have_count(0)
 
 
+def test_a_mere_wait_is_said_by_its_reason_alone(page: Page, waiting: Waiting) -> None:
+    """A list of waiting jobs has no chip WAIT beside the token and the sentence; a verdict to act on has its chip."""
+    settled(page, "/jobs?verdict=WAIT")
+    grid = page.get_by_role("grid", name="Jobs")
+    expect(grid.locator("[data-index='0'] b")).to_be_visible()
+    expect(grid.locator(".chip-wait")).to_have_count(0)
+    settled(page, "/jobs?verdict=CHANGE")
+    expect(grid.locator(".chip-change").first).to_be_visible()
+
+
 def test_an_eviction_is_told_with_its_reason_for_as_long_as_the_job_waits(
     page: Page, waiting: Waiting
 ) -> None:

@@ -10,7 +10,7 @@ import { between } from "../text/time";
 import { pauseClock, useNow } from "./now";
 
 /** Milliseconds between two readings of one topic. */
-const AGAIN: Record<Topic, number> = { overview: 5000, queues: 3000, workloads: 2000, cycle: 3000 };
+const AGAIN: Record<Topic, number> = { overview: 5000, queues: 3000, workloads: 2000, cycle: 2000 };
 
 export interface Freshness {
   link: Link;
