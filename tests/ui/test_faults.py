@@ -17,8 +17,8 @@ from tests.ui.site import Site
 OVERVIEW = "**/api/v1/overview"
 CONTROLLER = "**/api/v1/controller"
 SOON = 30_000
-"""Milliseconds until the lamp in the header tells that something is away: less than the 35 s after which a silent stream
-alone would tell it.
+"""Milliseconds until the lamp in the header tells that something is away: less than the 35 s after which a silent
+stream alone would tell it.
 """
 QUEUES = "**/api/v1/queues"
 
