@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from enum import StrEnum
+from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.deps import Engine, Settings
 from queuer.api.models import Instant, Model, instant
 from queuer.api.single_flight import SingleFlight
 from queuer.domain.errors import QueuerError
@@ -87,6 +89,16 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         waiting=None if cycle is None else cycle.waiting,
         text=_ended(beat, begun) if ended else _text(state, beat, now=now, stale_after=stale_after),
     )
+
+
+async def _leader(engine: Engine, settings: Settings) -> Controller:
+    async with begin(engine) as connection:
+        return await controller(connection, stale_after=settings.stale_after)
+
+
+# A route names it before Snapshot, so that it holds one connection at a time.
+Leader = Annotated[Controller, Depends(_leader)]
+"""The controller's state, for every answer that speaks of waiting."""
 
 
 class ControllerWatch:

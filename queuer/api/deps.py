@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
 from sqlalchemy import text
@@ -28,32 +28,13 @@ TreeReader = Callable[[], Awaitable[TreeView]]
 _ONE_VIEW = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
-def _engine(request: Request) -> AsyncEngine:
-    return cast(AsyncEngine, request.app.state.engine)
+def app_part(name: str) -> Any:
+    """A dependency: the part of the app that it keeps under this name."""
 
+    def part(request: Request) -> Any:
+        return getattr(request.app.state, name)
 
-def _settings(request: Request) -> ApiSettings:
-    return cast(ApiSettings, request.app.state.settings)
-
-
-def _metrics(request: Request) -> ApiMetrics:
-    return cast(ApiMetrics, request.app.state.metrics)
-
-
-def _latest(request: Request) -> LatestCycle:
-    return cast(LatestCycle, request.app.state.latest)
-
-
-def _simulator(request: Request) -> Simulator:
-    return cast(Simulator, request.app.state.simulator)
-
-
-def _command_budget(request: Request) -> CallerBudget:
-    return cast(CallerBudget, request.app.state.command_budget)
-
-
-def _amounts(request: Request) -> TreeReader:
-    return cast(TreeReader, request.app.state.tree.view)
+    return Depends(part)
 
 
 async def asking(request: Request) -> Asker:
@@ -62,14 +43,18 @@ async def asking(request: Request) -> Asker:
     return Asker(await identity.caller(request), identity)
 
 
-Engine = Annotated[AsyncEngine, Depends(_engine)]
-Simulations = Annotated[Simulator, Depends(_simulator)]
-CommandBudget = Annotated[CallerBudget, Depends(_command_budget)]
-Latest = Annotated[LatestCycle, Depends(_latest)]
+def _amounts(request: Request) -> TreeReader:
+    return cast(TreeReader, request.app.state.tree.view)
+
+
+Engine = Annotated[AsyncEngine, app_part("engine")]
+Simulations = Annotated[Simulator, app_part("simulator")]
+CommandBudget = Annotated[CallerBudget, app_part("command_budget")]
+Latest = Annotated[LatestCycle, app_part("latest")]
+Settings = Annotated[ApiSettings, app_part("settings")]
+Metrics = Annotated[ApiMetrics, app_part("metrics")]
 Asking = Annotated[Asker, Depends(asking)]
 TreeAmounts = Annotated[TreeReader, Depends(_amounts)]
-Settings = Annotated[ApiSettings, Depends(_settings)]
-Metrics = Annotated[ApiMetrics, Depends(_metrics)]
 
 
 @asynccontextmanager

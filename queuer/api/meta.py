@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from queuer import __version__
-from queuer.api.controller import controller
+from queuer.api.controller import Leader
 from queuer.api.deps import PREFIX, Engine, Metrics, Settings
 from queuer.api.http.problems import KINDS
 from queuer.api.models import Model
@@ -58,10 +58,7 @@ async def get_meta(settings: Settings) -> Meta:
         authentication=settings.ways_in,
         states=list(State),
         reasons=[ReasonToken(token=token, verdict=token.verdict) for token in Token],
-        problems=[
-            ProblemKind(code=code, status=kind.status, title=kind.title, advice=kind.advice)
-            for code, kind in KINDS.items()
-        ],
+        problems=[ProblemKind.from_record(kind, code=code) for code, kind in KINDS.items()],
     )
 
 
@@ -80,13 +77,11 @@ async def readyz(engine: Engine) -> str:
 
 
 @health.get("/healthz/controller", response_class=PlainTextResponse)
-async def controller_health(engine: Engine, settings: Settings) -> str:
+async def controller_health(leader: Leader) -> str:
     """Somebody leads, or idles; 503 with the last sign of life otherwise. `/readyz` is of this server alone."""
-    async with begin(engine) as connection:
-        found = await controller(connection, stale_after=settings.stale_after)
-    if not found.state.decides:
-        raise Unavailable(found.text)
-    return found.state
+    if not leader.state.decides:
+        raise Unavailable(leader.text)
+    return leader.state
 
 
 @health.get("/metrics", response_class=PlainTextResponse)

@@ -1,9 +1,8 @@
 """Idempotency-Key: a POST that is sent twice, because its answer was lost, acts once.
 
-The draft or the commands of a request keep it as `request`, in the form `key:body`. These are digests: of the
-caller and the key, and of the address and the body. The same request, sent again, is answered with the
-existing draft or commands.
-Another request under the key is refused. A refused request left nothing, so it may be mended and sent again.
+The draft or the commands of a request keep it as `request`, in the form `key:body`. These are digests: of the caller
+and the key, and of the address and the body. The same request, sent again, is answered with the existing draft or
+commands. Another request under the key is refused. A refused request left nothing, so it may be mended and sent again.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queuer.api.deps import Asking
 from queuer.api.http.documents import RawBody
-from queuer.domain.errors import Conflict, FieldProblem, InvalidInput
+from queuer.domain.errors import Conflict, InvalidInput
 
 HEADER = "Idempotency-Key"
 _KEY = Header(max_length=255, description="Chosen by the client; the same key acts once within 24 h.")
@@ -38,7 +37,7 @@ async def _required(
 ) -> str:
     if not _FORM.fullmatch(idempotency_key):
         hint = "1 to 255 visible ASCII characters, for example a UUID"
-        raise InvalidInput(FieldProblem(field=HEADER, message="is not a key", hint=hint))
+        raise InvalidInput.at(HEADER, "is not a key", hint)
     url = request.url
     address = (request.method, url.path, url.query, request.headers.get("content-type", ""))
     return f"{_digest(asker.caller.name, idempotency_key)}:{_digest(*address, body)}"
@@ -60,7 +59,7 @@ def check_same(kept: str | None, asked: str) -> None:
     """Raise InvalidInput where a key was used for another request."""
     if kept != asked:
         message = "was sent before with another request"
-        raise InvalidInput(FieldProblem(field=HEADER, message=message, hint="take a new key"))
+        raise InvalidInput.at(HEADER, message, "take a new key")
 
 
 @contextmanager

@@ -57,9 +57,7 @@ async def serve(settings: ApiSettings) -> None:
 
 @asynccontextmanager
 async def _identity(settings: ApiSettings, engine: AsyncEngine) -> AsyncIterator[Identity]:
-    """The login of callers, as the settings say. Nothing is asked of the cluster yet: it may come up
-    later.
-    """
+    """The login of callers, as the settings say. Nothing is asked of the cluster yet: it may come up later."""
     if settings.authentication is Authentication.NONE:
         yield Anyone()
         return

@@ -76,20 +76,14 @@ class ApiSettings:
     def __post_init__(self) -> None:
         open_to_all = self.authentication is Authentication.NONE
         if self.open_network and not open_to_all:
-            raise InvalidInput(
-                FieldProblem(
-                    field=OPEN_FLAG,
-                    message="is for QUEUER_AUTH=none only",
-                    hint="leave it out: callers log in",
-                )
+            raise InvalidInput.at(
+                OPEN_FLAG, "is for QUEUER_AUTH=none only", hint="leave it out: callers log in"
             )
         if open_to_all and not self.open_network and not _is_loopback(self.host):
-            raise InvalidInput(
-                FieldProblem(
-                    field="host",
-                    message=f"{self.host} can be reached by others, and with QUEUER_AUTH=none nobody logs in",
-                    hint=f"use 127.0.0.1; {OPEN_FLAG} lets everyone who reaches it change quota",
-                )
+            raise InvalidInput.at(
+                "host",
+                f"{self.host} can be reached by others, and with QUEUER_AUTH=none nobody logs in",
+                hint=f"use 127.0.0.1; {OPEN_FLAG} lets everyone who reaches it change quota",
             )
 
     @property
@@ -140,6 +134,13 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _issuer(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
+        raise ValueError(f"{text!r} is not https")
+    return text
+
+
 VARIABLES: Mapping[str, Variable] = {
     "database_url": DATABASE_URL,
     "port": Variable(
@@ -179,10 +180,12 @@ VARIABLES: Mapping[str, Variable] = {
 """The variable of each field; `oidc` has several."""
 
 OIDC: Mapping[str, Variable] = {
-    "issuer": Variable(name="QUEUER_OIDC_ISSUER", form="https address", meaning="The provider."),
+    "issuer": Variable(
+        name="QUEUER_OIDC_ISSUER", form="https address", parse=_issuer, meaning="The provider.",
+    ),
     "client_id": Variable(name="QUEUER_OIDC_CLIENT_ID", form="text", meaning="Who we are there."),
     "secret_file": Variable(
-        name="QUEUER_OIDC_SECRET_FILE", form="file",
+        name="QUEUER_OIDC_SECRET_FILE", form="file", parse=Path,
         meaning="Holds the client secret. Not set: a public client.",
     ),
     "scopes": Variable(
@@ -204,7 +207,7 @@ OIDC: Mapping[str, Variable] = {
         name="QUEUER_OIDC_GROUPS_PREFIX", form="text", meaning="As `--oidc-groups-prefix`."
     ),
     "ca_file": Variable(
-        name="QUEUER_OIDC_CA_FILE", form="file",
+        name="QUEUER_OIDC_CA_FILE", form="file", parse=Path,
         meaning="Whom to trust beside the system's authorities.",
     ),
 }  # fmt: skip
@@ -215,34 +218,18 @@ def _oidc(environ: Mapping[str, str], url: str) -> OidcSettings | None:
     """The provider of `QUEUER_OIDC_*`. Defaults are those of kube-apiserver's flags."""
     if not any(environ.get(variable.name) for variable in OIDC.values()):
         return None
-    said = {field: variable.text(environ) for field, variable in OIDC.items()}
-    issuer, claim = said["issuer"], said["username_claim"]
-    problems = [
-        FieldProblem(field=field, message="not set, and QUEUER_OIDC_* needs it")
-        for field, value in (
-            ("QUEUER_OIDC_ISSUER", issuer),
-            ("QUEUER_OIDC_CLIENT_ID", said["client_id"]),
-            ("QUEUER_URL", url),
-        )
-        if not value
-    ]
-    parts = urlsplit(issuer)
-    if issuer and parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
-        problems.append(FieldProblem(field="QUEUER_OIDC_ISSUER", message=f"{issuer!r} is not https"))
-    if problems:
-        raise InvalidInput(*problems)
-    prefix = said["username_prefix"] or ("" if claim == "email" else f"{issuer}#")
+    given = read(environ, OIDC)
+    needed = {
+        "QUEUER_OIDC_ISSUER": "issuer" in given,
+        "QUEUER_OIDC_CLIENT_ID": "client_id" in given,
+        "QUEUER_URL": url,
+    }
+    if missing := [name for name, there in needed.items() if not there]:
+        text = "not set, and QUEUER_OIDC_* needs it"
+        raise InvalidInput(*(FieldProblem(field=name, message=text) for name in missing))
+    prefix = given.pop("username_prefix", "" if given["username_claim"] == "email" else f"{given['issuer']}#")
     return OidcSettings(
-        issuer=issuer,
-        client_id=said["client_id"],
-        redirect=f"{url}/login/callback",
-        scopes=said["scopes"],
-        username_claim=claim,
-        username_prefix="" if prefix == "-" else prefix,
-        groups_claim=said["groups_claim"],
-        groups_prefix=said["groups_prefix"],
-        secret_file=Path(said["secret_file"]) if said["secret_file"] else None,
-        ca_file=Path(said["ca_file"]) if said["ca_file"] else None,
+        redirect=f"{url}/login/callback", username_prefix="" if prefix == "-" else prefix, **given
     )
 
 
@@ -256,6 +243,4 @@ def _is_loopback(host: str) -> bool:
             ipaddress.ip_address(str(info[4][0])).is_loopback for info in socket.getaddrinfo(host, None)
         )
     except OSError as error:
-        raise InvalidInput(
-            FieldProblem(field="host", message=f"{host!r} cannot be resolved: {error}")
-        ) from error
+        raise InvalidInput.at("host", f"{host!r} cannot be resolved: {error}") from error

@@ -23,8 +23,7 @@ Reason = Annotated[str, typer.Option(help="Why, for the audit.")]
 ExitStatus = Annotated[
     bool,
     typer.Option(
-        "--exit-status",
-        help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
+        "--exit-status", help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing."
     ),
 ]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]

@@ -21,12 +21,7 @@ _EXIT_BY_OUTCOME = {"done": Exit.OK, "refused": Exit.CONFLICT, "gone": Exit.NOT_
 
 @printed
 def hold(
-    jobs: Jobs,
-    *,
-    namespace: Namespace = None,
-    reason: Reason = "",
-    yes: Yes = False,
-    out: Printer,
+    jobs: Jobs, *, namespace: Namespace = None, reason: Reason = "", yes: Yes = False, out: Printer
 ) -> None:
     """Hold jobs until they are released, whatever they say themselves. Running jobs go on."""
     _many("hold", jobs, namespace, {"reason": reason}, yes=yes, out=out)
@@ -34,12 +29,7 @@ def hold(
 
 @printed
 def release(
-    jobs: Jobs,
-    *,
-    namespace: Namespace = None,
-    reason: Reason = "",
-    yes: Yes = False,
-    out: Printer,
+    jobs: Jobs, *, namespace: Namespace = None, reason: Reason = "", yes: Yes = False, out: Printer
 ) -> None:
     """Let jobs go that are on hold."""
     _many("release", jobs, namespace, {"reason": reason}, yes=yes, out=out)

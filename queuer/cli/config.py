@@ -74,12 +74,7 @@ def export(
 
 
 @printed
-def diff(
-    *,
-    file: File,
-    effect: EffectOfCuts = Effect.DRAIN,
-    out: Printer,
-) -> None:
+def diff(*, file: File, effect: EffectOfCuts = Effect.DRAIN, out: Printer) -> None:
     """Show what a document would change. Exit code 0: nothing, 1: something, above 1: it failed."""
     try:
         body = _read(file)
@@ -95,11 +90,7 @@ def diff(
 
 @printed
 def plan(
-    *,
-    file: File,
-    effect: EffectOfCuts = Effect.DRAIN,
-    evict_after: EvictAfter = None,
-    out: Printer,
+    *, file: File, effect: EffectOfCuts = Effect.DRAIN, evict_after: EvictAfter = None, out: Printer
 ) -> None:
     """Plan a change for somebody to look at: it can be applied for 15 minutes."""
     with Client.from_env() as client:
@@ -171,12 +162,7 @@ def _read(file: Path) -> bytes:
 
 
 def _plan(
-    client: Client,
-    body: bytes,
-    *,
-    effect: Effect,
-    evict_after: str | None = None,
-    keep: bool = True,
+    client: Client, body: bytes, *, effect: Effect, evict_after: str | None = None, keep: bool = True
 ) -> Any:
     params = {"effect": effect.value}
     params |= {} if evict_after is None else {"evictAfter": evict_after}
@@ -245,11 +231,7 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
 def _fate(plan: Mapping[str, Any]) -> str:
     one = plan["victims"]["count"] == 1
     if plan["effect"] != Effect.EVICT:
-        return (
-            "runs on; it would have to go for the limits to hold"
-            if one
-            else ("run on; they would have to go for the limits to hold")
-        )
+        return f"{'runs on; it' if one else 'run on; they'} would have to go for the limits to hold"
     after = plan["evictAfter"]
     sooner = " at the latest" if plan["impact"] and plan["impact"]["evicted"]["count"] else ""
     when = f"{after} after this is applied{sooner}" if after else "as soon as this is applied"

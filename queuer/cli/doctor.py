@@ -30,10 +30,25 @@ from queuer.kube.resources import CRDS, INSTALLED_IN, NAMESPACE, ROLES
 from queuer.local import cluster_checks as cluster
 from queuer.local.accounts import operators
 from queuer.local.installed import installation, installed, policies
-from queuer.local.site import RIGHTS, Finding, Health, Site, Unseen, not_installed, odd, ok, unknown, wrong
+from queuer.local.site import (
+    RIGHTS,
+    Finding,
+    Health,
+    Site,
+    Unseen,
+    findings,
+    not_installed,
+    odd,
+    ok,
+    unknown,
+    wrong,
+)
 
 MOST_SKEW = 5.0
 """Seconds between two clocks. Dates of HTTP have no fraction; a controller is called stale after 30."""
+Kubeconfig = Annotated[
+    str | None, typer.Option(envvar="KUBECONFIG", help="The cluster to look at. Default: ~/.kube/config.")
+]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,10 +223,7 @@ not open has that check's finding; the checks that need it are left out."""
 @printed
 def doctor(
     *,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(envvar="KUBECONFIG", help="The cluster to look at. Default: ~/.kube/config."),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     database_url: Annotated[
         str | None, typer.Option(envvar="QUEUER_DATABASE_URL", help="The database to look at.")
     ] = None,
@@ -270,13 +282,8 @@ def show(found: Sequence[tuple[str, Finding]], out: Printer) -> None:
 def examine(site: Installation) -> Iterator[tuple[str, Finding]]:
     """The findings of all checks, each with the name of its check."""
     for name, needs, check in CHECKS:
-        if needs and getattr(site, needs) is None:
-            continue
-        try:
-            for finding in check(site):
-                yield name, finding
-        except Unseen as reason:
-            yield name, unknown(*reason.args)
+        if not needs or getattr(site, needs) is not None:
+            yield from findings(name, check, site)
 
 
 _VIEW = View(

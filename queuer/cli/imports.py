@@ -17,7 +17,7 @@ import yaml
 from queuer.cli.failures import Misused
 from queuer.cli.output import clean, say
 from queuer.domain.document import export
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.imports import kueue, nodes, resourcequota, volcano, yunikorn
 from queuer.imports.records import Fate, Finding, Imported, Manifest
 from queuer.sim.files import MOST_YAML, StrictLoader, read_bytes
@@ -161,7 +161,9 @@ def manifests_of(files: Iterable[Path]) -> list[Manifest]:
         for body in _objects(load(data, name), name):
             found.append(Manifest(file=name, document=len(found) + 1, body=body))
             if len(found) > MOST_OBJECTS:
-                raise _wrong(name, f"more than {MOST_OBJECTS} objects", "import a part of them at a time")
+                raise InvalidInput.at(
+                    name, f"more than {MOST_OBJECTS} objects", "import a part of them at a time"
+                )
     return found
 
 
@@ -181,7 +183,7 @@ def unpacked(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
 def load(data: bytes, name: str) -> list[Any]:
     """The documents of a text, JSON or YAML. Raises InvalidInput naming it."""
     if len(data) > MOST_BYTES:
-        raise _wrong(name, f"has more than {MOST_BYTES} bytes", "split it")
+        raise InvalidInput.at(name, f"has more than {MOST_BYTES} bytes", "split it")
     try:
         text = data.decode("utf-8-sig")
         if text.lstrip().startswith(("{", "[")):
@@ -190,13 +192,17 @@ def load(data: bytes, name: str) -> list[Any]:
             except ValueError:
                 pass  # flow style of YAML, or several documents
         if len(data) > MOST_YAML:
-            raise _wrong(name, f"YAML of more than {MOST_YAML} bytes takes too long", "give it as -o json")
+            raise InvalidInput.at(
+                name, f"YAML of more than {MOST_YAML} bytes takes too long", "give it as -o json"
+            )
         return list(yaml.load_all(text, Loader=StrictLoader))
     except (yaml.YAMLError, ValueError) as error:
         hint = "render templates before the import, e.g. helm template"
-        raise _wrong(name, f"is no YAML or JSON: {' '.join(str(error).split())}", hint) from error
+        raise InvalidInput.at(name, f"is no YAML or JSON: {' '.join(str(error).split())}", hint) from error
     except RecursionError as error:
-        raise _wrong(name, "is nested too deeply", "give objects as kubectl get prints them") from error
+        raise InvalidInput.at(
+            name, "is nested too deeply", "give objects as kubectl get prints them"
+        ) from error
 
 
 def _objects(documents: Iterable[Any], name: str) -> Iterator[Any]:
@@ -208,11 +214,7 @@ def _objects(documents: Iterable[Any], name: str) -> Iterator[Any]:
         items = document.get("items") if listed else document if isinstance(document, list) else [document]
         for item in items if isinstance(items, list) else [items]:
             if not isinstance(item, dict):
-                raise _wrong(
+                raise InvalidInput.at(
                     f"{name}, document {number}", "is no object", "give objects as kubectl get prints them"
                 )
             yield item
-
-
-def _wrong(field: str, message: str, hint: str) -> InvalidInput:
-    return InvalidInput(FieldProblem(field=field, message=message, hint=hint))

@@ -106,17 +106,17 @@ def _options(
     """The start that was asked for. Raises InvalidInput, e.g. naming a part that there is not."""
     import os
 
-    from queuer.domain.errors import FieldProblem, InvalidInput
+    from queuer.domain.errors import InvalidInput
     from queuer.local import stack
     from queuer.local.cluster import KNOWN_PARTS
     from queuer.local.fleet import Fleet
 
     if unknown := [name for name in parts if name not in KNOWN_PARTS]:
         text, hint = f"no part is named {unknown[0]!r}", f"one of {', '.join(KNOWN_PARTS)}"
-        raise InvalidInput(FieldProblem(field="--part", message=text, hint=hint))
+        raise InvalidInput.at("--part", text, hint)
     if bare and kubeconfig is not None:
         text, hint = "nothing is left to do in an existing cluster", "leave --bare or --kubeconfig out"
-        raise InvalidInput(FieldProblem(field="--bare", message=text, hint=hint))
+        raise InvalidInput.at("--bare", text, hint)
     given = {name: size for name, size in sizes.items() if size is not None}
     return stack.Options(
         dir=directory or stack.default_directory(),

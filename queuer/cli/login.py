@@ -20,11 +20,10 @@ from queuer.cli.output import Printer, printed, say
 from queuer.domain.queue import ROOT
 
 _MAKE = "kubectl create token NAME -n NAMESPACE --audience queuer"
+Server = Annotated[str | None, typer.Argument(help="Its address; default: QUEUER_API.")]
 
 
-def login(
-    server: Annotated[str | None, typer.Argument(help="Its address; default: QUEUER_API.")] = None,
-) -> None:
+def login(server: Server = None) -> None:
     """Keep a token for a server: asked for on a terminal, else read from stdin. It must be valid now."""
     url = _server(server)
     found = _read(url).strip()
@@ -35,22 +34,24 @@ def login(
         name = client.get("/me")["name"]
     tokens.keep(url, given.token, os.environ)
     say(f"logged in to {url} as {name}")
-    if url != os.environ.get("QUEUER_API", tokens.DEFAULT_API).rstrip("/"):
+    if url != _address(None):
         say(f"next: export QUEUER_API={url}")
 
 
-def logout(
-    server: Annotated[str | None, typer.Argument(help="Its address; default: QUEUER_API.")] = None,
-) -> None:
+def logout(server: Server = None) -> None:
     """Forget the token that is kept for a server."""
-    url = (server or os.environ.get("QUEUER_API") or tokens.DEFAULT_API).rstrip("/")
+    url = _address(server)
     there = tokens.forget(url, os.environ)
     say(f"the token for {url} is forgotten" if there else f"no token is kept for {url}")
 
 
+def _address(given: str | None) -> str:
+    return (given or os.environ.get("QUEUER_API") or tokens.DEFAULT_API).rstrip("/")
+
+
 def _server(given: str | None) -> str:
     """Where to log in. Raises CommandFailed where a token would travel open."""
-    url = (given or os.environ.get("QUEUER_API") or tokens.DEFAULT_API).rstrip("/")
+    url = _address(given)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Misused(f"{url!r} is no http address", hint="write https://HOST")

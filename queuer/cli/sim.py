@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from queuer.cli import whatif
-from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
+from queuer.domain.errors import InvalidInput, QueuerError
 from queuer.sim.policy import ReplayPolicy
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _make(store: Path | None) -> None:
 
 def _no_store(path: Path | None, error: OSError) -> InvalidInput:
     hint = "name a directory that can be written"
-    return InvalidInput(FieldProblem(field="--store", message=f"{path}: {error.strerror}", hint=hint))
+    return InvalidInput.at("--store", f"{path}: {error.strerror}", hint)
 
 
 def _writer(store: Path | None, stem: str) -> Record | None:

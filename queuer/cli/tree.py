@@ -146,12 +146,8 @@ def tree_rows(
 ) -> Iterator[Answer]:
     """A row of cells for each queue, with its name drawn as a branch. A queue without the account has no amounts."""
     for branch, queue in drawn(queues, path=itemgetter("path"), parent=itemgetter("parent")):
-        account, since, jobs = (
-            account_of(queue, resource, flavor),
-            queue["oldestPending"],
-            queue["pendingWorkloads"],
-        )
-        state = queue["effectiveState"]
+        account, state = account_of(queue, resource, flavor), queue["effectiveState"]
+        since, jobs = queue["oldestPending"], queue["pendingWorkloads"]
         row = {
             "name": branch + queue["path"].rpartition(".")[2], "state": "" if state == "open" else f" [{state}]",
             "jobs": jobs, "oldest": ago(since, now) if since else "-", "bar": "",

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from queuer.cli.doctor import kubeconfig_of, show
+from queuer.cli.doctor import Kubeconfig, kubeconfig_of, show
 from queuer.cli.failures import CommandFailed
 from queuer.cli.output import Printer, printed, say
-from queuer.domain.errors import QueuerError
 from queuer.local.leftovers import CHECKS, QueuedJobs, queued_jobs
-from queuer.local.site import Finding, Site, Unseen, unknown, unreadable
+from queuer.local.site import Site, Unseen, findings
 
 
 @printed
 def uninstall_check(
     *,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(envvar="KUBECONFIG", help="The cluster to look at. Default: ~/.kube/config."),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     release: Annotated[
         bool,
         typer.Option(
@@ -40,7 +35,8 @@ def uninstall_check(
         try:
             site.open_cluster()
             queued = queued_jobs(site) if release else None
-            found = [] if release else list(_examine(site))
+            checks = () if release else CHECKS
+            found = [pair for name, check in checks for pair in findings(name, check, site)]
         except Unseen as reason:
             raise CommandFailed(reason.args[0], hint=reason.args[1]) from reason
     if queued is None:
@@ -61,14 +57,3 @@ def _release(queued: QueuedJobs, out: Printer) -> None:
         if waiting
         else "no job waits"
     )
-
-
-def _examine(site: Site) -> Iterator[tuple[str, Finding]]:
-    for name, check in CHECKS:
-        try:
-            for finding in check(site):
-                yield name, finding
-        except Unseen as reason:
-            yield name, unknown(*reason.args)
-        except QueuerError as error:
-            yield name, unknown(*unreadable(f"{name} cannot be read", error).args)

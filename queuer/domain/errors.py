@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 _PLACE = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 
@@ -62,6 +63,11 @@ class InvalidInput(QueuerError):
     def __init__(self, *problems: FieldProblem) -> None:
         super().__init__("; ".join(str(p) for p in problems))
         self.problems = problems
+
+    @classmethod
+    def at(cls, field: str, message: str, hint: str = "", *, pointer: str = "") -> Self:
+        """The error of one wrong field."""
+        return cls(FieldProblem(field=field, message=message, hint=hint, pointer=pointer))
 
 
 class NotFound(QueuerError):

@@ -33,10 +33,8 @@ def parse_duration(value: object, *, field: str) -> float:
     """Seconds of `"300s"`, `"5m"`, `"1h30m"`, `"2d"`. Raises InvalidInput naming `field`."""
     parts = _DURATION.findall(value) if isinstance(value, str) else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
-        raise InvalidInput(
-            FieldProblem(
-                field=field, message=f"{value!r} is not a duration", hint='write e.g. "300s", "5m" or "1h30m"'
-            )
+        raise InvalidInput.at(
+            field, f"{value!r} is not a duration", hint='write e.g. "300s", "5m" or "1h30m"'
         )
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 

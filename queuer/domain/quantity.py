@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal
 from math import floor
 from types import MappingProxyType
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 
 Resources = Mapping[str, int]
 """Amounts by resource name, in base units."""
@@ -37,11 +37,7 @@ def parse_quantity(
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = _PATTERN.match(text)
     if match is None:
-        raise InvalidInput(
-            FieldProblem(
-                field=field, message=f"{value!r} is not a quantity", hint='write e.g. 8, "500m" or "64Gi"'
-            )
-        )
+        raise InvalidInput.at(field, f"{value!r} is not a quantity", 'write e.g. 8, "500m" or "64Gi"')
     number, exponent, suffix = match.groups()
     amount = Decimal(number)
     if exponent:
@@ -54,12 +50,12 @@ def parse_quantity(
         amount *= 1000
     base = int(amount.to_integral_value(rounding=ROUND_CEILING))
     if base < 0:
-        raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is negative", hint="use 0 or more"))
+        raise InvalidInput.at(field, f"{value!r} is negative", "use 0 or more")
     if whole and base != amount and not (_is_cpu(resource) or _in_bytes(resource)):
         message = f"{value!r} is no whole number, and {resource} is counted in pieces"
-        raise InvalidInput(FieldProblem(field=field, message=message, hint=f"write {base - 1} or {base}"))
+        raise InvalidInput.at(field, message, f"write {base - 1} or {base}")
     if base > MAX_AMOUNT:
-        raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is larger than 2^63-1 {resource}"))
+        raise InvalidInput.at(field, f"{value!r} is larger than 2^63-1 {resource}")
     return base
 
 

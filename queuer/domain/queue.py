@@ -203,11 +203,9 @@ def check_path(path: str, *, field: str = "path") -> None:
     hint = "write e.g. root.research.team-a: lower-case letters, digits and hyphens between dots"
     segments = path.split(".")
     if segments[0] != ROOT or not all(_SEGMENT.fullmatch(s) for s in segments):
-        raise InvalidInput(FieldProblem(field=field, message=f"{path!r} is not a queue path", hint=hint))
+        raise InvalidInput.at(field, f"{path!r} is not a queue path", hint)
     if len(path) > MAX_PATH:
-        raise InvalidInput(
-            FieldProblem(field=field, message=f"{path!r} has {len(path)} characters, {MAX_PATH} at most")
-        )
+        raise InvalidInput.at(field, f"{path!r} has {len(path)} characters, {MAX_PATH} at most")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.workload import PodSet
@@ -21,7 +21,9 @@ def parse_shape(text: str, *, resources: Collection[str], field: str = "shape") 
     # The length comes first: `int` raises for very long numbers.
     short = count.isascii() and count.isdigit() and len(count) <= len(str(MOST))
     if not cross or not short or not 0 < int(count) <= MOST:
-        raise _wrong(field, f"{text[:60]!r} is not a shape", 'write e.g. "8xgpu:8" or "1xcpu:4,memory:16Gi"')
+        raise InvalidInput.at(
+            field, f"{text[:60]!r} is not a shape", 'write e.g. "8xgpu:8" or "1xcpu:4,memory:16Gi"'
+        )
     requests = {"pods": 1} | parse_amounts(rest, resources=resources, field=field)
     return PodSet(name="main", count=int(count), requests=requests)
 
@@ -35,17 +37,19 @@ def parse_amounts(text: str, *, resources: Collection[str], field: str = "shape"
     found: dict[str, int] = {}
     parts = text.split(",")
     if len(parts) > MOST_RESOURCES:
-        raise _wrong(field, f"names more than {MOST_RESOURCES} resources", "ask for the scarce ones")
+        raise InvalidInput.at(field, f"names more than {MOST_RESOURCES} resources", "ask for the scarce ones")
     for part in parts:
         name, colon, amount = part.strip().partition(":")
         if not colon:
-            raise _wrong(field, f"{part[:60]!r} is no resource with its amount", 'write e.g. "gpu:8,cpu:16"')
+            raise InvalidInput.at(
+                field, f"{part[:60]!r} is no resource with its amount", 'write e.g. "gpu:8,cpu:16"'
+            )
         resource = _resource(name, resources, field=field)
         if resource in found:
-            raise _wrong(field, f"{resource} is there twice", "name each resource once")
+            raise InvalidInput.at(field, f"{resource} is there twice", "name each resource once")
         found[resource] = parse_quantity(amount, resource=resource, field=field, whole=True)
     if not any(found.values()):
-        raise _wrong(field, "asks for nothing", 'write e.g. "gpu:8"')
+        raise InvalidInput.at(field, "asks for nothing", 'write e.g. "gpu:8"')
     return {resource: amount for resource, amount in found.items() if amount}
 
 
@@ -56,8 +60,6 @@ def _resource(name: str, resources: Collection[str], *, field: str) -> str:
     if len(alike) == 1:
         return alike[0]
     message = f"{name[:60]!r} is {'several resources' if alike else 'no resource of this cluster'}"
-    raise _wrong(field, message, f"write {' or '.join(alike)}" if alike else nearest(name[:60], resources))
-
-
-def _wrong(field: str, message: str, hint: str) -> InvalidInput:
-    return InvalidInput(FieldProblem(field=field, message=message, hint=hint))
+    raise InvalidInput.at(
+        field, message, f"write {' or '.join(alike)}" if alike else nearest(name[:60], resources)
+    )

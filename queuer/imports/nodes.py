@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.fields import Reader
+from queuer.domain.keys import MANAGED
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
 from queuer.domain.queue import ROOT, Queue, QuotaRow
 from queuer.domain.routing import RoutingRule
@@ -50,7 +51,6 @@ LEVELS = (
 """Labels that name a domain of the topology, the widest first."""
 REST = "general"
 """The flavor of nodes without a product."""
-_MANAGED = "queuer.dev/managed"
 _TRANSIENT = "node.kubernetes.io/"
 """Taints of this prefix come and go with the node's health."""
 
@@ -76,7 +76,7 @@ def read(manifests: Iterable[Manifest], *, namespaces: Collection[str] = (), lab
     if not nodes:
         raise nothing_found("Node", "kubectl get nodes,namespaces -o json | queuer import nodes -")
     managed = {
-        m.name for m in given if m.kind == "Namespace" and m.labels().get(_MANAGED) in ("true", "required")
+        m.name for m in given if m.kind == "Namespace" and m.labels().get(MANAGED) in ("true", "required")
     }
     flavors, capacity = _flavors(nodes, found)
     topology = _topology(nodes, found)
@@ -206,6 +206,6 @@ def _queues(namespaces: Collection[str], capacity: Mapping[Account, int], found:
         )
         found.tell(Fate.APPROXIMATED, "all queues", text, "edit the amounts, then queuer apply")
     else:
-        hint = f"give --namespace, or kubectl label namespace NAME {_MANAGED}=true"
+        hint = f"give --namespace, or kubectl label namespace NAME {MANAGED}=true"
         found.tell(Fate.NO_EQUAL, "all queues", "no namespace opted in: there is no queue yet", hint)
     return [Queue(path=ROOT, placement=tuple(rules)), *(queues[path] for path in sorted(queues))]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from queuer.domain.document import TreeDocument
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import Problems, Reader
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.quantity import format_quantity, parse_quantity
@@ -221,7 +221,7 @@ def _told(findings: Findings, queue: Queue, row: QuotaRow, fit: int, why: str) -
 
 def nothing_found(kinds: str, command: str) -> InvalidInput:
     """The error of an input without any object that is meant."""
-    return InvalidInput(FieldProblem(field="input", message=f"holds no {kinds}", hint=command))
+    return InvalidInput.at("input", f"holds no {kinds}", command)
 
 
 def opt_in(namespaces: Iterable[str], findings: Findings) -> None:

@@ -58,10 +58,7 @@ def read(manifests: Iterable[Manifest], *, namespaces: Collection[str] = ()) -> 
     routing = rules(partition, tree, namespaces)
     root = tree.queues[ROOT]
     tree.queues[ROOT] = replace(
-        root,
-        policy=root.policy.over(policy),
-        placement=tuple(routing),
-        namespaces=bound(namespaces, found),
+        root, policy=root.policy.over(policy), placement=tuple(routing), namespaces=bound(namespaces, found)
     )
     opt_in(namespaces if routing else (), found)
     text = "a job with higher priority goes first in its queue; between queues, guarantees and shares do"

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.domain.variables import Variable
 from queuer.kube.resources import checkout, shipped
 from queuer.local.processes import locked
@@ -73,87 +73,58 @@ class Tool:
 
 TOOLS = (
     Tool(
-        name="k8s",
-        programs=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
-        version_of="k8s.io/kubernetes",
-        stamp=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+        name="k8s", programs=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+        version_of="k8s.io/kubernetes", stamp=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     ),
     Tool(
-        name="etcd",
-        programs=("etcd",),
-        version_of="go.etcd.io/etcd/server/v3",
-        package="go.etcd.io/etcd/server/v3",
+        name="etcd", programs=("etcd",),
+        version_of="go.etcd.io/etcd/server/v3", package="go.etcd.io/etcd/server/v3",
     ),
     Tool(
-        name="kwok",
-        programs=("kwok",),
-        version_of="sigs.k8s.io/kwok",
+        name="kwok", programs=("kwok",), version_of="sigs.k8s.io/kwok", package="sigs.k8s.io/kwok/cmd/kwok",
         stamp=("sigs.k8s.io/kwok/pkg/consts",),
-        package="sigs.k8s.io/kwok/cmd/kwok",
     ),
     Tool(
-        name="training-operator",
-        programs=("training-operator",),
-        version_of="github.com/kubeflow/training-operator",
-        package=".",
+        name="training-operator", programs=("training-operator",),
+        version_of="github.com/kubeflow/training-operator", package=".",
         crds=tuple(
             f"manifests/base/crds/kubeflow.org_{plural}.yaml"
             for plural in ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")
         ),
     ),
     Tool(
-        name="jobset",
-        programs=("jobset-controller",),
-        version_of="sigs.k8s.io/jobset",
-        package="sigs.k8s.io/jobset",
+        name="jobset", programs=("jobset-controller",),
+        version_of="sigs.k8s.io/jobset", package="sigs.k8s.io/jobset",
         crds=("config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",),
     ),
     Tool(
-        name="trainer",
-        programs=("trainer",),
+        name="trainer", programs=("trainer",), optional=True,
         version_of="github.com/kubeflow/trainer/v2",
         package="github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
         crds=tuple(
             f"manifests/base/crds/trainer.kubeflow.org_{plural}.yaml"
             for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
         ),
-        optional=True,
     ),
     Tool(
-        name="ray-operator",
-        programs=("ray-operator",),
+        name="ray-operator", programs=("ray-operator",), optional=True,
         version_of="github.com/ray-project/kuberay/ray-operator",
         package="github.com/ray-project/kuberay/ray-operator",
         crds=tuple(
             f"config/crd/bases/ray.io_{plural}.yaml" for plural in ("rayjobs", "rayclusters", "rayservices")
         ),
-        optional=True,
     ),
     Tool(
-        name="lws",
-        programs=("lws",),
-        version_of="sigs.k8s.io/lws",
-        package="sigs.k8s.io/lws/cmd",
+        name="lws", programs=("lws",), optional=True, version_of="sigs.k8s.io/lws", package="sigs.k8s.io/lws/cmd",
         crds=("config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",),
-        optional=True,
     ),
     Tool(
-        name="mpi-operator",
-        programs=("mpi-operator",),
-        version_of="github.com/kubeflow/mpi-operator",
-        package=".",
+        name="mpi-operator", programs=("mpi-operator",), optional=True,
+        version_of="github.com/kubeflow/mpi-operator", package=".",
         crds=("manifests/base/kubeflow.org_mpijobs.yaml",),
-        optional=True,
     ),
-    Tool(
-        name="helm",
-        programs=("helm",),
-        version_of="helm.sh/helm/v4",
-        package="helm.sh/helm/v4/cmd/helm",
-    ),
-)
-
-
+    Tool(name="helm", programs=("helm",), version_of="helm.sh/helm/v4", package="helm.sh/helm/v4/cmd/helm"),
+)  # fmt: skip
 _K8S = TOOLS[0]
 BY_VERSION = {"1.35": replace(_K8S, name="k8s-1.35"), "1.36": _K8S}
 """The tool that gives Kubernetes itself, by minor version. All others are shared."""
@@ -190,7 +161,7 @@ def tools_of(version: str, *, beside: Collection[str] = ()) -> tuple[Tool, ...]:
     """
     if version not in BY_VERSION:
         text, hint = f"there is no control plane of Kubernetes {version!r}", f"one of {', '.join(BY_VERSION)}"
-        raise InvalidInput(FieldProblem(field=KUBERNETES.name, message=text, hint=hint))
+        raise InvalidInput.at(KUBERNETES.name, text, hint)
     chosen = (tool for tool in TOOLS[1:] if not tool.optional or not set(beside).isdisjoint(tool.programs))
     return (BY_VERSION[version], *chosen)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from queuer.domain.errors import Unavailable
+from queuer.domain.keys import MANAGED, QUEUE
 from queuer.domain.variables import read
 from queuer.kube.operators import OPERATORS, USUAL
 from queuer.kube.resources import CRDS, NAMESPACE, POLICIES, ROLES, manifests, objects, shipped
@@ -23,8 +24,6 @@ from queuer.local.controlplane import Layout, webhooks
 from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import NO_SCHEMAS, Kubectl, KubectlError, asked_of
 
-MANAGED_LABEL = "queuer.dev/managed"
-QUEUE_LABEL = "queuer.dev/queue"
 _POLICY_SECONDS = 60.0
 _PROBE_NAME = "queuer-probe"
 
@@ -51,11 +50,7 @@ def install_local(kubectl: Kubectl) -> None:
 
 def namespace(name: str) -> dict[str, Any]:
     """A namespace that opted in."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {MANAGED_LABEL: "true"}},
-    }
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {MANAGED: "true"}}}
 
 
 def tenant_binding(tenant: str, where: str) -> dict[str, Any]:
@@ -95,7 +90,7 @@ def _serves(kubectl: Kubectl, path: str, plural: str) -> bool:
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:
     """Wait until a new job of each kind comes back suspended in a dry run, or is asked in full for what it lacks."""
     form = _form(kubectl)
-    for job in (_probe_job(where), _probe_pytorchjob(where), _probe_jobset(where)):
+    for job in _probes(where):
         _wait(partial(_is_kept, kubectl, job, form), f"the policies have no effect on a {job['kind']}")
 
 
@@ -112,43 +107,20 @@ def _is_kept(kubectl: Kubectl, job: dict[str, Any], form: Form) -> bool:
     return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
 
 
-def _probe_job(where: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [_container("main")]}}},
-    }
-
-
-def _probe_pytorchjob(where: str) -> dict[str, Any]:
-    template = {"spec": {"containers": [_container("pytorch")]}}
-    replica = {"replicas": 1, "restartPolicy": "Never", "template": template}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
-        "spec": {"pytorchReplicaSpecs": {"Master": replica}},
-    }
-
-
-def _probe_jobset(where: str) -> dict[str, Any]:
-    pods = {
-        "priorityClassName": "queuer-default",
-        "restartPolicy": "Never",
-        "containers": [_container("main")],
-    }
-    role = {"name": "main", "template": {"spec": {"template": {"spec": pods}}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
-        "spec": {"replicatedJobs": [role]},
-    }
-
-
-def _container(name: str) -> dict[str, Any]:
-    return {"name": name, "image": "probe"}
+def _probes(where: str) -> Iterator[dict[str, Any]]:
+    """A new job of each kind of policy: a Job, a PyTorchJob, a JobSet."""
+    meta = {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE: "root.probe"}}
+    pods = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "probe"}]}
+    replica = {"replicas": 1, "restartPolicy": "Never", "template": {
+        "spec": {"containers": [{"name": "pytorch", "image": "probe"}]}
+    }}  # fmt: skip
+    role = {"spec": {"template": {"spec": {**pods, "priorityClassName": "queuer-default"}}}}
+    for version, kind, spec in (
+        ("batch/v1", "Job", {"template": {"spec": pods}}),
+        ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Master": replica}}),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [{"name": "main", "template": role}]}),
+    ):
+        yield {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
 
 
 def _wait(condition: Callable[[], bool], otherwise: str) -> None:

@@ -21,17 +21,7 @@ from queuer.domain.nodes import HOSTNAME, Node, flavor_of
 from queuer.kube.resources import ROLES
 from queuer.kube.versions import Form
 from queuer.local.installed import FORCED, Check, Document, Shipped, shipped
-from queuer.local.site import (
-    Finding,
-    Labels,
-    Site,
-    Unseen,
-    odd,
-    ok,
-    status_of,
-    unreadable,
-    wrong,
-)
+from queuer.local.site import Finding, Labels, Site, Unseen, odd, ok, status_of, unreadable, wrong
 
 _OPTED_IN = ("true", "required")
 _VALUES = (*_OPTED_IN, "false")

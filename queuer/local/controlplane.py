@@ -62,18 +62,10 @@ PORT_NAMES = (*KUBERNETES_PARTS, *OPTIONAL_PARTS, _ETCD_PEER, *(f"{part}-webhook
 
 # Node lifecycle and taint eviction are left out: they would want a lease renewed for every node.
 _CONTROLLERS = (
-    "job-controller",
-    "cronjob-controller",
-    "deployment-controller",
-    "replicaset-controller",
-    "statefulset-controller",
-    "garbage-collector-controller",
-    "namespace-controller",
-    "pod-garbage-collector-controller",
-    "ttl-after-finished-controller",
-    "resourcequota-controller",
-    "clusterrole-aggregation-controller",
-)
+    "job-controller", "cronjob-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
+    "garbage-collector-controller", "namespace-controller", "pod-garbage-collector-controller",
+    "ttl-after-finished-controller", "resourcequota-controller", "clusterrole-aggregation-controller",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
@@ -105,20 +105,22 @@ def _borrow(stage: Stage, sizes: Sizes) -> dict[str, Mapping[str, Any]]:
         Each must sit in one rack.""",
     )
     stage.create(BOB, large, file="trainings.yaml")
-    _until_running(stage, [d["metadata"]["name"] for d in large])
+    _until_running(stage, [d["metadata"]["name"] for d in large], "the trainings to run", timeout=90)
     stage.create(BOB, small, file="evals.yaml")
-    _until_running(stage, [d["metadata"]["name"] for d in small])
+    _until_running(stage, [d["metadata"]["name"] for d in small], "the evaluations to run", timeout=90)
     stage.queuer("queue", "tree", "--resource", GPU)
     stage.say(f"All run. {sizes.free} GPUs are left free, in {manifests.FRAGMENTS} racks.")
     return stage.live(BOB)
 
 
-def _until_running(stage: Stage, names: list[str]) -> None:
+def _until_running(stage: Stage, names: Sequence[str], what: str, *, timeout: float = 60) -> None:
+    """Wait until all of these jobs of team-b run."""
+
     def all_run() -> bool:
         live = stage.live(BOB)
         return all(live.get(name, {}).get("state") == "Running" for name in names)
 
-    stage.until(f"{len(names)} jobs of team-b to run", all_run, timeout=90)
+    stage.until(what, all_run, timeout=timeout)
 
 
 def _wait_with_reason(stage: Stage, sizes: Sizes) -> None:
@@ -221,12 +223,7 @@ def _back_again(stage: Stage, victims: list[str]) -> None:
     for name in victims:
         stage.queuer("why", f"job/{name}", "-n", "team-b")
     stage.until("the gang to succeed", lambda: stage.state(ALICE, GANG) == "Succeeded")
-
-    def back() -> bool:
-        live = stage.live(BOB)
-        return all(live.get(name, {}).get("state") == "Running" for name in victims)
-
-    stage.until(f"{', '.join(victims)} to run again", back)
+    _until_running(stage, victims, f"{', '.join(victims)} to run again")
     for name in victims:
         stage.queuer("why", f"job/{name}", "-n", "team-b")
     stage.queuer("queue", "tree", "--resource", GPU)

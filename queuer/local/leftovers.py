@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RELEASE = "queuer uninstall-check --release > release.sh; remove Queuer; sh release.sh"
 BY_HAND = "start those that wait by hand: `--release` has no command for them"
-_NAMED = 3
+_MOST_NAMED = 3
 _CLASS = "PriorityClass"
 
 
@@ -197,16 +197,13 @@ def jobs(site: Site) -> Iterator[Finding]:
 
 def policies(site: Site) -> Iterator[Finding]:
     """Policies that would go on suspending new jobs."""
-    found = [(each, site.get(each.path)) for each in _policies() if each.document["kind"] != _CLASS]
-    there = [(each, live) for each, live in found if live is not None]
-    alone = [each for each, live in there if not _of_helm(live)]
+    count, alone = _stays(site, [each for each in _policies() if each.document["kind"] != _CLASS])
     if alone:
         would = "would go on to suspend new jobs"
-        names = " ".join(each.name.lower().replace(" ", "/") for each in alone)
         said = _told([each.name for each in alone], f"object {would}", f"objects {would}")
-        yield wrong(said, f"kubectl delete {names}")
-    elif there:
-        yield ok(f"{len(there)} policies and bindings go with `helm uninstall`")
+        yield wrong(said, f"kubectl delete {_named(alone)}")
+    elif count:
+        yield ok(f"{count} policies and bindings go with `helm uninstall`")
     else:
         yield ok("no policy of Queuer is there")
 
@@ -237,17 +234,27 @@ def _policies() -> Iterable[Shipped]:
 def roles(site: Site) -> Iterator[Finding]:
     """Roles, bindings and service accounts of Queuer that no Helm release has: they give rights to nobody who runs."""
     wanted = {each.path: each for form in Form for each in shipped(NAMESPACE, *ROLES[form])}.values()
-    found = [(each, site.get(each.path)) for each in wanted if each.document["kind"] != "Namespace"]
-    there = [(each, live) for each, live in found if live is not None]
-    alone = [each for each, live in there if not _of_helm(live)]
+    count, alone = _stays(site, [each for each in wanted if each.document["kind"] != "Namespace"])
     if alone:
-        names = " ".join(each.name.lower().replace(" ", "/") for each in alone)
         said = _told([each.name for each in alone], "object with rights stays", "objects with rights stay")
-        yield odd(said, f"kubectl delete -n {site.home} {names}")
-    elif there:
-        yield ok(f"{len(there)} roles, bindings and accounts go with `helm uninstall`")
+        yield odd(said, f"kubectl delete -n {site.home} {_named(alone)}")
+    elif count:
+        yield ok(f"{count} roles, bindings and accounts go with `helm uninstall`")
     else:
         yield ok("no role of Queuer is there")
+
+
+def _stays(site: Site, wanted: Iterable[Shipped]) -> tuple[int, list[Shipped]]:
+    """How many of these are there, and those of them that no Helm release has."""
+    found = [(each, live) for each in wanted if (live := site.get(each.path)) is not None]
+    return len(found), [
+        each for each, live in found if HELM_RELEASE not in live["metadata"].get("annotations", {})
+    ]
+
+
+def _named(objects: Iterable[Shipped]) -> str:
+    """As kubectl takes them: `clusterrole/queuer-api`."""
+    return " ".join(each.name.lower().replace(" ", "/") for each in objects)
 
 
 def definitions(site: Site) -> Iterator[Finding]:
@@ -289,11 +296,7 @@ CHECKS: Sequence[tuple[str, Callable[[Site], Iterator[Finding]]]] = (
 """All checks, by name."""
 
 
-def _of_helm(live: Any) -> bool:
-    return HELM_RELEASE in live["metadata"].get("annotations", {})
-
-
 def _told(names: Sequence[str], one: str, many: str) -> str:
     """e.g. `4 jobs wait: a/x, a/y, a/z, …`."""
-    shown = ", ".join([*names[:_NAMED], *(["…"] if len(names) > _NAMED else [])])
+    shown = ", ".join([*names[:_MOST_NAMED], *(["…"] if len(names) > _MOST_NAMED else [])])
     return f"{len(names)} {one if len(names) == 1 else many}" + (f": {shown}" if shown else "")

@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
@@ -189,3 +189,17 @@ class Site:
             return {meta["name"]: meta.get("labels", {}) for meta in metas}
         except QueuerError as error:
             raise unreadable(f"{plural} cannot be listed", error) from error
+
+
+S = TypeVar("S", bound=Site)
+
+
+def findings(name: str, check: Callable[[S], Iterator[Finding]], site: S) -> Iterator[tuple[str, Finding]]:
+    """The findings of a check, each with its name; `unknown` where it cannot look."""
+    try:
+        for finding in check(site):
+            yield name, finding
+    except Unseen as reason:
+        yield name, unknown(*reason.args)
+    except QueuerError as error:
+        yield name, unknown(*unreadable(f"{name} cannot be read", error).args)

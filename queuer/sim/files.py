@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 
 MOST_BYTES = 512 * 2**20
 """Of a file, unpacked."""
@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> Any:
 
 def unreadable(path: Path, message: str, hint: str = "") -> InvalidInput:
     """The error about a file."""
-    return InvalidInput(FieldProblem(field=str(path), message=message, hint=hint))
+    return InvalidInput.at(str(path), message, hint)
 
 
 class StrictLoader(yaml.SafeLoader):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from queuer.domain.document import parse_flavor, parse_queue, parse_topology
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import Problems
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Taint, Toleration, Topology
 from queuer.domain.quantity import Resources, parse_resources
@@ -126,7 +126,7 @@ def _check_size(shape: Shape) -> None:
     counts["workloads"] = sum(row.copies or 1 for row in shape.workloads)
     for at, count in counts.items():
         if count > MOST_ROWS:
-            raise InvalidInput(FieldProblem(field=at, message=f"{count} are more than {MOST_ROWS}"))
+            raise InvalidInput.at(at, f"{count} are more than {MOST_ROWS}")
 
 
 def names_of(text: str) -> list[str]:
@@ -150,9 +150,7 @@ def _ends(text: str) -> tuple[str, int, int]:
     match = _RANGE.match(text)
     prefix, low, again, high = match.groups() if match else ("", "1", "", "0")
     if prefix != again or int(low) > int(high):
-        raise InvalidInput(
-            FieldProblem(field="names", message=f"{text!r} is not a range", hint="write e.g. n1..n4")
-        )
+        raise InvalidInput.at("names", f"{text!r} is not a range", "write e.g. n1..n4")
     return prefix, int(low), int(high)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from queuer.domain.errors import FieldProblem, InvalidInput, located
+from queuer.domain.errors import InvalidInput, located
 from queuer.domain.fields import twice
 from queuer.domain.nodes import TaintEffect
 from queuer.domain.reasons import Token
@@ -280,4 +280,4 @@ def shape_of(document: object) -> Shape:
     except msgspec.ValidationError as error:
         path, message = located(error)
         hint, field = "tests/scenarios/README.md has the grammar", path.removeprefix(".") or "document"
-        raise InvalidInput(FieldProblem(field=field, message=message, hint=hint)) from error
+        raise InvalidInput.at(field, message, hint) from error

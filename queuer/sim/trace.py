@@ -105,7 +105,7 @@ def read_jobs(
         problems.note("--queue", f"{name!r} is no queue of {path.name}", nearest(name, seen))
     settle(problems)
     if not found:
-        raise InvalidInput(FieldProblem(field=str(path), message="no job is left", hint="widen --from, --to"))
+        raise InvalidInput.at(str(path), "no job is left", "widen --from, --to")
     _unique(found, path)
     return tuple(found)
 

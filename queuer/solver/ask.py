@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.intake import check, over_max_pending, refused
 from queuer.domain.keys import PRIORITY_CLASS
@@ -99,9 +99,7 @@ def _priority(name: str, values: Mapping[str, int]) -> int:
     if name not in values:
         known = [each for each in values if each]
         message = f"there is no PriorityClass {name[:60]!r}"
-        raise InvalidInput(
-            FieldProblem(field=f"label {PRIORITY_CLASS}", message=message, hint=nearest(name[:60], known))
-        )
+        raise InvalidInput.at(f"label {PRIORITY_CLASS}", message, nearest(name[:60], known))
     return values[name]
 
 
@@ -269,7 +267,7 @@ def _known(name: str, known: Iterable[str], *, field: str) -> str:
     names = tuple(known)
     if name not in names:
         message, hint = f"there is no {field} {name[:60]}", nearest(name[:60], names)
-        raise InvalidInput(FieldProblem(field=field, message=message, hint=hint))
+        raise InvalidInput.at(field, message, hint)
     return name
 
 

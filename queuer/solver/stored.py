@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from queuer.domain.errors import FieldProblem, InvalidInput, located
+from queuer.domain.errors import InvalidInput, located
 from queuer.domain.quantity import NOTHING
 from queuer.domain.reasons import Explanation
 from queuer.solver.decide import decide
@@ -86,10 +86,10 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
     head = data[:64].partition(b"\n")[0]
     version = head.removeprefix(_MARK)
     if not head.startswith(_MARK) or not version.isdigit():
-        raise _wrong(name, "is not a stored cycle", "its first line is `queuer-cycle` and a version")
+        raise InvalidInput.at(name, "is not a stored cycle", "its first line is `queuer-cycle` and a version")
     if int(version) != VERSION:
         hint = f"this program reads version {VERSION}; use the version of Queuer that wrote the file"
-        raise _wrong(name, f"has version {int(version)}", hint)
+        raise InvalidInput.at(name, f"has version {int(version)}", hint)
     body = _unpacked(data[len(head) + 1 :], name=name)
     try:
         cycle, short = msgspec.msgpack.decode(body, type=tuple[StoredCycle, ShortPlan | None])
@@ -98,7 +98,7 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
         path, message = located(error)
         field = path.removeprefix("[0]").removeprefix("[1]").removeprefix(".")
         hint = "the file was not written by this format"
-        raise _wrong(f"{name}: {field}" if field else name, message, hint) from error
+        raise InvalidInput.at(f"{name}: {field}" if field else name, message, hint) from error
     for problem in problems_of(cycle.snapshot, now=cycle.now, budget=cycle.budget):
         raise InvalidInput(replace(problem, field=f"{name}: {problem.field}"))
     return cycle
@@ -110,17 +110,13 @@ def _unpacked(data: bytes, *, name: str) -> bytes:
     try:
         body = inflate.decompress(data, MOST_BYTES)
     except zlib.error as error:
-        raise _wrong(name, f"is damaged: {error}", "copy it again") from error
+        raise InvalidInput.at(name, f"is damaged: {error}", "copy it again") from error
     if inflate.unconsumed_tail:
-        raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
+        raise InvalidInput.at(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
     if not inflate.eof or inflate.unused_data:
         what = "bytes after its end" if inflate.eof else "no end"
-        raise _wrong(name, f"has {what}", "copy it again")
+        raise InvalidInput.at(name, f"has {what}", "copy it again")
     return body
-
-
-def _wrong(field: str, message: str, hint: str) -> InvalidInput:
-    return InvalidInput(FieldProblem(field=field, message=message, hint=hint))
 
 
 def again(cycle: StoredCycle) -> Plan:

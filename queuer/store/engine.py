@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.domain.variables import OLDEST_POSTGRES
 from queuer.store import events
 from queuer.store.codec import to_json
@@ -78,7 +78,7 @@ def normalise_url(text: str) -> str:
 
 
 def _invalid(message: str, hint: str) -> InvalidInput:
-    return InvalidInput(FieldProblem(field="QUEUER_DATABASE_URL", message=message, hint=hint))
+    return InvalidInput.at("QUEUER_DATABASE_URL", message, hint)
 
 
 def _connect_arguments(url: URL) -> dict[str, Any]:

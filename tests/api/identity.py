@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from queuer.api.app import create_app
-from queuer.api.identity.rights import Anyone, Caller, Resource, Right, Unauthenticated, Verb
+from queuer.api.identity.rights import Anyone, Caller, Right, Unauthenticated, administering, reading
 from queuer.api.settings import ApiSettings, Authentication
 
 EVERYTHING = "everything"
@@ -36,16 +36,6 @@ def client_of(app: ASGIApp, **options: Any) -> httpx2.AsyncClient:
     """A client of an app in this process, as a program on this machine is one."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, **{"base_url": "http://127.0.0.1:8787", **options})
-
-
-def reads(namespace: str) -> Right:
-    """The right to see a namespace's jobs in full."""
-    return Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace)
-
-
-def administers(queue: str) -> Right:
-    """The right to change a queue and all below it."""
-    return Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +59,11 @@ class Table:
 
 USERS = Table(
     {
-        "alice": frozenset({reads("team-a")}),
-        "bob": frozenset({reads("team-b")}),
+        "alice": frozenset({reading("team-a")}),
+        "bob": frozenset({reading("team-b")}),
         "root": frozenset({EVERYTHING}),
         "eve": frozenset(),
-        "lead": frozenset({administers("root.research.team-a")}),
+        "lead": frozenset({administering("root.research.team-a")}),
     }
 )
 """A tenant of each namespace, an administrator, nobody, and who administers one queue."""

@@ -56,7 +56,7 @@ async def test_an_idle_controller_is_not_a_dead_one(
     assert ago is None or found["cycleAgeSeconds"] == pytest.approx(ago, abs=5)
     probe = await api.get("/healthz/controller", headers={"host": "10.0.0.7"})
     if state == "stale":
-        detail = problem_of(probe, status=503, code="unavailable")["detail"]
+        detail = problem_of(probe, "unavailable")["detail"]
         assert "not been heard of since" in detail
     else:
         assert (probe.status_code, probe.text) == (200, state)
@@ -79,7 +79,7 @@ async def test_a_controller_that_is_killed_is_missed_at_once(
     assert (found["state"], "nobody decides since" in found["text"]) == ("stale", True)
     assert why["reason"]["token"] == "ControllerStale"
     wrong = await api.get("/api/v1/workloads/nosuch")
-    problem_of(wrong, status=404, code="not_found")
+    problem_of(wrong, "not_found")
     assert found["text"] in wrong.headers["queuer-controller"], "a refusal says so, too"
     document = await api.get("/api/v1/queue-tree")
     assert found["text"] in document.headers["queuer-controller"], "what is exported says so, too"
@@ -210,7 +210,7 @@ async def test_a_term_that_has_ended_is_told_at_once(
 
 async def test_a_database_that_nobody_ever_led_says_so(api: httpx2.AsyncClient) -> None:
     assert (await controller(api))["state"] == "never"
-    problem_of(await api.get("/healthz/controller"), status=503, code="unavailable")
+    problem_of(await api.get("/healthz/controller"), "unavailable")
 
 
 def test_the_silence_that_is_borne_is_a_setting() -> None:
@@ -230,7 +230,7 @@ async def test_a_schema_that_is_missing_is_told_to_each_reader_and_once_in_the_l
         await connection.execute(text("CREATE SCHEMA public"))
     with capture_logs() as lines:
         for path in ("/api/v1/overview", "/api/v1/workloads", "/readyz", "/api/v1/queues"):
-            said = problem_of(await api.get(path), status=503, code="unavailable")
+            said = problem_of(await api.get(path), "unavailable")
             assert said["detail"].startswith("the database is at schema none"), path
     assert [line["event"] for line in lines] == ["the database serves no request"]
 
@@ -242,11 +242,11 @@ async def test_an_api_server_serves_one_schema(
     assert (await api.get("/readyz")).text == "ok"
     async with begin(engine) as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9000'"))
-    said = problem_of(await api.get("/readyz"), status=503, code="unavailable")
+    said = problem_of(await api.get("/readyz"), "unavailable")
     assert said["detail"].startswith("the database is at schema 9000, which this version does not know")
     with pytest.raises(migrate.SchemaMismatchError, match="schema 9000"):
         await serve(local(database_url))
     async with begin(engine) as connection:
         await connection.execute(text("DROP TABLE alembic_version"))
-    said = problem_of(await api.get("/readyz"), status=503, code="unavailable")
+    said = problem_of(await api.get("/readyz"), "unavailable")
     assert said["detail"].startswith("the database is at schema none")

@@ -27,19 +27,19 @@ from queuer.api.identity.kubernetes import (
     TOKEN_REVIEWS,
     Kubernetes,
 )
-from queuer.api.identity.rights import Caller, Resource, Right, Verb, updating
+from queuer.api.identity.rights import Caller, Resource, Right, Verb, reading, updating
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from tests.api.identity import EVERYTHING, Table, client_of, local, reads
+from tests.api.identity import EVERYTHING, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 from tests.store.support import workload
 from tests.waiting import PATIENCE, until
 
 ALICE = {"username": "alice", "uid": "7", "groups": ["team-a"], "extra": {"scopes": ["s"]}}
-GET = Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace="team-a")
+GET = reading("team-a")
 SECRET = "secret-token"
 
 
@@ -226,7 +226,7 @@ async def test_requests_carry_the_token(
             found = await client.get("/api/v1/queues", headers=headers)
     assert found.status_code == status
     if status == 401:
-        said = problem_of(found, status=401, code="unauthenticated")
+        said = problem_of(found, "unauthenticated")
         assert "audience queuer" in said["detail"]
         assert found.headers["www-authenticate"] == "Bearer"
 
@@ -234,7 +234,7 @@ async def test_requests_carry_the_token(
 async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: str, author: Author) -> None:
     team_a = Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name="root.research")
     users = Table(
-        {"alice": frozenset({reads("team-a"), team_a}), "bob": frozenset(), "root": frozenset({EVERYTHING})}
+        {"alice": frozenset({reading("team-a"), team_a}), "bob": frozenset(), "root": frozenset({EVERYTHING})}
     )
     await author.tree()
     await author.submit(workload("x1", queue="root.research.team-a", namespace="elsewhere", name="x"))
@@ -306,7 +306,7 @@ async def test_a_list_whose_rights_cannot_all_be_asked_is_503(
     app = create_app(engine, local(database_url), Halting({"alice": frozenset()}))
     async with client_of(app) as client:
         found = await client.get("/api/v1/workloads", headers={"user": "alice"})
-    problem_of(found, status=503, code="unavailable")
+    problem_of(found, "unavailable")
 
 
 async def test_invented_tokens_drive_out_no_good_answer() -> None:

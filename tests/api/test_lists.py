@@ -187,7 +187,7 @@ async def test_jobs_that_are_alike_are_one_line(
     ],
 )
 async def test_what_does_not_go_is_named(api: httpx2.AsyncClient, query: str, field: str) -> None:
-    refused = problem_of(await api.get(f"/api/v1/{query}"), status=422, code="invalid_input")
+    refused = problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
     assert refused["errors"][0]["field"] == field
     assert refused["errors"][0]["hint"] or refused["errors"][0]["message"]
 
@@ -196,7 +196,7 @@ async def test_a_cursor_is_of_one_list_and_one_order(api: httpx2.AsyncClient, au
     await _filled(author)
     following = (await get(api, "workloads", limit=1))["next"]
     for query in (f"workloads?sort=submitted&cursor={following}", f"queues?cursor={following}"):
-        problem_of(await api.get(f"/api/v1/{query}"), status=422, code="invalid_input")
+        problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
 
 
 async def test_queues_by_subtree_and_state(api: httpx2.AsyncClient, author: Author) -> None:

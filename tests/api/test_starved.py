@@ -145,6 +145,6 @@ async def test_a_filter_by_an_unknown_queue_names_the_nearest(
 ) -> None:
     await author.tree()
     for address in (f"/api/v1/workloads?queue={path}", f"/api/v1/queues/{path}"):
-        detail = problem_of(await api.get(address), status=404, code="not_found")["detail"]
+        detail = problem_of(await api.get(address), "not_found")["detail"]
         assert f"there is no queue {path}" in detail
         assert near is None or near in detail

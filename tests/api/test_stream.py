@@ -19,12 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from queuer.api.app import create_app
-from queuer.api.identity.rights import Right
+from queuer.api.identity.rights import Right, reading
 from queuer.api.live import feed as feeds
 from queuer.api.live import stream as streams
 from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table, local, reads
+from tests.api.identity import EVERYTHING, Table, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author, waits
 from tests.store.support import workload
@@ -49,7 +49,7 @@ class Rights(dict[str, frozenset[Right | str]]):
 @pytest.fixture
 def users() -> Rights:
     """The rights of each user; a test takes some away."""
-    return Rights({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
+    return Rights({"alice": frozenset({reading("team-a")}), "root": frozenset({EVERYTHING})})
 
 
 @pytest_asyncio.fixture
@@ -237,7 +237,7 @@ async def test_one_connection_listens_for_all_and_goes_with_the_last(
             await each.start()
         assert await listeners() == 1
         refused = await server.get("/stream", headers={"user": "root"})
-        problem_of(refused, status=429, code="too_many")
+        problem_of(refused, "too_many")
 
     async def nobody_listens() -> bool:
         return not await listeners()
@@ -255,7 +255,7 @@ async def test_a_follower_that_does_not_read_is_given_up() -> None:
 
 async def test_topics_are_words(server: httpx2.AsyncClient) -> None:
     found = await server.get("/stream?topics=queue", headers={"user": "root"})
-    assert "queues" in problem_of(found, status=422, code="invalid_input")["detail"]
+    assert "queues" in problem_of(found, "invalid_input")["detail"]
 
 
 async def test_a_hiccup_of_the_cluster_is_told_apart_from_a_logout(
@@ -291,7 +291,7 @@ async def test_a_fault_of_the_reader_is_heard_and_who_comes_back_has_a_new_one(
                 while (await told.next()) != ("", None):
                     pass
         assert "the reader of the streams has failed" in {row["event"] for row in logs}
-        problem_of(await server.get("/stream", headers={"user": "root"}), status=503, code="unavailable")
+        problem_of(await server.get("/stream", headers={"user": "root"}), "unavailable")
     broken = False
     await author.submit(workload("a1", queue="root.research.team-a"))
     async with followed(server, "root", "?topics=workloads", **{"last-event-id": last}) as told:
@@ -327,6 +327,6 @@ async def test_a_database_that_is_away_at_the_start_is_told_with_what_to_do(
     monkeypatch.setattr(feeds, "START", 0.2)
     monkeypatch.setattr(feeds.Feed, "_look", away)
     found = await server.get("/stream", headers={"user": "root"})
-    detail = problem_of(found, status=503, code="database_unavailable")["detail"]
+    detail = problem_of(found, "database_unavailable")["detail"]
     assert "no live views" in detail
     assert "QUEUER_DATABASE_URL" in detail

@@ -65,11 +65,7 @@ async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
     shared: httpx2.AsyncClient, tail: str
 ) -> None:
     foreign, absent = [
-        problem_of(
-            await shared.get(f"/api/v1/workloads/{uid}{tail}", headers={"user": "alice"}),
-            status=404,
-            code="not_found",
-        )
+        problem_of(await shared.get(f"/api/v1/workloads/{uid}{tail}", headers={"user": "alice"}), "not_found")
         for uid in ("b1", "zz")
     ]
     assert foreign["detail"].replace("b1", "zz") == absent["detail"]
@@ -79,8 +75,7 @@ async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: http
     said = [
         problem_of(
             await shared.get(f"/api/v1/workloads/by-ref/team-b/job/{name}", headers={"user": "alice"}),
-            status=403,
-            code="forbidden",
+            "forbidden",
         )["detail"]
         for name in ("secret-b", "nothing")
     ]
@@ -89,7 +84,7 @@ async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: http
 
 
 async def test_whoever_is_not_known_gets_no_answer(shared: httpx2.AsyncClient) -> None:
-    problem_of(await shared.get("/api/v1/queues"), status=401, code="unauthenticated")
+    problem_of(await shared.get("/api/v1/queues"), "unauthenticated")
 
 
 @pytest.mark.parametrize(("user", "named"), [("alice", False), ("root", True)])
@@ -192,9 +187,7 @@ async def test_a_namespace_made_anew_has_no_past(
         found = await shared.get("/api/v1/workloads", params={"deleted": "true"}, headers={"user": user})
         assert {item["uid"] for item in found.json()["items"]} == seen
     for path in ("workloads/a1", "workloads/a1/timeline"):
-        problem_of(
-            await shared.get(f"/api/v1/{path}", headers={"user": "alice"}), status=404, code="not_found"
-        )
+        problem_of(await shared.get(f"/api/v1/{path}", headers={"user": "alice"}), "not_found")
     told = await shared.get("/api/v1/events", headers={"user": "alice"})
     assert "a1" not in {event["uid"] for event in told.json()["items"]}
     whole = (await shared.get("/api/v1/workloads/a1", headers={"user": "root"})).json()

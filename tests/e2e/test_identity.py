@@ -60,7 +60,7 @@ class Api:
         found = self.get("/me", token)
         if found.status_code == 200:
             return False
-        problem_of(found, status=401, code="unauthenticated")
+        problem_of(found, "unauthenticated")
         return True
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ def test_a_tenant_sees_its_namespace_and_an_admin_all(api: Api, cluster: Cluster
     assert seen(api.get("/workloads", alice)) == {"a1"}
     assert seen(api.get("/workloads", admin)) == {"a1", "b1"}
     for path in ("/workloads/b1", "/workloads/b1/explanation"):
-        problem_of(api.get(path, alice), status=404, code="not_found")
-    said = problem_of(api.get("/workloads/by-ref/team-b/job/secret-b", alice), status=403, code="forbidden")
+        problem_of(api.get(path, alice), "not_found")
+    said = problem_of(api.get("/workloads/by-ref/team-b/job/secret-b", alice), "forbidden")
     assert "alice may not get workloads.queuer.dev in namespace team-b" in said["detail"]
     assert len(api.get("/queues", alice).json()["items"]) == len(TREE["queues"])
     me = api.get("/me", alice).json()
@@ -111,7 +111,7 @@ def test_a_tenant_sees_its_namespace_and_an_admin_all(api: Api, cluster: Cluster
         "alice", False, ["team-a"], [],
     )  # fmt: skip
     assert api.get("/me", admin).json()["administers"] == ["root"]
-    problem_of(api.put(TREE, alice), status=403, code="forbidden")
+    problem_of(api.put(TREE, alice), "forbidden")
 
 
 def test_a_service_account_is_known_by_a_token_for_us(api: Api, cluster: Cluster, account: str) -> None:
@@ -174,7 +174,7 @@ def test_who_administers_a_subtree_changes_it_and_not_its_sibling(
         assert done.status_code == 200, done.text
         assert done.json()["applied"] is True
         for path in (B, "root.research", "root"):
-            problem_of(api.put(document(path), bob), status=403, code="forbidden")
+            problem_of(api.put(document(path), bob), "forbidden")
         can = cluster.kubectl("bob")
         assert can.run("auth", "can-i", "update", f"queues.queuer.dev/{A}").strip() == "yes"
     finally:
@@ -224,7 +224,7 @@ def test_without_the_api_server_nobody_is_let_in(api: Api, cluster: Cluster) -> 
     admin = cluster.token("admin")
     crash(cluster, API_SERVER)
     try:
-        said = problem_of(api.get("/queues", admin), status=503, code="unavailable")
+        said = problem_of(api.get("/queues", admin), "unavailable")
         assert "Kubernetes API server" in said["detail"]
         assert api.get("/meta", None).status_code == 200
     finally:

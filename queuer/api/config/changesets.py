@@ -211,7 +211,7 @@ def _reverted(document: Any) -> int | None:
     revision = document["revert"]
     if len(document) > 1 or isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
         hint = "write {revert: 7} and nothing beside it, or a QueueTree document"
-        raise InvalidInput(FieldProblem(field="revert", message="a revision is needed, alone", hint=hint))
+        raise InvalidInput.at("revert", "a revision is needed, alone", hint)
     return revision
 
 
@@ -220,9 +220,9 @@ def _delay(effect: Effect, text: str | None) -> float | None:
         return None
     seconds = parse_duration(text, field="evictAfter")
     if effect is not Effect.EVICT:
-        raise InvalidInput(FieldProblem(field="evictAfter", message="goes with effect=evict alone"))
+        raise InvalidInput.at("evictAfter", "goes with effect=evict alone")
     if seconds > LONGEST_DELAY:
-        raise InvalidInput(FieldProblem(field="evictAfter", message="is 30d at most"))
+        raise InvalidInput.at("evictAfter", "is 30d at most")
     return seconds
 
 

@@ -91,7 +91,8 @@ async def put_queue_tree(
 ) -> TreePlan:
     """Make the configuration what the document says, all of it or nothing. `dryRun` needs no If-Match."""
     if if_match is None and not dry_run:
-        raise RevisionRequired
+        said = "a write must say which revision it was planned against"
+        raise RevisionRequired.at("If-Match", said, "send the ETag of the tree")
     plain = await read_document(request)
     document = await desk.parsed(plain)
     wanted = {tag.strip() for tag in (if_match or "*").split(",")}

@@ -208,9 +208,7 @@ async def stale(
     """
     moved = [
         FieldProblem(
-            field=field,
-            message=f"{text} in revision {move.by.revision}, by {move.by.actor}",
-            hint=_AGAIN,
+            field=field, message=f"{text} in revision {move.by.revision}, by {move.by.actor}", hint=_AGAIN
         )
         for move in await history.moves(connection, since=since, names=names)
         if history.concerns(move.change, root)
@@ -225,7 +223,7 @@ def _require_reason(taken: Cuts, reason: str, *, pointer: str) -> None:
         what = "; ".join(f"{row.field}: {row.message}" for row in taken.reductions)
         message = f"is needed, as this takes away: {what}"
         hint = f"say why in at least {LEAST_REASON} characters"
-        raise InvalidInput(FieldProblem(field="reason", message=message, hint=hint, pointer=pointer))
+        raise InvalidInput.at("reason", message, hint, pointer=pointer)
 
 
 def _require_room(effect: Effect, taken: Cuts) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from queuer.domain.document import TreeDocument, parse
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.keys import QUEUE
 from queuer.domain.queue import check_path
@@ -109,20 +109,16 @@ def _job(
     kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
     if kind is None:
         found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
-        raise InvalidInput(
-            FieldProblem(
-                field="job.kind", message=f"{found[:40]!r} is not managed", hint=nearest(found[:40], BY_NAME)
-            )
-        )
+        raise InvalidInput.at("job.kind", f"{found[:40]!r} is not managed", nearest(found[:40], BY_NAME))
     try:
         job = msgspec.convert(manifest, kind.type)
     except msgspec.ValidationError as error:
-        raise InvalidInput(FieldProblem(field="job", message=str(error))) from error
+        raise InvalidInput.at("job", str(error)) from error
     meta = job.metadata
     labels = meta.labels if queue is None else {**meta.labels, QUEUE: queue}
     if QUEUE not in labels:
         hint = "give queue beside the job, or the job this label"
-        raise InvalidInput(FieldProblem(field="queue", message=f"the job has no label {QUEUE}", hint=hint))
+        raise InvalidInput.at("queue", f"the job has no label {QUEUE}", hint)
     job = msgspec.structs.replace(
         job,
         metadata=msgspec.structs.replace(

@@ -8,13 +8,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.controller import controller
+from queuer.api.controller import Leader
 from queuer.api.cycles import models
 from queuer.api.cycles.simulation_request import SimulationRequest, asked_of
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, Simulations, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
-from queuer.api.identity.rights import Asker, Caller, Resource, Right, Verb
+from queuer.api.identity.rights import Asker, Caller, reading
 from queuer.api.latest_cycle import NO_DECISION
 from queuer.api.models import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
@@ -44,7 +44,7 @@ _BODY: dict[str, Any] = {
 
 @router.post("/simulations", openapi_extra=_BODY)
 async def simulate(
-    request: Request, engine: Engine, asker: Asking, simulator: Simulations, settings: Settings
+    request: Request, engine: Engine, asker: Asking, simulator: Simulations, leader: Leader
 ) -> models.Simulation:
     """Whether a job would start now, where, and who would have to leave; else why it waits. Writes nothing."""
     document = await read_document(request)
@@ -56,16 +56,11 @@ async def simulate(
         rules = await _rules(connection, asked)
         workload, groups = _whose(asked, asker.caller, rules.tree)
         ahead = await waiting.in_line(connection, queue=workload.queue, namespace=workload.namespace)
-        leader = await controller(connection, stale_after=settings.stale_after)
-    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=workload.namespace))
+    await asker.require(reading(workload.namespace))
     if asked.user not in (None, asker.caller.name):
-        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+        await asker.require(reading())
     question = SimulateJob(
-        workload=workload,
-        rules=rules,
-        groups=groups,
-        priority_classes=asked.priority_classes,
-        ahead=ahead,
+        workload=workload, rules=rules, groups=groups, priority_classes=asked.priority_classes, ahead=ahead
     )
     try:
         found = await simulator.ask(asker.caller.party, question)
@@ -78,11 +73,7 @@ async def simulate(
     answer = await _answer(found.cycle, found.at, found.value, asker)
     kinds = found.value.unseen
     unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in kinds]
-    told = {
-        "warnings": [*asked.assumed, *unseen],
-        "not_considered": list(kinds),
-        "controller": leader,
-    }
+    told = {"warnings": [*asked.assumed, *unseen], "not_considered": list(kinds), "controller": leader}
     return answer.model_copy(update=told)
 
 

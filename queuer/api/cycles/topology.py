@@ -7,9 +7,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
-from queuer.api.controller import controller
+from queuer.api.controller import Leader
 from queuer.api.cycles import models
-from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, one_view
+from queuer.api.deps import PREFIX, Asking, Latest
 from queuer.api.latest_cycle import NO_DECISION
 from queuer.api.models import instant
 from queuer.domain.errors import NotFound
@@ -26,19 +26,15 @@ T = TypeVar("T")
 
 @router.get("/topology")
 async def get_topology(
-    engine: Engine,
     asker: Asking,
     latest: Latest,
-    settings: Settings,
+    leader: Leader,
     *,
     level: Annotated[str | None, Query(max_length=253, description="Default: the widest.")] = None,
     resource: Annotated[str | None, Query(max_length=253, description="Default: a device, else cpu.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 200,
 ) -> models.Topology:
     """The domains of one level, those with most free first, and how fragmented what is free is."""
-
-    async with one_view(engine) as connection:
-        leader = await controller(connection, stale_after=settings.stale_after)
     found = _there(await latest.ask(ClusterDomains(level=level, resource=resource), party=asker.caller.party))
     table = found.value
     rows, what = table.rows, table.resource
@@ -64,19 +60,15 @@ async def get_topology(
 
 @router.get("/topology/slots")
 async def get_slots(
-    engine: Engine,
     asker: Asking,
     latest: Latest,
-    settings: Settings,
+    leader: Leader,
     *,
     shape: Annotated[str, Query(max_length=500, description="COUNTxRESOURCE:AMOUNT,…, e.g. 8xgpu:8.")],
     level: Annotated[str | None, Query(max_length=253, description="This level alone.")] = None,
     flavor: Annotated[str | None, Query(max_length=253, description="Default: the first.")] = None,
 ) -> models.SlotTable:
     """How many gangs of a shape fit now at each level, quota aside; `POST /simulations` minds quota and order, too."""
-
-    async with one_view(engine) as connection:
-        leader = await controller(connection, stale_after=settings.stale_after)
     question = ClusterSlots(shape=shape, level=level, flavor=flavor)
     found = _there(await latest.ask(question, party=asker.caller.party))
     return models.SlotTable(

@@ -11,7 +11,7 @@ import yaml
 from fastapi import Depends, Request
 
 from queuer.api.http.problems import UnsupportedMediaType
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -43,9 +43,9 @@ async def read_document(request: Request, body: bytes | None = None) -> Any:
         if media_type in _YAMLS:
             return await asyncio.to_thread(_yaml, body)
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidInput(FieldProblem(field="body", message=_one_line(error))) from error
+        raise InvalidInput.at("body", _one_line(error)) from error
     except RecursionError as error:
-        raise InvalidInput(FieldProblem(field="body", message="nested too deeply")) from error
+        raise InvalidInput.at("body", "nested too deeply") from error
     raise UnsupportedMediaType(
         f"a body of type {media_type or 'none'} is not understood here", hint=f"send {JSON} or {YAML}"
     )

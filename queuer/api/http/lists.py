@@ -14,7 +14,7 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.models import Instant, Model, instant
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
 from queuer.store import events, lookup
 
@@ -89,7 +89,7 @@ def word(text: str, known: Iterable[W], *, field: str) -> W:
     text = next((each for each in by_text if each.lower() == text.lower()), text)
     if text not in by_text:
         problem = f"{text!r} is not one of the words"
-        raise InvalidInput(FieldProblem(field=field, message=problem, hint=nearest(text, by_text)))
+        raise InvalidInput.at(field, problem, nearest(text, by_text))
     return by_text[text]
 
 
@@ -112,9 +112,7 @@ def read_cursor(text: str, order: str, kind: type[K]) -> tuple[K, str]:
             raise ValueError(text)
     except (ValueError, TypeError, binascii.Error) as error:
         problem = "not a cursor of this list"
-        raise InvalidInput(
-            FieldProblem(field="cursor", message=problem, hint="leave it out to begin anew")
-        ) from error
+        raise InvalidInput.at("cursor", problem, "leave it out to begin anew") from error
     return kind(key), uid
 
 

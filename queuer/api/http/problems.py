@@ -45,84 +45,37 @@ class FailureKind:
 
 
 KINDS: Mapping[str, FailureKind] = {
-    "bad_request": FailureKind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
-    "idempotency_key_required": FailureKind(
-        status=400,
-        title="Idempotency-Key required",
-        advice="Send a header `Idempotency-Key` of your own choice, a UUID for one: sent again, it acts once.",
-    ),
-    "unauthenticated": FailureKind(
-        status=401,
-        title="Not logged in",
-        advice="Send `Authorization: Bearer TOKEN`: a Kubernetes token for an audience of this server.",
-    ),
-    "forbidden": FailureKind(
-        status=403,
-        title="Forbidden",
-        advice="`detail` names the right that is missing; an admin can grant it.",
-    ),
-    "foreign_origin": FailureKind(
-        status=403,
-        title="Cross-site write refused",
-        advice="Writes are accepted from this server's own pages and from programs.",
-    ),
-    "not_found": FailureKind(
-        status=404, title="Not found", advice="Check the name; `detail` holds the nearest existing ones."
-    ),
-    "method_not_allowed": FailureKind(
-        status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
-    ),
-    "too_slow": FailureKind(
-        status=408, title="Request body too slow", advice="Send the whole body at once, within 20 s."
-    ),
-    "conflict": FailureKind(
-        status=409,
-        title="Conflict",
-        advice="Another writer owns the queue, it has admitted work, or the plan was applied, discarded or is too old.",
-    ),
-    "stale_revision": FailureKind(
-        status=412,
-        title="Stale revision",
-        advice="Read the tree again, plan again, and send its ETag as If-Match.",
-    ),
-    "too_large": FailureKind(
-        status=413,
-        title="Request body too large",
-        advice="A body has 1 MiB at most: split the document by subtree (`root:`).",
-    ),
-    "unsupported_media_type": FailureKind(
-        status=415, title="Unsupported media type", advice="Send application/json or application/yaml."
-    ),
-    "misdirected": FailureKind(
-        status=421,
-        title="Unknown host",
-        advice="Use the address the server prints, or name the host in QUEUER_ALLOWED_HOSTS.",
-    ),
-    "invalid_input": FailureKind(
-        status=422, title="Invalid input", advice="Each entry of `errors` names a field and its fix."
-    ),
-    "revision_required": FailureKind(
-        status=428,
-        title="If-Match required",
-        advice="Send the ETag of the tree that you planned against as If-Match.",
-    ),
-    "too_many": FailureKind(
-        status=429,
-        title="Too many requests",
-        advice="More simulations, or streams, than a caller may have: ask again after `Retry-After` seconds.",
-    ),
-    "internal": FailureKind(
-        status=500,
-        title="Internal error",
-        advice="Report it with `requestId`; the server's log has the rest.",
-    ),
-    "unavailable": FailureKind(
-        status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."
-    ),
-    DatabaseUnavailable.code: FailureKind(
-        status=503, title="No database", advice="Whoever runs Queuer looks at PostgreSQL; then try again."
-    ),
-}
+    code: FailureKind(status=status, title=title, advice=advice)
+    for code, status, title, advice in (
+        ("bad_request", 400, "Bad request", "Mend the request as `detail` says."),
+        ("idempotency_key_required", 400, "Idempotency-Key required",
+         "Send a header `Idempotency-Key` of your own choice, a UUID for one: sent again, it acts once."),
+        ("unauthenticated", 401, "Not logged in",
+         "Send `Authorization: Bearer TOKEN`: a Kubernetes token for an audience of this server."),
+        ("forbidden", 403, "Forbidden", "`detail` names the right that is missing; an admin can grant it."),
+        ("foreign_origin", 403, "Cross-site write refused",
+         "Writes are accepted from this server's own pages and from programs."),
+        ("not_found", 404, "Not found", "Check the name; `detail` holds the nearest existing ones."),
+        ("method_not_allowed", 405, "Method not allowed", "The `Allow` header lists the methods."),
+        ("too_slow", 408, "Request body too slow", "Send the whole body at once, within 20 s."),
+        ("conflict", 409, "Conflict",
+         "Another writer owns the queue, it has admitted work, or the plan was applied, discarded or is too old."),
+        ("stale_revision", 412, "Stale revision", "Read the tree again, plan again, and send its ETag as If-Match."),
+        ("too_large", 413, "Request body too large",
+         "A body has 1 MiB at most: split the document by subtree (`root:`)."),
+        ("unsupported_media_type", 415, "Unsupported media type", "Send application/json or application/yaml."),
+        ("misdirected", 421, "Unknown host",
+         "Use the address the server prints, or name the host in QUEUER_ALLOWED_HOSTS."),
+        ("invalid_input", 422, "Invalid input", "Each entry of `errors` names a field and its fix."),
+        ("revision_required", 428, "If-Match required",
+         "Send the ETag of the tree that you planned against as If-Match."),
+        ("too_many", 429, "Too many requests",
+         "More simulations, or streams, than a caller may have: ask again after `Retry-After` seconds."),
+        ("internal", 500, "Internal error", "Report it with `requestId`; the server's log has the rest."),
+        ("unavailable", 503, "Unavailable", "Try again after `Retry-After` seconds."),
+        (DatabaseUnavailable.code, 503, "No database", "Whoever runs Queuer looks at PostgreSQL; then try again."),
+    )
+}  # fmt: skip
 _KEY = ("header", "idempotency-key")
 _BY_STATUS = {KINDS[code].status: code for code in reversed([*KINDS])}
 """The first kind of each status."""
@@ -146,34 +99,16 @@ class OwnedElsewhere(Conflict):
         self.problems = problems
 
 
-class RevisionRequired(QueuerError):
+class RevisionRequired(InvalidInput):
     """A write without If-Match."""
 
     code = "revision_required"
 
-    def __init__(self) -> None:
-        missing = FieldProblem(
-            field="If-Match",
-            message="a write must say which revision it was planned against",
-            hint="send the ETag of the tree",
-        )
-        super().__init__(str(missing))
-        self.problems = (missing,)
 
-
-class KeyRequired(QueuerError):
+class KeyRequired(InvalidInput):
     """A POST that must not act twice, without Idempotency-Key."""
 
     code = "idempotency_key_required"
-
-    def __init__(self) -> None:
-        missing = FieldProblem(
-            field="Idempotency-Key",
-            message="this is sent with a key, so that it acts once though it is sent twice",
-            hint="send a header Idempotency-Key of your own choice, a UUID for one",
-        )
-        super().__init__(str(missing))
-        self.problems = (missing,)
 
 
 class TooMany(QueuerError):
@@ -216,9 +151,7 @@ def problem(
             for e in errors
         ]
     extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status in (429, 503) else {}
-    return JSONResponse(
-        body, status or kind.status, media_type=MEDIA_TYPE, headers={**extra, **(headers or {})}
-    )
+    return JSONResponse(body, body["status"], media_type=MEDIA_TYPE, headers={**extra, **(headers or {})})
 
 
 def _answer(
@@ -248,11 +181,6 @@ def code_of(error: QueuerError) -> str:
 
 RESPONSES: dict[int | str, dict[str, Any]] = {422: {"description": "A problem (RFC 9457)."}}
 """Declared on every route, else the framework declares its own 422; the document says the rest (`api/document.py`)."""
-
-
-def unknown_kind(code: str) -> NotFound:
-    """There is no such kind of problem."""
-    return NotFound(f"there is no problem {code!r}", hint=f"known: {', '.join(KINDS)}")
 
 
 def known(request: Request, error: QueuerError) -> JSONResponse:
@@ -298,7 +226,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         if any(row["loc"] == _KEY and row["type"] == "missing" for row in error.errors()):
-            return known(request, KeyRequired())
+            said = "this is sent with a key, so that it acts once though it is sent twice"
+            hint = "send a header Idempotency-Key of your own choice, a UUID for one"
+            return known(request, KeyRequired.at("Idempotency-Key", said, hint))
         errors = [_field_problem(row) for row in error.errors()]
         return _answer(request, "invalid_input", "; ".join(map(str, errors)), errors=errors)
 

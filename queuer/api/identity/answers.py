@@ -46,9 +46,7 @@ class Answers(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The kept answer, else that of `ask`; a falsy one is a no. Errors of `ask` are raised and not
-        kept.
-        """
+        """The kept answer, else that of `ask`; a falsy one is a no. Errors of `ask` are raised and not kept."""
         kept = self._kept[True].get(key) or self._kept[False].get(key)
         if kept is not None and self._clock() < kept.until:
             self._kept[bool(kept.value)].move_to_end(key)

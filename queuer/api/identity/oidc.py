@@ -25,7 +25,7 @@ from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
 
 from queuer.api.identity.rights import Caller, Unauthenticated
-from queuer.api.settings import OidcSettings
+from queuer.api.settings import LOOPBACK_NAMES, OidcSettings
 from queuer.domain.errors import Unavailable
 
 log = structlog.get_logger(part="api")
@@ -104,9 +104,8 @@ class Provider:
         return self.verify(token, keys, nonce=attempt.nonce)
 
     def verify(self, token: str, keys: Mapping[str, Any], *, nonce: str) -> Caller:
-        """The person that an ID token names. Raises Unauthenticated unless it is the provider's, for us,
-        valid now and for this
-        login.
+        """The person that an ID token names. Raises Unauthenticated unless it is the provider's, for us, valid now and
+        for this login.
         """
         rules = JWTClaimsRegistry(
             leeway=LEEWAY_SECONDS,
@@ -174,7 +173,7 @@ class Provider:
         if self.settings.ca_file is not None:
             context.load_verify_locations(self.settings.ca_file)
         # A proxy that is meant for the internet must not stand between us and loopback.
-        trust_env = urlsplit(self.settings.issuer).hostname not in ("127.0.0.1", "localhost", "::1")
+        trust_env = urlsplit(self.settings.issuer).hostname not in LOOPBACK_NAMES
         return httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, verify=context, trust_env=trust_env)
 
 

@@ -57,6 +57,11 @@ def administering(queue: str) -> Right:
     return Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=queue)
 
 
+def reading(namespace: str = "") -> Right:
+    """The right to see the jobs of a namespace in full, "" = those of all."""
+    return Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace)
+
+
 def updating(namespace: str) -> Right:
     """The right to hold, release and prioritise the jobs of a namespace."""
     return Right(verb=Verb.UPDATE, resource=Resource.WORKLOADS, namespace=namespace)
@@ -123,9 +128,7 @@ class Identity(Protocol):
     """Callers and their rights: an app has one of these."""
 
     async def caller(self, request: Request) -> Caller:
-        """The caller of this request. Raises Unauthenticated, or Unavailable where that cannot be found
-        out.
-        """
+        """The caller of this request. Raises Unauthenticated, or Unavailable where that cannot be found out."""
 
     async def allows(self, caller: Caller, right: Right) -> bool:
         """Whether the caller has the right. Raises Unavailable where that cannot be found out."""
@@ -179,14 +182,14 @@ class Asker:
 
     async def reads_everything(self) -> bool:
         """Whether the jobs of all namespaces are shown in full."""
-        return await self.may(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+        return await self.may(reading())
 
     async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
         """Those namespaces whose jobs the caller sees in full; of others it sees counts and amounts."""
         asked = frozenset(namespaces)
         if await self.reads_everything():
             return asked
-        return await _those(asked, self._reads_alone)
+        return await _those(asked, lambda namespace: self.may(reading(namespace)))
 
     async def updatable(self, namespaces: Iterable[str]) -> frozenset[str]:
         """Those namespaces whose jobs the caller may hold, release and prioritise."""
@@ -197,10 +200,7 @@ class Asker:
 
     async def reads(self, namespace: str) -> bool:
         """Whether the jobs of one namespace are shown in full."""
-        return await self.reads_everything() or await self._reads_alone(namespace)
-
-    async def _reads_alone(self, namespace: str) -> bool:
-        return await self.may(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace))
+        return await self.reads_everything() or await self.may(reading(namespace))
 
 
 async def _those(names: Iterable[str], holds: Callable[[str], Awaitable[bool]]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
 from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant, Model
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.events import event_text
 from queuer.domain.workload import State
 from queuer.store import events
@@ -24,9 +24,7 @@ router = APIRouter(prefix=PREFIX, tags=["live"])
 
 
 class EventData(Model):
-    """The state afterwards, as far as the type of the event has it. A type may have more than is named
-    here.
-    """
+    """The state afterwards, as far as the type of the event has it. A type may have more than is named here."""
 
     model_config = ConfigDict(extra="allow", serialize_by_alias=True)
 
@@ -104,9 +102,7 @@ async def list_events(
 ) -> EventList:
     """Events that the caller may see: the newest first, or with `after` in the order in which they happened."""
     if after is not None and before is not None:
-        raise InvalidInput(
-            FieldProblem(field="before", message="goes not with after", hint="give one of them")
-        )
+        raise InvalidInput.at("before", "goes not with after", "give one of them")
     forward, below = after is not None, queue_of(queue)
     edge = cursor if cursor is not None else after if forward else before
     if below is not None:

@@ -59,8 +59,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The changes up to event `id`. `told`: what everybody may see, by topic, as it is sent; `jobs`: by
-    namespace;
+    """The changes up to event `id`. `told`: what everybody may see, by topic, as it is sent; `jobs`: by namespace;
     `anew`: topics with too many changes.
     """
 

@@ -14,8 +14,8 @@ from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.controller import Controller, ControllerState, controller
-from queuer.api.deps import PREFIX, Asking, Engine, Settings, one_view
+from queuer.api.controller import Controller, ControllerState, Leader
+from queuer.api.deps import PREFIX, Asking
 from queuer.api.http.lists import NewestCycle, newest_cycle
 from queuer.api.live.attention import GRAVEST, Attention, AttentionItem, Severity, item, of_queues
 from queuer.api.live.outside import OutsidePods, in_the_way, shown, told_of
@@ -100,11 +100,9 @@ class Overview(Model):
 
 
 @router.get("/overview")
-async def get_overview(tree: Tree, engine: Engine, settings: Settings, asker: Asking) -> Overview:
+async def get_overview(tree: Tree, leader: Leader, asker: Asking) -> Overview:
     """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
     found = await tree.derived(_told)
-    async with one_view(engine) as snapshot:
-        leader = await controller(snapshot, stale_after=settings.stale_after)
     owners = await shown(found.outside, asker)
     own = await asker.readable(found.unstartable)
     attention = [*_controller(leader), *found.attention, *_outside(found, owners), *_unstartable(found, own)]
@@ -114,10 +112,9 @@ async def get_overview(tree: Tree, engine: Engine, settings: Settings, asker: As
 
 
 @router.get("/controller")
-async def get_controller(engine: Engine, settings: Settings) -> Controller:
+async def get_controller(leader: Leader) -> Controller:
     """The controller alone: light enough for a page that asks every two seconds whether somebody decides."""
-    async with one_view(engine) as snapshot:
-        return await controller(snapshot, stale_after=settings.stale_after)
+    return leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,4 @@
-"""`/stream`: what changes, as it changes, in ids and small figures. Clients that need more read it from the
-lists.
+"""`/stream`: what changes, as it changes, in ids and small figures. Clients that need more read it from the lists.
 
 Rights are looked at anew twice a minute: a token that has ended, or a right that was taken, ends what it showed.
 """
@@ -18,7 +17,7 @@ from queuer.api.deps import PREFIX, Asking, asking
 from queuer.api.http.problems import code_of
 from queuer.api.identity.rights import Asker, Unauthenticated
 from queuer.api.live.feed import Batch, Feed, Follower, Topic, message
-from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.domain.fields import nearest
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
@@ -72,7 +71,7 @@ def _topics(
     if wrong or not words:
         problem = f"{wrong[0]!r} is not one of the topics" if wrong else "no topic is named"
         hint = nearest(wrong[0] if wrong else "", Topic)
-        raise InvalidInput(FieldProblem(field="topics", message=problem, hint=hint))
+        raise InvalidInput.at("topics", problem, hint)
     return frozenset(map(Topic, words))
 
 

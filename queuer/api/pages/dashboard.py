@@ -95,5 +95,5 @@ async def explain_problem(code: str) -> PlainTextResponse:
     """The page that the `type` of a problem points at."""
     kind = problems.KINDS.get(code)
     if kind is None:
-        raise problems.unknown_kind(code)
+        raise NotFound(f"there is no problem {code!r}", hint=f"known: {', '.join(problems.KINDS)}")
     return PlainTextResponse(f"{kind.status} {kind.title}\n\n{kind.advice}\n")

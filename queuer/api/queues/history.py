@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.models import instant
 from queuer.api.queues import models
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.store import rollup
 from queuer.store.rollup import Period, UsagePoint
@@ -43,25 +43,25 @@ def window(step: str | None, since: datetime | None, until: datetime | None, *, 
     end = now if until is None else _seconds(until)
     start = max(0.0, end - DAY) if since is None else _seconds(since)
     if not start < end:
-        raise _wrong("since", "is not before until", "leave out until for now")
+        raise InvalidInput.at("since", "is not before until", "leave out until for now")
     recent = now - start <= MINUTES_KEPT
     asked = parse_duration(step, field="step") if step else 300.0 if recent else 3600.0
     if asked < Period.MINUTE or asked % Period.MINUTE:
-        raise _wrong("step", f"{step} is no whole number of minutes", "write e.g. 5m, 1h or 1d")
+        raise InvalidInput.at("step", f"{step} is no whole number of minutes", "write e.g. 5m, 1h or 1d")
     found = Window(since=start, until=end, step=int(asked))
     if found.period is Period.MINUTE and not recent:
-        raise _wrong("step", "minutes are kept for two days", "write 1h or another whole number of hours")
+        raise InvalidInput.at(
+            "step", "minutes are kept for two days", "write 1h or another whole number of hours"
+        )
     if (end - start) / found.step > MOST_POINTS:
-        raise _wrong("step", f"more than {MOST_POINTS} points", "take longer steps or a shorter time")
+        raise InvalidInput.at(
+            "step", f"more than {MOST_POINTS} points", "take longer steps or a shorter time"
+        )
     return found
 
 
 def _seconds(at: datetime) -> float:
     return max(0.0, at.timestamp())
-
-
-def _wrong(field: str, message: str, hint: str) -> InvalidInput:
-    return InvalidInput(FieldProblem(field=field, message=message, hint=hint))
 
 
 async def history(connection: AsyncConnection, queue: str, asked: Window) -> models.History:
@@ -110,7 +110,7 @@ async def tree(connection: AsyncConnection, asked: datetime, *, now: float) -> m
     """All queues as the last row up to a moment has them: of its minute while minutes are kept, else of its hour."""
     moment = _seconds(asked)
     if moment > now:
-        raise _wrong("at", "is in the future", "leave it out and ask /queues for now")
+        raise InvalidInput.at("at", "is in the future", "leave it out and ask /queues for now")
     period = Period.MINUTE if now - moment <= MINUTES_KEPT else Period.HOUR
     found = await rollup.tree(connection, period=period, since=max(0.0, moment - NEAR), until=moment)
     told = [(path, _point(row.at, [row])) for path, row in found.items()]

@@ -124,9 +124,8 @@ class QueueList(Page):
 
 
 class Room(Model):
-    """The room that a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`:
-    it is that of one
-    user.
+    """The room that a limit on the path leaves one job. `live`: the limit is the live capacity; `per_user`: it is that
+    of one user.
     """
 
     queue: str

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from itertools import groupby
-from typing import Annotated, cast
+from typing import Annotated
 
-from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.deps import app_part
 from queuer.api.http.lists import make_cursor
 from queuer.api.latest_cycle import CycleAnswer, LatestCycle
 from queuer.api.queues import models
@@ -38,13 +38,7 @@ def queue_ranks(latest: LatestCycle) -> SingleFlight[CycleAnswer[Ranks] | None]:
     return SingleFlight(renew)
 
 
-def _ranks(request: Request) -> SingleFlight[CycleAnswer[Ranks] | None]:
-    return cast(SingleFlight[CycleAnswer[Ranks] | None], request.app.state.ranks)
-
-
-RankCache = Annotated[SingleFlight[CycleAnswer[Ranks] | None], Depends(_ranks)]
-
-
+RankCache = Annotated[SingleFlight[CycleAnswer[Ranks] | None], app_part("ranks")]
 ORDER = "rank"
 """The order that a cursor of this list names."""
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from queuer.api.controller import controller
-from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, Snapshot, Visible, one_view
+from queuer.api.controller import Leader
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
 from queuer.api.http.lists import (
     MOST,
     Cursor,
@@ -20,7 +20,7 @@ from queuer.api.http.lists import (
     words,
 )
 from queuer.api.http.parameters import check_queue, no_queue
-from queuer.api.identity.rights import Asker, Resource, Right, Verb, masked_for
+from queuer.api.identity.rights import Asker, masked_for, reading
 from queuer.api.models import Instant, instant
 from queuer.api.queues import headroom, models, pending, views
 from queuer.api.queues import history as past
@@ -36,10 +36,9 @@ _NO_CYCLE = "No cycle has seen this queue yet."
 
 @router.get("/queues")
 async def list_queues(
-    engine: Engine,
     tree: Tree,
     asker: Asking,
-    settings: Settings,
+    leader: Leader,
     *,
     queue: QueueAndBelow = None,
     state: Annotated[str | None, Query(description="Comma-separated states that are in force.")] = None,
@@ -62,8 +61,6 @@ async def list_queues(
     ]
     rest = [found for found in meant if after is None or views.place(found.path) > after]
     items = rest[:limit]
-    async with one_view(engine) as connection:
-        leader = await controller(connection, stale_after=settings.stale_after)
     return models.QueueList(
         items=await _told(asker, items),
         next=make_cursor("path", items[-1].path) if len(rest) > len(items) else None,
@@ -99,7 +96,7 @@ async def get_headroom(
     engine: Engine,
     asker: Asking,
     latest: Latest,
-    settings: Settings,
+    leader: Leader,
     path: str,
     shape: Annotated[str | None, Query(description="One pod, e.g. `nvidia.com/gpu:8,cpu:16`.")] = None,
     user: Annotated[str | None, Query(max_length=512, description="Whose job. Default: who asks.")] = None,
@@ -111,11 +108,10 @@ async def get_headroom(
     caller = asker.caller
     who = headroom.Who(user=caller.name, groups=caller.groups)
     if user not in (None, caller.name):
-        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+        await asker.require(reading())
         who = headroom.Who(user=user or "", groups=None)
     async with one_view(engine) as connection:
         await check_queue(connection, path)
-        leader = await controller(connection, stale_after=settings.stale_after)
     table = await latest.ask(ask.QueueHeadroom(queue=path, shape=shape, user=who.user), party=caller.party)
     found = None if table is None else headroom.headroom_of(table, path, who)
     if found is None:
@@ -128,7 +124,7 @@ async def get_pending(
     engine: Engine,
     ranks: RankCache,
     readable: Visible,
-    settings: Settings,
+    leader: Leader,
     *,
     path: str,
     limit: Limit = 100,
@@ -148,7 +144,7 @@ async def get_pending(
             items=items,
             next=end,
             cycle=None if known is None else known.cycle,
-            controller=await controller(connection, stale_after=settings.stale_after),
+            controller=leader,
             as_of=instant(await lookup.now(connection)),
         )
 
@@ -178,12 +174,11 @@ async def get_tree_history(
 
 @router.get("/fair-share")
 async def get_fair_share(
-    engine: Engine, asker: Asking, latest: Latest, settings: Settings, root: str = ROOT
+    engine: Engine, asker: Asking, latest: Latest, leader: Leader, root: str = ROOT
 ) -> models.FairShare:
     """The factors by which the order compares queues, and who has what starved queues lack."""
     async with one_view(engine) as connection:
         await check_queue(connection, root)
-        leader = await controller(connection, stale_after=settings.stale_after)
     table = await latest.ask(ask.FairShare(root=root), party=asker.caller.party)
     if table is None:
         found = models.FairShare(root=root, items=[], deficits=[], pairs=[], cycle=None, as_of=None)

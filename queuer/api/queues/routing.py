@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
-from queuer.api.identity.rights import Resource, Right, Verb, nameless, nameless_rule
+from queuer.api.identity.rights import nameless, nameless_rule, reading
 from queuer.api.models import Model
 from queuer.domain.access import ACCESS
 from queuer.domain.queue import ROOT, QueueState
@@ -70,7 +70,7 @@ async def get_routing(
     caller = asker.caller
     about_self = user in (None, caller.name) and group in (None, *caller.groups)
     if not about_self and not await asker.administers(queue):
-        await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+        await asker.require(reading())
     async with one_view(engine) as connection:
         tree = (await load_config(connection)).tree
     who = caller.name if user is None else user

@@ -10,12 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.api.deps import one_view
+from queuer.api.deps import app_part, one_view
 from queuer.api.http.lists import ViewStamp, standing
 from queuer.api.queues import models, views
 from queuer.api.single_flight import SingleFlight
@@ -115,8 +114,4 @@ def _kept(known: Present, *, moved: bool) -> float:
     return (KEPT if known.large else 0.0) if moved else LASTS
 
 
-def _tree(request: Request) -> TreeCache:
-    return cast(TreeCache, request.app.state.tree)
-
-
-Tree = Annotated[TreeCache, Depends(_tree)]
+Tree = Annotated[TreeCache, app_part("tree")]

@@ -20,7 +20,7 @@ from queuer.api.identity.rights import Asker, Forbidden, administering, source, 
 from queuer.api.request_keys import RequestKey, check_same, once
 from queuer.api.workloads import ordered
 from queuer.api.workloads.ordered import command
-from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, QueuerError
+from queuer.domain.errors import Conflict, InvalidInput, QueuerError
 from queuer.domain.fields import parse_duration
 from queuer.store import commands
 from queuer.store.commands import Command, NewCommand, Target
@@ -48,9 +48,7 @@ def _wait(
 ) -> float:
     seconds = 0.0 if wait is None else parse_duration(wait, field="wait")
     if not 0 <= seconds <= LONGEST_WAIT:
-        raise InvalidInput(
-            FieldProblem(field="wait", message="is 10s at most", hint="ask GET /commands/{id} later")
-        )
+        raise InvalidInput.at("wait", "is 10s at most", "ask GET /commands/{id} later")
     return seconds
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from queuer.api.controller import controller
-from queuer.api.deps import PREFIX, Settings, Snapshot, Visible
+from queuer.api.controller import Leader
+from queuer.api.deps import PREFIX, Snapshot, Visible
 from queuer.api.http.lists import (
     Cursor,
     Limit,
@@ -24,7 +24,7 @@ from queuer.api.http.lists import (
 from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant
 from queuer.api.workloads import models, views
-from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import listing
@@ -48,8 +48,8 @@ _PATTERN = f"`*` stands for any text; it is looked for among live jobs and the n
 @router.get("/workloads")
 async def list_workloads(
     namespaces: Visible,
+    leader: Leader,
     snapshot: Snapshot,
-    settings: Settings,
     *,
     queue: QueueAndBelow = None,
     namespace: Annotated[str | None, Query(max_length=253)] = None,
@@ -100,7 +100,7 @@ async def list_workloads(
     if wanted.queue is not None:
         await check_queue(snapshot, wanted.queue)
     more: dict[str, Any] = {
-        "controller": await controller(snapshot, stale_after=settings.stale_after),
+        "controller": leader,
         **await standing(snapshot),
         "others": await listing.others(snapshot, wanted),
     }
@@ -119,9 +119,9 @@ def _live(wanted: Wanted) -> Wanted:
     """The same of live jobs. Raises InvalidInput where others are asked for."""
     problem = "goes with groups and orders of live jobs alone"
     if wanted.deleted:
-        raise InvalidInput(FieldProblem(field="deleted", message=f"true: {problem}", hint="leave it out"))
+        raise InvalidInput.at("deleted", f"true: {problem}", "leave it out")
     ended = [state for state in wanted.states if state.ended]
     if ended:
         hint = f"allowed: {', '.join(LIVE)}"
-        raise InvalidInput(FieldProblem(field="state", message=f"{ended[0]}: {problem}", hint=hint))
+        raise InvalidInput.at("state", f"{ended[0]}: {problem}", hint)
     return wanted if wanted.states else replace(wanted, states=LIVE)

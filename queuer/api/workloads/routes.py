@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Annotated
 
-from fastapi import APIRouter
-from sqlalchemy.ext.asyncio import AsyncEngine
+from fastapi import APIRouter, Depends
 
-from queuer.api.deps import PREFIX, Asking, Engine, Latest, Settings, TreeAmounts, TreeReader, one_view
-from queuer.api.identity.rights import Asker, Resource, Right, Verb
-from queuer.api.latest_cycle import LatestCycle
+from queuer.api.controller import Leader
+from queuer.api.deps import PREFIX, Asking, Engine, Latest, TreeAmounts, one_view
+from queuer.api.identity.rights import Asker, reading
 from queuer.api.models import Amounts
 from queuer.api.workloads import views
 from queuer.api.workloads.commands import Rights
@@ -21,6 +21,7 @@ from queuer.domain.quantity import add, format_resources, parse_resources
 from queuer.domain.reasons import Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.ask import ExplainJob
+from queuer.store import reads
 from queuer.store.commands import Target, ordered
 from queuer.store.engine import DatabaseUnavailable
 from queuer.store.reads import no_workload
@@ -30,36 +31,71 @@ from queuer.store.usage import TreeView, amounts_of
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Explainer:
+    """A route's dependency: who asks about a job, and what the answer is made of."""
+
+    engine: Engine
+    latest: Latest
+    asker: Asking
+    leader: Leader
+    tree: TreeAmounts
+
+    async def by_uid(self, uid: str) -> WorkloadDetail:
+        """Raises NotFound, also where the caller may not see it: whether a uid exists is its owner's to know."""
+        async with one_view(self.engine) as connection:
+            found = await views.recorded(connection, await reads.workload(connection, uid), self.leader)
+        if not await self.asker.reads(found.detail.namespace):
+            raise no_workload(uid)
+        return await self.explain(found)
+
+    async def explain(self, found: views.Recorded) -> WorkloadDetail:
+        """With all that the newest cycle has to say, asked when no connection is held any more.
+
+        Without an answer about the cycle the stored reason is told, and that more is not known just now.
+        """
+        job, told, silent = found.detail, None, ""
+        if job.state is State.QUEUED and job.explanation.primary is not None:
+            try:
+                known = await self.latest.ask(ExplainJob(uid=job.uid), party=self.asker.caller.party)
+                told = None if known is None else known.value
+            except DatabaseUnavailable:
+                raise
+            except Unavailable as error:
+                silent = error.message
+        if told is not None and (holders := [h["workload"] for h in holders_of(told) if "workload" in h]):
+            async with one_view(self.engine) as connection:
+                due = await ordered(connection, holders)
+            told = with_orders(told, {uid: order.at for uid, order in due.items()})
+        if job.state is State.RUNNING:
+            view = await self.tree()
+            terms = {"queue_borrows": _above_guarantee(job, view), "safe_until": _safe_until(job, view)}
+            found = replace(found, detail=job.model_copy(update=terms))
+        if job.eviction is not None:
+            found = replace(found, never=_never_again(job, await self.tree()))
+        answer = await explained(found, told, self.asker, silent=silent)
+        return answer.model_copy(update={"may": await _may(job, self.asker)})
+
+
+Explainer = Annotated[_Explainer, Depends()]
+
+
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
 async def get_workload_by_reference(
-    engine: Engine,
-    latest: Latest,
-    asker: Asking,
-    settings: Settings,
-    namespace: str,
-    kind: str,
-    name: str,
-    tree: TreeAmounts,
+    explainer: Explainer, namespace: str, kind: str, name: str
 ) -> WorkloadDetail:
     """The newest workload of a job's name; `kind` as in its manifest (any case)."""
-    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace))
-    async with one_view(engine) as connection:
-        found = await views.workload_by_reference(
-            connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
-        )
-    return await _explained(found, engine, latest, asker, tree)
+    await explainer.asker.require(reading(namespace))
+    async with one_view(explainer.engine) as connection:
+        stored = await reads.by_reference(connection, namespace=namespace, kind=kind, name=name)
+        found = await views.recorded(connection, stored, explainer.leader)
+    return await explainer.explain(found)
 
 
 @router.get("/workloads/{uid}")
-async def get_workload(
-    engine: Engine, latest: Latest, asker: Asking, settings: Settings, tree: TreeAmounts, uid: str
-) -> WorkloadDetail:
+async def get_workload(explainer: Explainer, uid: str) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
-    async with one_view(engine) as connection:
-        found = await views.workload(connection, uid, stale_after=settings.stale_after)
-    if not await asker.reads(found.detail.namespace):
-        raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, engine, latest, asker, tree)
+    return await explainer.by_uid(uid)
 
 
 @router.get("/workloads/{uid}/timeline")
@@ -73,41 +109,9 @@ async def get_timeline(engine: Engine, asker: Asking, uid: str) -> Timeline:
 
 
 @router.get("/workloads/{uid}/explanation")
-async def get_explanation(
-    engine: Engine, latest: Latest, asker: Asking, settings: Settings, tree: TreeAmounts, uid: str
-) -> Explanation:
+async def get_explanation(explainer: Explainer, uid: str) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await get_workload(engine, latest, asker, settings, tree, uid)).explanation
-
-
-async def _explained(
-    found: views.Recorded, engine: AsyncEngine, latest: LatestCycle, asker: Asker, tree: TreeReader
-) -> WorkloadDetail:
-    """With all that the newest cycle has to say, asked when no connection is held any more.
-
-    Without an answer about the cycle the stored reason is told, and that more is not known just now.
-    """
-    job, told, silent = found.detail, None, ""
-    if job.state is State.QUEUED and job.explanation.primary is not None:
-        try:
-            known = await latest.ask(ExplainJob(uid=job.uid), party=asker.caller.party)
-            told = None if known is None else known.value
-        except DatabaseUnavailable:
-            raise
-        except Unavailable as error:
-            silent = error.message
-    if told is not None and (holders := [h["workload"] for h in holders_of(told) if "workload" in h]):
-        async with one_view(engine) as connection:
-            due = await ordered(connection, holders)
-        told = with_orders(told, {uid: order.at for uid, order in due.items()})
-    if job.state is State.RUNNING:
-        view = await tree()
-        terms = {"queue_borrows": _above_guarantee(job, view), "safe_until": _safe_until(job, view)}
-        found = replace(found, detail=job.model_copy(update=terms))
-    if job.eviction is not None:
-        found = replace(found, never=_never_again(job, await tree()))
-    answer = await explained(found, told, asker, silent=silent)
-    return answer.model_copy(update={"may": await _may(job, asker)})
+    return (await explainer.by_uid(uid)).explanation
 
 
 def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:

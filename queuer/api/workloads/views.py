@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.controller import Controller, controller, stale
+from queuer.api.controller import Controller, stale
 from queuer.api.models import instant
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail
@@ -57,11 +57,6 @@ async def rows(connection: AsyncConnection, page: Sequence[StoredWorkload]) -> l
     ]
 
 
-async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> Recorded:
-    """One workload. Raises NotFound."""
-    return await _detail(connection, await reads.workload(connection, uid), stale_after=stale_after)
-
-
 async def past(connection: AsyncConnection, uid: str) -> tuple[str, models.Timeline]:
     """A workload's namespace, and its past in spans. Raises NotFound."""
     workload = (await reads.workload(connection, uid)).workload
@@ -70,15 +65,8 @@ async def past(connection: AsyncConnection, uid: str) -> tuple[str, models.Timel
     return workload.namespace, spans(uid, moments, submitted=workload.submitted, now=now)
 
 
-async def workload_by_reference(
-    connection: AsyncConnection, *, namespace: str, kind: str, name: str, stale_after: float
-) -> Recorded:
-    """The newest workload of that name. Raises NotFound."""
-    stored = await reads.by_reference(connection, namespace=namespace, kind=kind, name=name)
-    return await _detail(connection, stored, stale_after=stale_after)
-
-
-async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_after: float) -> Recorded:
+async def recorded(connection: AsyncConnection, stored: StoredWorkload, leader: Controller) -> Recorded:
+    """One workload in full."""
     stored = await _who_closed(connection, stored)
     workload, now = stored.workload, await lookup.now(connection)
     past = await reads.admissions(connection, workload.uid)
@@ -106,7 +94,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload, *, stale_
         as_of=now,
     )
     return Recorded(
-        detail=_unless_stale(found, await controller(connection, stale_after=stale_after)),
+        detail=_unless_stale(found, leader),
         past=held_of(moments, spans_of(moments, submitted=workload.submitted)),
     )
 
