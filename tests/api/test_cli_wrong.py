@@ -1,6 +1,4 @@
-"""The command line's words when something is wrong: nobody decides, a right is missing, a name is
-mistyped.
-"""
+"""The command line's words when something is wrong: nobody decides, a right is missing, a name is mistyped."""
 
 from __future__ import annotations
 

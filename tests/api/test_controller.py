@@ -16,9 +16,7 @@ from structlog.testing import capture_logs
 
 from queuer.api.controller import ControllerWatch
 from queuer.api.server import serve
-from queuer.api.settings import ApiSettings
 from queuer.controller.health.probes import Phase
-from queuer.domain.errors import InvalidInput
 from queuer.store import migrate
 from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import LastCycle
@@ -211,14 +209,6 @@ async def test_a_term_that_has_ended_is_told_at_once(
 async def test_a_database_that_nobody_ever_led_says_so(api: httpx2.AsyncClient) -> None:
     assert (await controller(api))["state"] == "never"
     problem_of(await api.get("/healthz/controller"), "unavailable")
-
-
-def test_the_silence_that_is_borne_is_a_setting() -> None:
-    environ = {"QUEUER_DATABASE_URL": "postgresql://a@b/c"}
-    assert ApiSettings.from_env(environ).stale_after == 30
-    assert ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "90"}).stale_after == 90
-    with pytest.raises(InvalidInput, match="QUEUER_CONTROLLER_STALE"):
-        ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "1"})
 
 
 async def test_a_schema_that_is_missing_is_told_to_each_reader_and_once_in_the_log(

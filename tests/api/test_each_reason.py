@@ -34,8 +34,7 @@ JOB = workload("u1", queue=A, gpus=8, pods=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The controller's record of the job. `why`: None = nothing yet; `cycle`: that it was told in, if any;
-    `silent`:
+    """The controller's record of the job. `why`: None = nothing yet; `cycle`: that it was told in, if any; `silent`:
     seconds since it was heard.
     """
 

@@ -271,22 +271,33 @@ async def test_meta_needs_no_token_and_has_the_vocabulary(engine: AsyncEngine, d
     assert any(kind["code"] == "forbidden" and kind["status"] == 403 for kind in found["problems"])
 
 
+URL = {"QUEUER_DATABASE_URL": "postgresql://x"}
+
+
 def test_settings_say_who_is_asked_and_whether_others_may_connect() -> None:
-    url = {"QUEUER_DATABASE_URL": "postgresql://x"}
-    found = ApiSettings.from_env(
-        url | {"KUBECONFIG": "/k", "QUEUER_TOKEN_AUDIENCES": "queuer, other", "QUEUER_FILE_WRITERS": "ci"},
-        host="0.0.0.0",
-    )
+    said = {"KUBECONFIG": "/k", "QUEUER_TOKEN_AUDIENCES": "queuer, other", "QUEUER_FILE_WRITERS": "ci"}
+    found = ApiSettings.from_env(URL | said, host="0.0.0.0")
     assert (found.authentication, str(found.kubeconfig)) == (Authentication.KUBERNETES, "/k")
     assert (found.audiences, found.file_writers) == (("queuer", "other"), frozenset({"ci"}))
-    for wrong, field, options in (
-        ({"QUEUER_AUTH": "password"}, "QUEUER_AUTH", {}),
-        ({"QUEUER_AUTH": "none"}, "host", {"host": "0.0.0.0"}),
-        ({}, "--allow-unauthenticated-network", {"open_network": True}),
-    ):
-        with pytest.raises(InvalidInput) as raised:
-            ApiSettings.from_env(url | wrong, **options)
-        assert raised.value.problems[0].field == field
+    assert found.stale_after == 30
+    assert ApiSettings.from_env(URL | {"QUEUER_CONTROLLER_STALE": "90"}).stale_after == 90
+
+
+@pytest.mark.parametrize(
+    ("environ", "options", "field"),
+    [
+        ({}, {}, "QUEUER_DATABASE_URL"),
+        (URL | {"QUEUER_AUTH": "password"}, {}, "QUEUER_AUTH"),
+        (URL | {"QUEUER_AUTH": "none"}, {"host": "0.0.0.0"}, "host"),
+        (URL, {"open_network": True}, "--allow-unauthenticated-network"),
+        (URL | {"QUEUER_CONTROLLER_STALE": "1"}, {}, "QUEUER_CONTROLLER_STALE"),
+        *((URL | {"QUEUER_PORT": port}, {}, "QUEUER_PORT") for port in ("-1", "65536", "http", "٣")),
+    ],
+)
+def test_a_wrong_setting_is_named(environ: dict[str, str], options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        ApiSettings.from_env(environ, **options)
+    assert raised.value.problems[0].field == field
 
 
 class Halting(Table):

@@ -14,22 +14,18 @@ from queuer.api import latest_cycle
 from queuer.api.identity.rights import administering, reading
 from queuer.api.latest_cycle import LatestCycle
 from queuer.domain.document import parse
-from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.decide import decide
-from queuer.solver.records import WITHOUT_SOLVER, NodeState, Pending, Snapshot
-from queuer.solver.stored import StoredCycle, encode
+from queuer.solver.records import Pending
+from queuer.solver.stored import encode
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Table
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, NOW, Author
-from tests.solver.make import running
+from tests.api.rows import GPU, NOW, RACK, Author, decided_on, two_racks
 from tests.store.support import workload
 
 PATH = "/api/v1/changesets"
 A, B = "root.a", "root.b"
-RACK = "topology.kubernetes.io/rack"
 KIND = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
 
@@ -63,27 +59,17 @@ async def decided(
     """
     await author.tree(document)
     await author.submit(*waiting, *runs)
-    nodes = (
-        Node(
-            name=f"n{i}",
-            labels={RACK: f"r{i // 2}"},
-            allocatable={GPU: 8 if i else 8 - dead, "cpu": 64000, "pods": 9},
-        )
-        for i in range(4)
-    )
-    snapshot = Snapshot(
-        nodes=tuple(NodeState(node=node) for node in nodes),
-        tree=QueueTree.of(parse(document).queues),
-        pending=tuple(Pending(workload=made) for made in waiting),
-        over_limit=tuple(Pending(workload=made) for made in over_limit),
-        admitted=tuple(running(made, {f"n{i}": 1}, since=NOW - 60) for i, made in enumerate(runs)),
-    )
-    made = decide(snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER)
+    snapshot = two_racks(QueueTree.of(parse(document).queues), *waiting, runs=dict(enumerate(runs)))
+    whole, *others = snapshot.nodes
+    left = {**whole.node.allocatable, GPU: 8 - dead}
+    nodes = (replace(whole, node=replace(whole.node, allocatable=left)), *others)
+    beside = tuple(Pending(workload=made) for made in over_limit)
+    cycle = decided_on(replace(snapshot, nodes=nodes, over_limit=beside))
+    made = cycle.plan
+    assert made is not None
     admitted = {admission.uid for admission in made.admissions}
     await author.cycle(admit=[*runs, *(w for w in waiting if w.uid in admitted)], explain=made.explanations)
-    await author.keep(
-        encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=WITHOUT_SOLVER, plan=made))
-    )
+    await author.keep(encode(cycle))
 
 
 async def plan(api: httpx2.AsyncClient, document: object, **headers: str) -> dict[str, Any]:

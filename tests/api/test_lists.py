@@ -83,7 +83,10 @@ async def test_every_list_says_from_when_it_is(api: httpx2.AsyncClient, author: 
 @pytest.mark.parametrize(
     ("params", "found"),
     [
+        ({}, ["u5", "u4", "u3", "u2", "u1", "u0", "old"]),
         ({"user": "bob"}, ["u5", "u3", "u1"]),
+        ({"namespace": "team-b"}, []),
+        ({"state": "Queued,Succeeded", "queue": A}, ["u4", "u2", "u0", "old"]),
         ({"queue": f"{A}.**"}, ["u4", "u2", "u0", "old"]),
         ({"queue": "root.research.**", "state": "Succeeded"}, ["old"]),
         ({"reason": "TopologyPlacementFailed"}, ["u0"]),
