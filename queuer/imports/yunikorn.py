@@ -20,7 +20,7 @@ from queuer.imports.records import (
     nothing_found,
     opt_in,
 )
-from queuer.imports.yunikorn_queues import Tree
+from queuer.imports.yunikorn_queues import Tree, found_name
 from queuer.imports.yunikorn_routing import rules
 
 DEFAULTS = "yunikorn-defaults"
@@ -49,7 +49,7 @@ def read(manifests: Iterable[Manifest], *, namespaces: Collection[str] = ()) -> 
     )
     tree = Tree(found=found)
     listed = partition.items("queues")
-    if [_name_of(item) for item in listed] == [ROOT]:
+    if [found_name(item).lower() for item in listed] == [ROOT]:
         tree.read(listed[0], at=f"{partition.path('queues')}[0]")
     else:
         tree.read({"name": ROOT, "queues": listed}, at=partition.at)
@@ -76,10 +76,6 @@ def _chosen(given: Sequence[Manifest], found: Findings) -> Manifest:
         text = f"left out: {chosen.file} counts"
         found.tell(Fate.APPROXIMATED, other.file, text, "import the files one by one")
     return chosen
-
-
-def _name_of(item: object) -> str:
-    return str(item.get("name")).lower() if isinstance(item, Mapping) else ""
 
 
 def _policy(partition: Mapping[str, object], found: Findings) -> Policy:

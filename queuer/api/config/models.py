@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from queuer.api.models import Amounts, FieldError, Model
+from queuer.api.models import Amounts, FieldError, Instant, Model
 from queuer.domain.queue import QueueState
 from queuer.store.tables import Effect
 
@@ -79,7 +78,7 @@ class Impact(Model):
     """
 
     cycle: int
-    as_of: datetime
+    as_of: Instant
     starts: Jobs
     evicted: Jobs = Field(default_factory=Jobs)
     unstartable: Jobs
@@ -130,9 +129,9 @@ class Changeset(Report):
     reason: str | None = None
     effect: Effect = Effect.DRAIN
     evict_after: str | None = None
-    planned: datetime | None = None
-    expires: datetime | None = None
-    applied: datetime | None = None
+    planned: Instant | None = None
+    expires: Instant | None = None
+    applied: Instant | None = None
     changes: list[Change]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import takewhile
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from queuer.api.config import models
 from queuer.api.config.changes import describe, nameless_change
 from queuer.api.identity.rights import Asker
-from queuer.api.models import Model, instant
+from queuer.api.models import Model
 from queuer.domain.fields import format_duration
 from queuer.domain.queue import ROOT
 from queuer.store.changeset import Change
@@ -22,39 +22,28 @@ from queuer.store.tables import DraftState
 _OF_IMPACT = ("starts", "evicted", "unstartable", "unstartable_running")
 _OF_STATE = ("running", "waiting")
 T = TypeVar("T", bound=Model)
-State = Literal["planned", "expired", "discarded", "applied"]
 
 
 def planned(draft: Draft, *, made: Applied | None = None) -> models.Changeset:
     """A plan with all of its report. `made`: what it became."""
-    changeset = draft.changeset
-    return models.Changeset(
+    changeset, by = draft.changeset, draft if made is None else made
+    expired = draft.state is DraftState.PLANNED and draft.expired
+    return models.Changeset.from_record(
+        draft,
         **dict(_report(draft)),
         id=str(draft.id),
-        state=_state(draft),
-        root=draft.root,
+        state="expired" if expired else draft.state.value,
         base_revision=changeset.base,
-        revision=draft.revision,
         reverts=changeset.reverts,
-        actor=draft.actor if made is None else made.actor,
-        source=draft.source if made is None else made.source,
+        actor=by.actor,
+        source=by.source,
         managed_by=changeset.writer,
         reason=None if made is None else made.reason,
-        effect=draft.effect,
         evict_after=None if draft.evict_after is None else format_duration(draft.evict_after),
-        planned=instant(draft.at),
-        expires=instant(draft.expires),
-        applied=None if made is None else instant(made.at),
+        planned=draft.at,
+        applied=None if made is None else made.at,
         changes=[change(each) for each in changeset.changes],
     )
-
-
-def _state(draft: Draft) -> State:
-    if draft.state is DraftState.APPLIED:
-        return "applied"
-    if draft.state is DraftState.DISCARDED:
-        return "discarded"
-    return "expired" if draft.expired else "planned"
 
 
 def _report(draft: Draft | None) -> models.Report:
@@ -66,19 +55,15 @@ def _report(draft: Draft | None) -> models.Report:
 
 def applied(made: Applied, draft: Draft | None = None) -> models.Changeset:
     """One of the history; `draft`: the plan behind it, while that is kept."""
-    return models.Changeset(
+    return models.Changeset.from_record(
+        made,
         **dict(_report(draft)),
         id=str(made.revision),
         state="applied",
         root=root_of(made.changes),
         base_revision=made.revision - 1,
-        revision=made.revision,
-        reverts=made.reverts,
-        actor=made.actor,
-        source=made.source,
         managed_by=made.writer,
-        reason=made.reason,
-        applied=instant(made.at),
+        applied=made.at,
         changes=[change(each) for each in made.changes],
     )
 
@@ -119,14 +104,7 @@ def _jobs(told: models.Report) -> list[models.Jobs]:
 
 def change(made: Change) -> models.Change:
     """As REST says it."""
-    return models.Change(
-        kind=made.kind,
-        name=made.name,
-        action=made.action,
-        before=None if made.before is None else dict(made.before),
-        after=None if made.after is None else dict(made.after),
-        text=describe(made),
-    )
+    return models.Change.from_record(made, text=describe(made))
 
 
 def root_of(changes: Iterable[Change]) -> str:

@@ -21,7 +21,7 @@ from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.queue import ManagedBy, QueueTree
-from queuer.domain.reasons import Explanation, Verdict, hide, namespaces_in
+from queuer.domain.reasons import Verdict, hide, namespaces_in
 from queuer.domain.rules import Rules
 from queuer.domain.usable import routed
 from queuer.domain.workload import Workload
@@ -95,30 +95,21 @@ async def _rules(connection: AsyncConnection, asked: SimulationRequest) -> Rules
 
 async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> models.Simulation:
     label = f"feasible at cycle {number}, not a reservation" if said.places else f"as of cycle {number}"
-    told = said.explanation
-    if told is None:
+    head: dict[str, Any] = {"label": label, "cycle": number, "as_of": instant(at)}
+    if said.explanation is None:
         return models.Simulation(
+            **head,
             answer=models.Answer.EVICTS if said.leaving else models.Answer.STARTS,
-            label=label,
-            cycle=number,
-            as_of=instant(at),
             places=[models.Place.from_record(row, count=sum(row.nodes.values())) for row in said.places],
             evictions=[models.Leaving.from_record(row) for row in said.leaving],
         )
-    seen = await _seen(told, asker)
+    readable = await asker.readable(namespaces_in(said.explanation))
+    seen = hide(said.explanation, readable.__contains__)
     return models.Simulation(
+        **head,
         answer=models.Answer.UNSTARTABLE if seen.verdict is Verdict.CHANGE else models.Answer.WAITS,
-        label=label,
-        cycle=number,
-        as_of=instant(at),
         primary=ReasonDetail.from_record(seen.primary),
         others=[ReasonDetail.from_record(other) for other in seen.others],
         would_admit=[WouldAdmit.from_record(change) for change in seen.would_admit],
         detail=Detail.model_validate(seen.detail),
     )
-
-
-async def _seen(told: Explanation, asker: Asker) -> Explanation:
-    """As this caller may have it."""
-    readable = await asker.readable(namespaces_in(told))
-    return hide(told, readable.__contains__)

@@ -20,7 +20,7 @@ from queuer.solver.clustermap import DomainRow, HeldFor, SlotRow
 router = APIRouter(prefix=PREFIX, tags=["topology"])
 MOST = 5000
 """Domains of an answer: a map of all hosts is one question, of one cycle."""
-_PARTS = ("allocatable", "used", "outside", "reserved", "free")
+_PARTS = ("used", "outside", "reserved", "free")
 T = TypeVar("T")
 
 
@@ -38,7 +38,8 @@ async def get_topology(
     found = _there(await latest.ask(ClusterDomains(level=level, resource=resource), party=asker.caller.party))
     table = found.value
     rows, what = table.rows, table.resource
-    free, largest = sum(row.free for row in rows), max((row.free for row in rows), default=0)
+    totals = {part: sum(getattr(row, part) for row in rows) for part in _PARTS}
+    free, largest = totals["free"], max((row.free for row in rows), default=0)
     seen = await asker.readable({held.namespace for row in rows[:limit] for held in row.held_for})
     return models.Topology(
         cycle=found.cycle,
@@ -48,10 +49,7 @@ async def get_topology(
         resource=what,
         domains=[_domain(row, what, seen) for row in rows[:limit]],
         left_out=max(0, len(rows) - limit),
-        used=format_quantity(sum(row.used for row in rows), resource=what),
-        outside=format_quantity(sum(row.outside for row in rows), resource=what),
-        reserved=format_quantity(sum(row.reserved for row in rows), resource=what),
-        free=format_quantity(free, resource=what),
+        **{part: format_quantity(total, resource=what) for part, total in totals.items()},
         largest_free=format_quantity(largest, resource=what),
         fragmentation=round(1 - largest / free, 4) if free else 0.0,
         controller=leader,
@@ -92,7 +90,7 @@ def _domain(row: DomainRow, resource: str, readable: Collection[str]) -> models.
         row,
         domain=row.path[-1],
         parent="/".join(row.parent) or None,
-        **{part: {resource: getattr(row, part)} for part in _PARTS},
+        **{part: {resource: getattr(row, part)} for part in ("allocatable", *_PARTS)},
         held_for=[_held_for(held, resource, readable) for held in row.held_for],
     )
 

@@ -68,9 +68,7 @@ async def standing(connection: AsyncConnection) -> ViewStamp:
 
 def newest_cycle(found: lookup.NewestCycle | None) -> NewestCycle | None:
     """As REST says it."""
-    if found is None:
-        return None
-    return NewestCycle(id=found.id, finished=instant(found.finished_at), status=found.status)
+    return None if found is None else NewestCycle.from_record(found, finished=found.finished_at)
 
 
 def queue_of(text: str | None) -> str | None:
