@@ -40,7 +40,7 @@ from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
 from queuer.solver.faults import faults_of_workload
-from queuer.store import inherited, ledger, outbox, workloads
+from queuer.store import inherited, ledger, lookup, outbox, workloads
 from queuer.store.config import ConfigUnreadable, load_config
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
@@ -86,10 +86,10 @@ async def serve_term(
     """
     engine = leadership.engine_of(engine)
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
-    clock = SteadyClock()
     health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
+        clock = SteadyClock(await lookup.now(connection))
         left = await load(connection, state, now=clock(), longest=settings.avoid_limit)
         loop = Loop(
             state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
@@ -111,14 +111,16 @@ async def serve_term(
             group.create_task(follow_revision(engine, state), name="rules")
             group.create_task(take_up.follow(engine, state, ordered=loop.term.notes.ordered), name="commands")
             group.create_task(_watch_lock(leadership), name="lock")
-            for name, task in _beside(loop, parts, holder=leadership.holder).items():
+            for name, task in _beside(loop, parts, clock=clock, holder=leadership.holder).items():
                 group.create_task(_steadily(name, task, metrics), name=name)
     finally:
         metrics.leader.set(0)
         health.enter(Phase.STANDBY)
 
 
-def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def _beside(
+    loop: Loop, parts: Parts, *, clock: SteadyClock, holder: str
+) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """The tasks beside the decisions, by name."""
     term, settings = loop.term, parts.settings
     engine, epoch, state = term.engine, term.epoch, term.state
@@ -129,7 +131,7 @@ def _beside(loop: Loop, parts: Parts, *, holder: str) -> Mapping[str, Callable[[
     )  # fmt: skip
     beside = {
         "auditor": auditor.run,
-        "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder),
+        "heartbeat": lambda: write_heartbeat(engine, parts.health, epoch=epoch, holder=holder, clock=clock),
         "queue metrics": lambda: parts.metrics.queues.follow(engine),
         "rollup": lambda: record_use(engine, epoch=epoch, clock=term.clock),
         "retention": lambda: prune(engine, parts.metrics, epoch=epoch, clock=term.clock),

@@ -20,6 +20,7 @@ _WRITE = text(f"""
     INSERT INTO heartbeat ({_COLUMNS}) VALUES (:holder, :epoch, :phase, :at, :round_at, :away_at, :unguarded,
         :cycle, :cycle_at, :cycle_seconds, :waiting, :status)
     ON CONFLICT (id) DO UPDATE SET ({_COLUMNS}) = (SELECT {", ".join(f"excluded.{c}" for c in _COLUMNS.split(", "))})
+    RETURNING extract(epoch FROM clock_timestamp())::float8
 """)
 _READ = text(f"SELECT {_COLUMNS} FROM heartbeat WHERE id = 1")
 
@@ -57,8 +58,8 @@ class Heartbeat:
     cycle: LastCycle | None = None
 
 
-async def write(connection: AsyncConnection, beat: Heartbeat) -> None:
-    """Put this heartbeat in the place of the last one. Raises LeadershipLost."""
+async def write(connection: AsyncConnection, beat: Heartbeat) -> float:
+    """Put this heartbeat in the place of the last one. Answers the database's time. Raises LeadershipLost."""
     await check_epoch(connection, beat.epoch)
     cycle = beat.cycle
     values = asdict(beat) | {
@@ -71,7 +72,7 @@ async def write(connection: AsyncConnection, beat: Heartbeat) -> None:
         "waiting": None if cycle is None else cycle.waiting,
         "status": None if cycle is None else cycle.status,
     }
-    await connection.execute(_WRITE, values)
+    return float((await connection.execute(_WRITE, values)).scalar_one())
 
 
 async def read(connection: AsyncConnection) -> Heartbeat | None:

@@ -25,7 +25,7 @@ from queuer.controller.memory.live import HOUR, take_down_at
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.workload import Cause, PodSet, State
-from queuer.store import ledger, workloads
+from queuer.store import heartbeat, ledger, lookup, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership
 from queuer.store.ledger import LedgerRow
@@ -45,6 +45,41 @@ from tests.store.support import (
 
 NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
+
+
+async def _term(
+    engine: AsyncEngine, epoch: int, cycles: Path, *, state: ClusterState, metrics: Metrics
+) -> None:
+    """A term without work."""
+    settings = Settings(database_url="", config_crs=False, cycles_dir=cycles)
+    parts = Parts(
+        settings=settings, access=NOBODY, client=NOBODY, solver=NOBODY, metrics=metrics,
+        health=Health(stalled=settings.stalled),
+    )  # fmt: skip
+    await serve_term(
+        Leadership(epoch=epoch, holder="test"), parts, state=state,
+        jobs=ClusterJobs(NOBODY, state, NOBODY), engine=engine, wake=asyncio.Event(), recall=lambda _: None,
+    )  # fmt: skip
+
+
+async def test_a_term_on_a_machine_with_a_wrong_clock_keeps_the_time_of_the_database(
+    engine: AsyncEngine, epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are compared with those of other terms, and by readers with PostgreSQL's clock."""
+    monkeypatch.setattr("time.time", lambda: NOW - 24 * HOUR)
+    term = asyncio.create_task(_term(engine, epoch, tmp_path, state=ClusterState(), metrics=Metrics()))
+    try:
+        async with asyncio.timeout(60):
+            beat, now = None, NOW
+            while beat is None and not term.done():
+                async with begin(engine) as connection:
+                    beat, now = await heartbeat.read(connection), await lookup.now(connection)
+    finally:
+        term.cancel()
+        with suppress(asyncio.CancelledError):
+            await term
+    assert beat is not None
+    assert beat.at == pytest.approx(now, abs=60.0)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +111,8 @@ async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
 
     monkeypatch.setattr(part, method, run)
     monkeypatch.setattr(leadership, "_AGAIN", 0.01)
-    settings = Settings(database_url="", config_crs=False, cycles_dir=tmp_path)
-    metrics = Metrics()
-    parts = Parts(
-        settings=settings, access=NOBODY, client=NOBODY, solver=NOBODY, metrics=metrics,
-        health=Health(stalled=settings.stalled),
-    )  # fmt: skip
-    wake = asyncio.Event()
-    state = ClusterState(on_change=wake.set)
-    term = asyncio.create_task(
-        serve_term(
-            Leadership(epoch=epoch, holder="test"), parts, state=state,
-            jobs=ClusterJobs(NOBODY, state, NOBODY), engine=engine, wake=wake, recall=lambda _: None,
-        )
-    )  # fmt: skip
+    metrics, state = Metrics(), ClusterState()
+    term = asyncio.create_task(_term(engine, epoch, tmp_path, state=state, metrics=metrics))
     again = asyncio.create_task(twice.wait())
     async with asyncio.timeout(60):
         await asyncio.wait({term, again}, return_when=asyncio.FIRST_COMPLETED)

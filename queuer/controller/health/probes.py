@@ -18,6 +18,7 @@ from math import inf
 from aiohttp import web
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.controller.clock import SteadyClock
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
 from queuer.store import heartbeat
@@ -182,10 +183,12 @@ async def write_heartbeat(
     *,
     epoch: int,
     holder: str,
-    clock: Callable[[], float] = time.time,
+    clock: SteadyClock,
     every: float = BEAT,
 ) -> None:
-    """Say in the database that this process leads, until cancelled; then that it does so no more, if it can."""
+    """Say in the database that this process leads, until cancelled; then that it does so no more, if it can. The
+    database says what time it is.
+    """
 
     async def write(phase: Phase) -> None:
         now = clock()
@@ -195,7 +198,7 @@ async def write_heartbeat(
             cycle=health.cycle,
         )  # fmt: skip
         async with begin(engine) as connection:
-            await heartbeat.write(connection, beat)
+            clock.hear(await heartbeat.write(connection, beat))
 
     try:
         while True:
