@@ -11,9 +11,11 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.assignments import Assignment, Bond, Reservation
+from queuer.domain.document import TreeDocument, parse
+from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.store import cycles, outbox, transitions, workloads
+from queuer.store import cycles, outbox, queues, transitions, workloads
 from queuer.store.cycles import CycleRecord
 from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Effect, Entry, Result
@@ -23,6 +25,17 @@ from queuer.store.workloads import Intake
 
 NOW = 1_763_700_000.0
 GPU = "nvidia.com/gpu"
+
+
+def document(queues: Mapping[str, Any] | None = None, **fields: Any) -> TreeDocument:
+    """A QueueTree document of these queues."""
+    return parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": queues or {}, **fields})
+
+
+async def wish(connection: AsyncConnection, desired: TreeDocument, writer: ManagedBy = ManagedBy.API) -> int:
+    """Plan and apply at once."""
+    planned = await queues.plan(connection, desired, writer=writer)
+    return await queues.apply(connection, planned, actor="alice", source="test", reason="because")
 
 
 async def take_office(connection: AsyncConnection) -> int:
@@ -48,6 +61,15 @@ def intake_of(made: Workload, **fields: Any) -> Intake:
     return Intake(workload=made, **fields)
 
 
+def ledger_row(uid: str, **fields: Any) -> LedgerRow:
+    """An open row of one pod."""
+    given: dict[str, Any] = {
+        "attempt": 1, "queue": "root.a", "pod_set": "main", "flavor": "default", "count": 1, "amounts": {GPU: 1},
+        "opened": NOW,
+    }  # fmt: skip
+    return LedgerRow(uid=uid, **{**given, **fields})
+
+
 def admission(made: Workload, *, attempt: int = 1, flavor: str = "default") -> NewAdmission:
     """An admission of the whole gang onto one host."""
     return NewAdmission(
@@ -58,20 +80,30 @@ def admission(made: Workload, *, attempt: int = 1, flavor: str = "default") -> N
             Assignment(pod_set=p.name, flavor=flavor, nodes={"n1": p.count}) for p in made.pod_sets
         ),
         charges=tuple(
-            LedgerRow(
-                uid=made.uid,
-                attempt=attempt,
-                queue=made.queue,
-                pod_set=p.name,
-                flavor=flavor,
-                count=p.count,
+            ledger_row(
+                made.uid, attempt=attempt, queue=made.queue, pod_set=p.name, flavor=flavor, count=p.count,
                 amounts={name: amount * p.count for name, amount in p.requests.items()},
-                opened=NOW,
             )
             for p in made.pod_sets
         ),
         domains=("r01",),
-    )
+    )  # fmt: skip
+
+
+async def come(
+    connection: AsyncConnection, epoch: int, *made: Workload, at: float = NOW
+) -> Mapping[str, int]:
+    """Jobs come in, or change."""
+    return await workloads.intake(connection, epoch, [intake_of(one) for one in made], at=at)
+
+
+async def start(
+    connection: AsyncConnection, epoch: int, *made: Workload, at: float = NOW
+) -> tuple[Entry, ...]:
+    """Jobs come in, and the first cycle admits them."""
+    await come(connection, epoch, *made, at=at)
+    admissions = [admission(one) for one in made]
+    return await commit_cycle(connection, epoch=epoch, record=cycle(1, at=at), admissions=admissions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +141,14 @@ async def take_steps(connection: AsyncConnection, epoch: int, steps: Sequence[St
     ]  # fmt: skip
     await transitions.take(connection, epoch, taken)
     return [step.before for step in taken]
+
+
+async def take_step(
+    connection: AsyncConnection, epoch: int, uid: str, state: State, *, at: float = NOW, **said: Any
+) -> State:
+    """Take one; answers the state before."""
+    [before] = await take_steps(connection, epoch, [Step(uid=uid, state=state, at=at, **said)])
+    return before
 
 
 async def evict(

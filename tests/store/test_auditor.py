@@ -11,30 +11,20 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.leadership import load
-from queuer.controller.ledger.auditor import AGAIN, Auditor
-from queuer.controller.memory.pods import PodView
+from queuer.controller.ledger.auditor import AGAIN
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
-from queuer.store import ledger, workloads
+from queuer.store import ledger
 from queuer.store.engine import begin
 from queuer.store.events import read
-from tests.store.support import (
-    GPU,
-    NOW,
-    Step,
-    admission,
-    commit_cycle,
-    cycle,
-    intake_of,
-    take_steps,
-    workload,
-)
+from tests.store.support import GPU, NOW, start, take_step, workload
+from tests.store.terms import auditing
+from tests.unit.make import pod_view
 
 FAULTS = {
     "lost": ("DELETE FROM ledger WHERE uid = 'w1'", "held, but not charged"),
@@ -59,18 +49,12 @@ class Cluster:
     def __init__(self, engine: AsyncEngine, epoch: int) -> None:
         self.engine, self.epoch, self.state, self.metrics = engine, epoch, ClusterState(), Metrics()
         self.aside = dict[str, Exception]()
-        self.auditor = Auditor(
-            engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
-            failpoints=Failpoints(), quarantine=self.aside.update, clock=lambda: NOW + 60,
-        )  # fmt: skip
+        self.auditor = auditing(engine, self.state, self.metrics, epoch=epoch, quarantine=self.aside.update)
 
     async def start(self) -> None:
-        made = workload("w1", pods=2)
         async with begin(self.engine) as connection:
-            await workloads.intake(connection, self.epoch, [intake_of(made)], at=NOW)
-            await commit_cycle(connection, epoch=self.epoch, record=cycle(1), admissions=[admission(made)])
-            runs = Step(uid="w1", state=State.RUNNING, at=NOW)
-            await take_steps(connection, self.epoch, [runs])
+            await start(connection, self.epoch, workload("w1", pods=2))
+            await take_step(connection, self.epoch, "w1", State.RUNNING)
         async with begin(self.engine) as connection:
             await load(connection, self.state, now=NOW)
         self.state.rules = Rules(tree=TREE)
@@ -79,11 +63,7 @@ class Cluster:
 
     def pod(self, number: int, **fields: Any) -> None:
         given: dict[str, Any] = {"requests": {GPU: 1, "cpu": 4000, "pods": 1}, "running": True, **fields}
-        self.state.pod_changed(
-            PodView(
-                uid=f"p{number}", namespace="team-a", name="p", owner="w1", pod_set="main", node="n1", **given
-            )
-        )
+        self.state.pod_changed(pod_view(f"p{number}", "n1", namespace="team-a", owner="w1", **given))
 
     async def execute(self, statement: str) -> list[Any]:
         async with begin(self.engine) as connection:
@@ -148,9 +128,7 @@ async def test_what_changes_between_two_looks_is_no_fault(cluster: Cluster) -> N
     """A workload that was released, and one that started again meanwhile, are left alone."""
     await cluster.execute("UPDATE ledger SET closed = opened WHERE uid = 'w1'")
     await cluster.auditor.look()
-    live = cluster.state.live["w1"]
-    assert live.placement is not None
-    cluster.state.put(replace(live, attempt=2))
+    cluster.state.put(replace(cluster.state.live["w1"], attempt=2))
     await cluster.auditor.look()
     assert await cluster.used() == {}
     cluster.state.drop("w1")

@@ -7,37 +7,31 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.config import follow_revision
-from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.health.probes import Health
 from queuer.controller.landing.steps import CORRECT
 from queuer.controller.leadership import inherit, load
-from queuer.controller.ledger.auditor import Auditor
-from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView
-from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
 from queuer.domain.nodes import Node
 from queuer.domain.workload import State
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
-from queuer.store import ledger, workloads
+from queuer.store import ledger
 from queuer.store.config import ConfigUnreadable
 from queuer.store.engine import begin
-from queuer.store.outbox import Result
+from queuer.store.outbox import Entry, Result
 from queuer.store.tables import EntryKind, EntryOutcome
-from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
-from tests.unit.make import sure
+from tests.store.support import GPU, NOW, start, workload
+from tests.store.terms import auditing, looping
+from tests.unit.make import job_view, pod_view, sure
 from tests.waiting import PATIENCE
 
 SPOILT = {
@@ -75,15 +69,12 @@ class Scene:
             resource_quotas=lambda: (),
             known=Facts,
         )
-        self.loop = Loop(
-            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=Health(stalled=30.0),
-            settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=1, wake=asyncio.Event(),
-            clock=lambda: self.now,
-        )  # fmt: skip
-        self.auditor = Auditor(
-            engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0,
-            failpoints=Failpoints(), quarantine=self.loop.term.quarantine, clock=lambda: self.now,
-        )  # fmt: skip
+        self.loop = looping(
+            engine, self.state, jobs, epoch=epoch, clock=lambda: self.now, decider=self, metrics=self.metrics
+        )
+        self.auditor = auditing(
+            engine, self.state, self.metrics, epoch=epoch, quarantine=self.loop.term.quarantine
+        )
 
     async def decide(self, snapshot: Snapshot, **given: Any) -> Plan:
         """Decides, without a process of its own."""
@@ -92,16 +83,21 @@ class Scene:
     async def begin(self, spoilt: str) -> None:
         made = [workload(uid) for uid in ("a", "b")]
         async with begin(self.engine) as connection:
-            await workloads.intake(connection, self.epoch, [intake_of(one) for one in made], at=NOW)
-            admissions = [admission(one) for one in made]
-            await commit_cycle(connection, epoch=self.epoch, record=cycle(1), admissions=admissions)
+            await start(connection, self.epoch, *made)
         await self.execute(f"UPDATE admission SET assignments = {spoilt} WHERE uid = 'a'")
         self.state.node_changed(Node(name="n1", labels={}, allocatable={"cpu": 64_000, "pods": 110}))
         for uid in ("a", "b"):
-            view = JobView(
-                uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="1", suspended=True
-            )
-            self.state.job_changed(view)
+            self.state.job_changed(job_view(uid, namespace="team-a"))
+
+    async def load(self, state: ClusterState | None = None) -> list[Entry]:
+        """Who leads next takes over; answers what was still to be sent."""
+        async with begin(self.engine) as connection:
+            return await load(connection, self.state if state is None else state, now=self.now)
+
+    async def look(self) -> None:
+        """The auditor has seen the same fault often enough."""
+        for _ in range(3):
+            await self.auditor.look()
 
     async def execute(self, statement: str) -> list[Any]:
         async with begin(self.engine) as connection:
@@ -122,8 +118,8 @@ def scene(engine: AsyncEngine, epoch: int) -> Scene:
 async def test_an_admission_that_cannot_be_judged_is_taken_back(scene: Scene, how: str) -> None:
     """It goes back to its queue, and its capacity with it; what else the earlier leader left is finished."""
     await scene.begin(SPOILT[how])
+    left = await scene.load()
     async with begin(scene.engine) as connection:
-        left = await load(connection, scene.state, now=scene.now)
         entries = await inherit(connection, left, scene.loop.term)
     sent = {entry.uid: entry for entry in entries}
     assert {uid: entry.kind for uid, entry in sent.items()} == {"a": EntryKind.WITHDRAW, "b": EntryKind.ADMIT}
@@ -142,17 +138,13 @@ async def test_a_running_gang_whose_admission_cannot_be_judged_ends_no_term(scen
     """Its pods request something else than was charged, so that its charge is worked out again."""
     await scene.begin(SPOILT[how])
     await scene.execute(f"UPDATE workload SET state = 'Running', landed_at = to_timestamp({NOW})")
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     for uid in ("a", "b"):
         live, job = scene.state.live[uid], scene.state.jobs[uid]
         scene.state.job_changed(replace(job, suspended=False, admission=sure(live.placement).id))
-        scene.state.pod_changed(
-            PodView(
-                uid=f"{uid}-0", namespace="team-a", name=f"{uid}-0", owner=uid, pod_set="main", node="n1",
-                requests={"nvidia.com/gpu": 1, "cpu": 6000, "pods": 1}, running=True,
-            )
-        )  # fmt: skip
+        asks = {GPU: 1, "cpu": 6000, "pods": 1}
+        pod = pod_view(f"{uid}-0", "n1", namespace="team-a", owner=uid, requests=asks, running=True)
+        scene.state.pod_changed(pod)
     scene.state.take_unread(99)
     for _ in range(3):
         await scene.round()
@@ -165,11 +157,9 @@ async def test_a_running_gang_whose_admission_cannot_be_judged_ends_no_term(scen
 async def test_the_auditor_quarantines_what_it_cannot_compare(scene: Scene, how: str) -> None:
     """Nothing of it is repaired, what is wrong with others is."""
     await scene.begin(SPOILT[how])
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     await scene.execute("DELETE FROM ledger WHERE uid = 'b'")
-    for _ in range(3):
-        await scene.auditor.look()
+    await scene.look()
     assert [uid for uid in ("a", "b") if uid in scene.state.quarantine] == ["a"]
     assert await scene.execute("SELECT detail->>'uid' FROM audit") == ["b"]
     async with begin(scene.engine) as connection:
@@ -179,11 +169,9 @@ async def test_the_auditor_quarantines_what_it_cannot_compare(scene: Scene, how:
 
 async def test_amounts_that_are_no_numbers_are_written_again(scene: Scene) -> None:
     await scene.begin("assignments")
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     await scene.execute("""UPDATE ledger SET amounts = '{"cpu": "many"}' WHERE uid = 'a'""")
-    for _ in range(3):
-        await scene.auditor.look()
+    await scene.look()
     assert await scene.execute("SELECT detail->>'uid' FROM audit") == ["a"]
     assert await scene.execute("SELECT amounts->'cpu' FROM ledger WHERE uid = 'a' AND closed IS NULL") == [
         4000
@@ -194,12 +182,10 @@ async def test_amounts_that_are_no_numbers_are_written_again(scene: Scene) -> No
 async def test_a_row_that_cannot_be_read_sets_its_workload_aside(scene: Scene, how: str) -> None:
     await scene.begin("assignments")
     await scene.execute(f"UPDATE workload SET {ROWS[how]} WHERE uid = 'a'")
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     assert set(scene.state.live) == {"b"}
     assert "a" in scene.state.quarantine
-    for _ in range(3):
-        await scene.auditor.look()
+    await scene.look()
     assert await scene.execute("SELECT uid FROM ledger WHERE closed IS NULL ORDER BY uid") == ["a", "b"]
 
 
@@ -208,13 +194,10 @@ async def test_a_waiting_job_whose_row_cannot_be_read_is_read_from_its_job_again
     changes = '{"uid": "c", "state": "Queued", "admission_id": null, "pod_sets": [{}]}'
     row = f"jsonb_populate_record(w, '{changes}')"
     await scene.execute(f"INSERT INTO workload SELECT ({row}).* FROM workload w WHERE uid = 'b'")
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     assert "c" in scene.state.quarantine
     scene.state.take_unread(99)
-    scene.state.job_changed(
-        JobView(uid="c", kind="Job", namespace="team-a", name="c", resource_version="1", suspended=True)
-    )
+    scene.state.job_changed(job_view("c", namespace="team-a"))
     scene.now += 10.0
     await scene.round()
     assert scene.state.live["c"].workload.pod_sets == workload("c").pod_sets
@@ -225,26 +208,21 @@ async def test_a_reason_that_cannot_be_read_is_found_again(scene: Scene) -> None
     await scene.begin("assignments")
     why = """'{"primary": {"token": "Newer", "text": "", "params": {}}, "others": [], "detail": {}}'"""
     await scene.execute(f"UPDATE workload SET explanation = {why}, token = 'Newer' WHERE uid = 'a'")
-    async with begin(scene.engine) as connection:
-        await load(connection, scene.state, now=scene.now)
+    await scene.load()
     assert scene.state.live["a"].explanation is None
 
 
 async def test_a_configuration_that_cannot_be_read_leaves_the_last_one(scene: Scene) -> None:
-    async def loaded(state: ClusterState) -> None:
-        async with begin(scene.engine) as connection:
-            await load(connection, state, now=scene.now)
-
     await scene.begin("assignments")
     await scene.execute("UPDATE configuration SET revision = 1")
-    await loaded(scene.state)
+    await scene.load()
     last = scene.state.rules
     await scene.execute("""UPDATE queue SET policy = '{"newer": 1}'""")
     await scene.execute("UPDATE configuration SET revision = 2")
-    await loaded(scene.state)
+    await scene.load()
     assert scene.state.rules is last
     with pytest.raises(ConfigUnreadable, match="newer"):
-        await loaded(ClusterState())
+        await scene.load(ClusterState())
     async with asyncio.TaskGroup() as group:
         follows = group.create_task(follow_revision(scene.engine, scene.state, every=0.01))
         await asyncio.wait([follows], timeout=0.3)

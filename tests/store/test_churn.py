@@ -13,7 +13,7 @@ from queuer.domain.workload import State
 from queuer.store import listing, workloads
 from queuer.store.engine import begin, make_engine
 from queuer.store.listing import Order, Wanted
-from tests.store.support import NOW, Step, intake_of, take_office, take_steps, workload
+from tests.store.support import NOW, come, take_office, take_step, workload
 
 LIVE = [state for state in State if not state.ended]
 OTHERS = ("new", "gone", "ends", "first")
@@ -71,7 +71,7 @@ def test_no_page_repeats_or_skips(
             async with begin(engine) as connection:
                 await connection.execute(text("TRUNCATE workload CASCADE"))
                 epoch = await take_office(connection)
-                await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
+                await come(connection, epoch, *made)
             while True:
                 async with begin(engine) as connection:
                     page = await listing.workloads(
@@ -88,12 +88,11 @@ def test_no_page_repeats_or_skips(
                         if deed in ("new", "first"):
                             at = NOW + (1 if deed == "new" else 9)
                             late = workload(f"late{step}", submitted=at, queue="root.q1", namespace="a")
-                            await workloads.intake(connection, epoch, [intake_of(late)], at=NOW)
+                            await come(connection, epoch, late)
                         elif leaving and deed == "gone":
                             await workloads.forget(connection, epoch, [leaving.pop()], NOW)
                         elif leaving:
-                            change = Step(uid=leaving.pop(), state=State.FAILED, at=NOW + 9)
-                            await take_steps(connection, epoch, [change])
+                            await take_step(connection, epoch, leaving.pop(), State.FAILED, at=NOW + 9)
         finally:
             await engine.dispose()
 

@@ -20,7 +20,7 @@ from queuer.store.commands import Command, CommandAnswer, NewCommand
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
-from tests.store.support import NOW, intake_of, workload
+from tests.store.support import NOW, come, intake_of, workload
 from tests.waiting import until
 
 
@@ -29,7 +29,7 @@ async def jobs(engine: AsyncEngine, epoch: int) -> AsyncEngine:
     """Two jobs that wait. A term has begun."""
     async with begin(engine) as connection:
         await connection.execute(text("UPDATE leader SET since = now()"))
-        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)
+        await come(connection, epoch, workload("a"), workload("b"))
     return engine
 
 
@@ -142,7 +142,7 @@ async def test_namespaces_take_turns_and_workloads_that_are_left_alone_take_none
     flood = [workload(f"a{n}") for n in range(6)]
     rest = [workload("b", namespace="team-b"), workload("c", namespace="team-c")]
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made) for made in (*flood, *rest)], at=NOW)
+        await come(connection, epoch, *flood, *rest)
         await _put(connection, *(NewCommand(verb=CommandVerb.HOLD, uid=made.uid) for made in (*flood, *rest)))
         found = await commands.undone(connection, count=4, but=["a0", "b"])
         assert [command.uid for command in found] == ["a1", "c", "a2", "a3"]

@@ -6,39 +6,47 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.domain.document import parse
+from queuer.domain.document import TreeDocument
 from queuer.domain.queue import ManagedBy
 from queuer.domain.workload import Workload
-from queuer.store import queues, workloads
+from queuer.store import queues
 from queuer.store.cuts import Cuts, cuts
 from queuer.store.engine import begin
-from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, take_office, workload
+from tests.store.support import (
+    GPU,
+    NOW,
+    admission,
+    come,
+    commit_cycle,
+    cycle,
+    document,
+    take_office,
+    wish,
+    workload,
+)
 
 A, B = "root.a", "root.b"
 
 
-def tree(**bodies: Any) -> Any:
+def tree(**bodies: Any) -> TreeDocument:
     """Queues below root with these rows for GPUs."""
     rows = {f"root.{name}": {"quota": [{"resource": GPU, **amounts}]} for name, amounts in bodies.items()}
-    return parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": rows})
+    return document(rows)
 
 
-async def start(connection: AsyncConnection, document: Any, *running: Workload) -> None:
+async def start(connection: AsyncConnection, desired: TreeDocument, *running: Workload) -> None:
     """A tree under which these run, each younger than the one before."""
-    planned = await queues.plan(connection, document, writer=ManagedBy.API)
-    await queues.apply(connection, planned, actor="a", source="b", reason="c")
+    await wish(connection, desired)
     epoch = await take_office(connection)
-    await workloads.intake(connection, epoch, [intake_of(made) for made in running], at=NOW)
+    await come(connection, epoch, *running)
     for number, made in enumerate(running, start=1):
         record = cycle(number, at=NOW + number)
-        await commit_cycle(
-            connection, epoch=epoch, record=record, admissions=[admission(made)], explanations={}
-        )
+        await commit_cycle(connection, epoch=epoch, record=record, admissions=[admission(made)])
 
 
-async def cut(connection: AsyncConnection, document: Any) -> Cuts:
+async def cut(connection: AsyncConnection, desired: TreeDocument) -> Cuts:
     """The loss by this change."""
-    return await cuts(connection, await queues.plan(connection, document, writer=ManagedBy.API))
+    return await cuts(connection, await queues.plan(connection, desired, writer=ManagedBy.API))
 
 
 async def test_borrowers_go_before_others_and_what_may_not_be_preempted_last(engine: AsyncEngine) -> None:
@@ -57,8 +65,7 @@ async def test_borrowers_go_before_others_and_what_may_not_be_preempted_last(eng
             (1, ["a-new", "a-old", "b-own", "fixed"]),
         ):
             whole = {"quota": [{"resource": GPU, "limit": limit}]}
-            document = parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": {"root": whole}})
-            found = await cut(connection, document)
+            found = await cut(connection, document({"root": whole}))
             assert [holding.uid for holding in found.victims] == gone
             assert [(row.queue, row.used, row.limit) for row in found.over] == [("root", 8, limit)]
 
@@ -66,18 +73,9 @@ async def test_borrowers_go_before_others_and_what_may_not_be_preempted_last(eng
 async def test_what_others_use_of_a_guarantee_is_not_taken_back_unsaid(engine: AsyncEngine) -> None:
     """`lend` below what is lent, a guarantee below what is used under it; neither where nobody is hit."""
     async with begin(engine) as connection:
-        root = parse(
-            {
-                "apiVersion": "queuer.dev/v1",
-                "kind": "QueueTree",
-                "queues": {
-                    "root": {"quota": [{"resource": GPU, "guaranteed": 64}]},
-                    A: {"quota": [{"resource": GPU, "guaranteed": 58}]},
-                    B: {"quota": [{"resource": GPU, "guaranteed": 6}]},
-                },
-            }
-        )
-        await start(connection, root, workload("borrower", queue=B, gpus=10))
+        promised = {"root": 64, A: 58, B: 6}
+        root = {path: {"quota": [{"resource": GPU, "guaranteed": n}]} for path, n in promised.items()}
+        await start(connection, document(root), workload("borrower", queue=B, gpus=10))
         lends = await cut(connection, tree(a={"guaranteed": 58, "lend": 1}))
         assert [row.field for row in lends.reductions] == [f"queues.{A}.quota"]
         assert "below the" in lends.reductions[0].message

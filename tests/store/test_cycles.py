@@ -29,9 +29,12 @@ from tests.store.support import (
     Step,
     admission,
     applied,
+    come,
     commit_cycle,
     cycle,
     intake_of,
+    start,
+    take_step,
     take_steps,
     waits,
     workload,
@@ -82,11 +85,11 @@ async def test_an_edit_of_a_waiting_job_replaces_it_and_an_admitted_one_keeps_wh
     first, edited = workload("w1"), workload("w1", queue="root.b", pods=3)
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(first, explanation=waits())], at=NOW)
-        assert await workloads.intake(connection, epoch, [intake_of(edited)], at=NOW + 1) == {"w1": 1}
+        assert await come(connection, epoch, edited, at=NOW + 1) == {"w1": 1}
         (stored,) = await workloads.load_live(connection)
         assert (stored.workload, stored.explanation) == (edited, None)
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(edited)])
-        assert await workloads.intake(connection, epoch, [intake_of(first)], at=NOW + 2) == {}
+        assert await come(connection, epoch, first, at=NOW + 2) == {}
         (stored,) = await workloads.load_live(connection)
     assert (stored.workload, stored.state) == (edited, State.ADMITTED)
 
@@ -95,20 +98,17 @@ async def test_a_job_that_comes_back_waits_again(engine: AsyncEngine, epoch: int
     """Its namespace opted out and in again: it was taken for gone, and can be admitted like any other."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await come(connection, epoch, made)
         await workloads.forget(connection, epoch, ["w1"], NOW)
     async with begin(engine) as connection:
-        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 1) == {"w1": 1}
+        assert await come(connection, epoch, made, at=NOW + 1) == {"w1": 1}
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        failed = Step(uid="w1", state=State.FAILED, at=NOW + 2, cause="deleted")
-        await take_steps(connection, epoch, [failed])
+        await take_step(connection, epoch, "w1", State.FAILED, at=NOW + 2, cause="deleted")
         await workloads.forget(connection, epoch, ["w1"], NOW + 2)
     async with begin(engine) as connection:
-        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 3) == {}, (
-            "it holds something"
-        )
+        assert await come(connection, epoch, made, at=NOW + 3) == {}, "it holds something"
         await ledger.close(connection, epoch, ["w1"], NOW + 4)
-        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 5) == {"w1": 2}
+        assert await come(connection, epoch, made, at=NOW + 5) == {"w1": 2}
         await commit_cycle(connection, epoch=epoch, record=cycle(2), admissions=[admission(made, attempt=2)])
         (stored,) = await workloads.load_live(connection)
     assert (stored.state, stored.attempt, stored.finished_at) == (State.ADMITTED, 2, None)
@@ -161,10 +161,9 @@ async def test_a_false_picture_commits_nothing(engine: AsyncEngine, epoch: int, 
     good, bad = workload("good"), workload("bad")
     async with begin(engine) as connection:
         rows = [good] if spoil == "unknown" else [good, bad]
-        await workloads.intake(connection, epoch, [intake_of(w) for w in rows], at=NOW)
+        await come(connection, epoch, *rows)
         if spoil == "state":
-            held = Step(uid="bad", state=State.HELD, at=NOW)
-            await take_steps(connection, epoch, [held])
+            await take_step(connection, epoch, "bad", State.HELD)
         if spoil == "deleted":
             await workloads.forget(connection, epoch, ["bad"], NOW)
     admissions = [admission(good), admission(bad, attempt=2 if spoil == "attempt" else 1)]
@@ -182,11 +181,9 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
     """An evicted gang is charged until it is back in its queue, with its first submit time and the next attempt."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        first = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        first = await start(connection, epoch, made)
         await applied(connection, epoch, first)
-        running = Step(uid="w1", state=State.RUNNING, at=NOW + 5)
-        assert await take_steps(connection, epoch, [running]) == [State.PLACING]
+        assert await take_step(connection, epoch, "w1", State.RUNNING, at=NOW + 5) is State.PLACING
         eviction = Eviction(uid="w1", cause="reclaim", patch={"spec": {"suspend": True}}, beneficiary="w9")
         second = cycle(2, at=NOW + 9)
         (entry,) = await commit_cycle(connection, epoch=epoch, record=second, evictions=[eviction])
@@ -194,8 +191,7 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         assert (await ledger.usage(connection))["root.a"]["default"][GPU] == 1
         left = Setback(uid="w1", avoid={"n1": NOW + 80}, first=True, failures=2, rest=NOW + 90)
         await workloads.set_back(connection, epoch, [left])
-        back = Step(uid="w1", state=State.QUEUED, at=NOW + 20)
-        await take_steps(connection, epoch, [back])
+        await take_step(connection, epoch, "w1", State.QUEUED, at=NOW + 20)
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.attempt, stored.admission_id) == (State.QUEUED, 2, None)
         assert (stored.workload.submitted, stored.setback) == (NOW, left)
@@ -241,8 +237,7 @@ async def test_a_step_is_taken_only_from_the_state_and_attempt_that_the_leader_s
     """And only if the table of steps has it: a workload that waits is not evicted."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await start(connection, epoch, made)
     step = Transition(uid="w1", before=State.ADMITTED, attempt=1, after=State.EVICTING, at=NOW)
     for seen in (replace(step, before=State.RUNNING), replace(step, attempt=2)):
         with pytest.raises(Conflict, match="w1 is not") as refused:
@@ -263,8 +258,7 @@ async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngin
     )
     held = (Reservation(uid="w1", assignments=(place,), start=NOW + 60, expires=NOW + 600),)
     async with begin(engine) as connection:
-        rows = [intake_of(workload(uid)) for uid in ("w1", "w2")]
-        await workloads.intake(connection, epoch, rows, at=NOW)
+        await come(connection, epoch, workload("w1"), workload("w2"))
         await commit_cycle(connection, epoch=epoch, record=cycle(1), bonds=bonds, reservations=held)
         assert await inherited.load_bonds(connection) == bonds
         assert await inherited.load_reservations(connection) == held
@@ -281,7 +275,7 @@ async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: 
     made = workload("w1")
     told = [waits(n=1), waits(n=2), waits(Token.TOPOLOGY_PLACEMENT_FAILED, "no rack")]
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await come(connection, epoch, made)
         for number, explanation in enumerate(told, start=1):
             record = cycle(number, at=NOW + number)
             await commit_cycle(connection, epoch=epoch, record=record, explanations={"w1": explanation})
@@ -302,8 +296,7 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
     """The applier may repeat its report after a crash, even with another outcome: the first word stands."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        committed = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        committed = await start(connection, epoch, made)
         (entry,) = committed
         applied = Result(entry=entry, outcome=EntryOutcome.APPLIED, resource_version="77")
         assert await outbox.done(connection, epoch, [applied], at=NOW + 1) == {entry.seq}
@@ -322,9 +315,8 @@ async def test_numbers_of_cycles_go_on_from_the_highest_that_anybody_was_shown(
     """A cycle that changes nothing leaves no record; readers have its snapshot and its heartbeat all the same."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        await take_steps(connection, epoch, [Step(uid="w1", state=State.SUCCEEDED, at=NOW + 60)])
+        await start(connection, epoch, made)
+        await take_step(connection, epoch, "w1", State.SUCCEEDED, at=NOW + 60)
         last = heartbeat.LastCycle(id=2, at=NOW, took=0.0, waiting=0, status="GREEDY")
         beat = heartbeat.Heartbeat(
             holder="me", epoch=epoch, phase="leading", at=NOW, round_at=NOW, cycle=last
@@ -339,8 +331,7 @@ async def test_an_ended_workload_takes_no_further_step(engine: AsyncEngine, epoc
     """Finished is final; what it holds stays charged until its pods are gone."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await start(connection, epoch, made)
         ended = Step(uid="w1", state=State.SUCCEEDED, at=NOW + 60)
         back = Step(uid="w1", state=State.QUEUED, at=NOW + 61)
         assert len(await take_steps(connection, epoch, [ended])) == 1
@@ -359,9 +350,7 @@ async def test_a_thousand_admissions_are_looked_up_not_scanned(engine: AsyncEngi
     async with engine.connect() as plain:
         await (await plain.execution_options(isolation_level="AUTOCOMMIT")).execute(text("VACUUM ANALYZE"))
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
-        admissions = [admission(w) for w in made]
-        committed = await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+        committed = await start(connection, epoch, *made)
         await applied(connection, epoch, committed)
         steps = [Step(uid=w.uid, state=State.RUNNING, at=NOW) for w in made]
         assert len(await take_steps(connection, epoch, steps)) == 1000

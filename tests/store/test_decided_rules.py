@@ -16,8 +16,8 @@ from queuer.domain.workload import State
 from queuer.solver.records import Plan, Snapshot
 from queuer.store import queues
 from queuer.store.engine import begin
+from tests.store.support import document, wish
 from tests.store.test_quarantine import Scene
-from tests.store.test_queues import document, wish
 
 ADMITTED, OPEN = (State.ADMITTED, None), {"namespaces": ["team-a"]}
 

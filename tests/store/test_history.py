@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.store import inherited, ledger, listing, outbox, retention, workloads
 from queuer.store.engine import begin
 from queuer.store.listing import Wanted
-from tests.store.support import NOW, admission, commit_cycle, cycle, intake_of, workload
+from tests.store.support import NOW, admission, come, commit_cycle, cycle, workload
 
 PAST, LIVE = 5_000, 3
 _FILL = (
@@ -74,7 +74,7 @@ async def old(engine: AsyncEngine, epoch: int) -> AsyncEngine:
     """A database with a few workloads that live, one edited for days (H4), and thousands that have ended."""
     made = [workload(uid) for uid in _LIVING]
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(one) for one in made], at=NOW)
+        await come(connection, epoch, *made)
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made[0])])
         for statement in _FILL:
             values = {"now": NOW, "past": PAST}

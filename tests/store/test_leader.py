@@ -26,23 +26,23 @@ from queuer.store import heartbeat, ledger, outbox, retention, rollup, stored, w
 from queuer.store.config import load_config
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead, office
-from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Effect, Entry, Result
+from queuer.store.outbox import Result
 from queuer.store.tables import EntryKind, EntryOutcome
 from tests.store.support import (
     NOW,
     Eviction,
-    Step,
     admission,
+    come,
     commit_cycle,
     cycle,
     evict,
-    intake_of,
+    ledger_row,
     take_office,
-    take_steps,
+    take_step,
     waits,
     workload,
 )
+from tests.unit.make import entry_of
 from tests.waiting import PATIENCE
 
 Write = Callable[[AsyncConnection, int], Awaitable[Any]]
@@ -50,42 +50,20 @@ _KILL = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name LIKE 'queuer-leader%' AND datname = current_database()
 """
-_ROW = LedgerRow(
-    uid="w1",
-    attempt=1,
-    queue="root.a",
-    pod_set="main",
-    flavor="default",
-    count=1,
-    amounts={"cpu": 1},
-    opened=NOW,
-)
-_EFFECT = Effect(
-    kind=EntryKind.EVICT, uid="w1", admission_id="00000000-0000-0000-0000-000000000001", patch={}
-)
-_ENTRY = Entry(
-    seq=1,
-    kind=_EFFECT.kind,
-    uid="w1",
-    admission_id=_EFFECT.admission_id,
-    epoch=1,
-    cycle=None,
-    patch={},
-    at=NOW,
-)
+_ENTRY = entry_of("w1", EntryKind.EVICT, admission_id="00000000-0000-0000-0000-000000000001", at=NOW)
 _RESULT = Result(entry=_ENTRY, outcome=EntryOutcome.APPLIED)
 WRITES: dict[str, Write] = {
-    "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
-    "transitions.take": lambda c, e: take_steps(c, e, [Step(uid="w1", state=State.HELD, at=NOW)]),
+    "workloads.intake": lambda c, e: come(c, e, workload("w2")),
+    "transitions.take": lambda c, e: take_step(c, e, "w1", State.HELD),
     "workloads.explain": lambda c, e: workloads.explain(c, e, {"w1": waits()}, at=NOW),
     "workloads.forget": lambda c, e: workloads.forget(c, e, ["w1"], NOW),
     "cycles.commit": lambda c, e: commit_cycle(
         c, epoch=e, record=cycle(1), admissions=[admission(workload("w1"))]
     ),
-    "cycles.evict": lambda c, e: evict(c, e, [Eviction(uid="w1", cause="preempt", patch={})], at=NOW),
-    "ledger.recharge": lambda c, e: ledger.recharge(c, e, [_ROW]),
+    "cycles.evict": lambda c, e: evict(c, e, [Eviction(uid="w1", cause="preempt")], at=NOW),
+    "ledger.recharge": lambda c, e: ledger.recharge(c, e, [ledger_row("w1")]),
     "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
-    "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),
+    "outbox.put": lambda c, e: outbox.put(c, e, [_ENTRY], at=NOW),
     "outbox.done": lambda c, e: outbox.done(c, e, [_RESULT], at=NOW),
     "stored.put": lambda c, e: stored.put(c, e, stored.StoredRow(cycle=1, at=NOW, seed=1, body=b"")),
     "heartbeat.write": lambda c, e: heartbeat.write(
@@ -102,7 +80,7 @@ WRITES: dict[str, Write] = {
 async def test_a_former_leader_writes_nothing(engine: AsyncEngine, epoch: int, name: str) -> None:
     """Each write of a controller is refused once another epoch is in office."""
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w1"))], at=NOW)
+        await come(connection, epoch, workload("w1"))
         assert await take_office(connection) == epoch + 1
     with pytest.raises(LeadershipLost):
         async with begin(engine) as connection:

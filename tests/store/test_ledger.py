@@ -20,17 +20,16 @@ from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Result
 from queuer.store.tables import EntryOutcome
 from tests.store.support import (
-    GPU,
     NOW,
     Eviction,
-    Step,
     admission,
+    come,
     commit_cycle,
     cycle,
     evict,
-    intake_of,
+    ledger_row,
     take_office,
-    take_steps,
+    take_step,
     workload,
 )
 
@@ -72,7 +71,7 @@ class Model:
     async def submit(self, uid: str, who: int) -> None:
         made = workload(uid, queue=f"root.{'ab'[who % 2]}", pods=who + 1)
         async with begin(self.engine) as connection:
-            waits = await workloads.intake(connection, self.epoch, [intake_of(made)], at=self.clock)
+            waits = await come(connection, self.epoch, made, at=self.clock)
         it = self.known.setdefault(uid, Known(made))
         if it.deleted and not it.held:  # it was taken for gone, and is there after all
             it.attempt += it.state is not State.QUEUED
@@ -107,7 +106,7 @@ class Model:
             await self.step(uid, it, State.RUNNING)
 
     async def evict(self, uid: str, it: Known) -> None:
-        eviction = Eviction(uid=uid, cause="reclaim", patch={})
+        eviction = Eviction(uid=uid, cause="reclaim")
         try:
             async with begin(self.engine) as connection:
                 await evict(connection, self.epoch, [eviction], at=self.clock)
@@ -148,16 +147,16 @@ class Model:
 
     async def step(self, uid: str, it: Known, state: State) -> None:
         async with begin(self.engine) as connection:
-            change = Step(uid=uid, state=state, at=self.clock)
-            (before,) = await take_steps(connection, self.epoch, [change])
+            before = await take_step(connection, self.epoch, uid, state, at=self.clock)
         assert before is it.state
         it.state = state
 
     def row(self, it: Known) -> LedgerRow:
         per_pod = it.made.pod_sets[0].requests
-        return LedgerRow(
-            uid=it.made.uid, attempt=it.attempt, queue=it.made.queue, pod_set="main", flavor="f", count=it.held,
-            amounts={name: amount * it.held for name, amount in per_pod.items()}, opened=self.clock,
+        amounts = {name: amount * it.held for name, amount in per_pod.items()}
+        return ledger_row(
+            it.made.uid, attempt=it.attempt, queue=it.made.queue, flavor="f", count=it.held, amounts=amounts,
+            opened=self.clock,
         )  # fmt: skip
 
     async def compare(self) -> None:
@@ -203,9 +202,7 @@ async def _play(url: str, acts: list[tuple[str, int]]) -> None:
 
 async def test_a_pod_set_is_charged_once(engine: AsyncEngine, epoch: int) -> None:
     """A second open row for the same pod set is refused by the database itself."""
-    row = LedgerRow(
-        uid="w1", attempt=1, queue="root.a", pod_set="main", flavor="f", count=1, amounts={GPU: 1}, opened=NOW
-    )
+    row = ledger_row("w1")
     with pytest.raises(IntegrityError):
         async with begin(engine) as connection:
             await ledger.charge(connection, [row, replace(row, attempt=2)])
@@ -215,14 +212,8 @@ async def test_a_pod_set_is_charged_once(engine: AsyncEngine, epoch: int) -> Non
 
 async def test_large_amounts_stay_exact(engine: AsyncEngine, epoch: int) -> None:
     """Bytes of a large cluster do not fit a float; sums are exact all the same."""
-    rows = [
-        LedgerRow(
-            uid=uid, attempt=1, queue="root.a", pod_set="main", flavor="f", count=1, amounts={"memory": 2**61 + n},
-            opened=NOW,
-        )
-        for n, uid in enumerate(("w1", "w2", "w3"))
-    ]  # fmt: skip
+    rows = [ledger_row(uid, amounts={"memory": 2**61 + n}) for n, uid in enumerate(("w1", "w2", "w3"))]
     async with begin(engine) as connection:
         await ledger.charge(connection, rows)
-        assert await ledger.usage(connection) == {"root.a": {"f": {"memory": 3 * 2**61 + 3}}}
+        assert await ledger.usage(connection) == {"root.a": {"default": {"memory": 3 * 2**61 + 3}}}
         assert await ledger.load_open(connection) == rows

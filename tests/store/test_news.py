@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.store import events, news, reasons, workloads
+from queuer.store import events, news, reasons
 from queuer.store.engine import begin
-from tests.store.support import NOW, intake_of, waits, workload
+from tests.store.support import NOW, come, waits, workload
 
 
 async def test_a_reason_that_was_written_first_and_committed_last_is_told(
@@ -14,9 +14,7 @@ async def test_a_reason_that_was_written_first_and_committed_last_is_told(
 ) -> None:
     """The transition of `slow` has the smaller id, and nobody sees it before that of `quick`."""
     async with begin(engine) as connection:
-        await workloads.intake(
-            connection, epoch, [intake_of(workload("slow")), intake_of(workload("quick"))], at=NOW
-        )
+        await come(connection, epoch, workload("slow"), workload("quick"))
     async with begin(engine) as late:
         await reasons.record(late, {"slow": waits()}, at=NOW)
         async with begin(engine) as early:

@@ -13,7 +13,7 @@ from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.store import ledger
 from queuer.store.engine import begin
 from queuer.store.ledger import LedgerRow
-from tests.store.support import GPU, NOW
+from tests.store.support import GPU, NOW, ledger_row
 
 HOUR = 3_600.0
 TREE = QueueTree.of(
@@ -29,10 +29,7 @@ TREE = QueueTree.of(
 
 def row(number: int, queue: str, opened: float, **amounts: int) -> LedgerRow:
     named = {{"gpu": GPU}.get(name, name): amount for name, amount in amounts.items()}
-    return LedgerRow(
-        uid=f"w{number}", attempt=1, queue=queue, pod_set="main", flavor="default", count=1,
-        amounts=named, opened=opened,
-    )  # fmt: skip
+    return ledger_row(f"w{number}", queue=queue, amounts=named, opened=opened)
 
 
 async def test_sums_are_those_of_the_closed_form(engine: AsyncEngine, epoch: int) -> None:

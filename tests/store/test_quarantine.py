@@ -14,27 +14,25 @@ from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.health.probes import Health
 from queuer.controller.leadership import load
-from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.settings import Settings
 from queuer.controller.watch.views import Facts
-from queuer.domain.assignments import Admission, Assignment
+from queuer.domain.assignments import Admission
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State, Workload
+from queuer.domain.workload import State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost
 from tests.solver.make import plan_of
-from tests.store.support import NOW, Step, take_office, take_steps
-from tests.unit.make import sure
+from tests.store.support import NOW, take_office, take_step
+from tests.store.terms import looping
+from tests.unit.make import assigned, gang, job_view, sure
 
 
 class Scene:
@@ -49,41 +47,29 @@ class Scene:
             Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("team-a",))]), revision=0)
         )
 
-        async def nobody(*_: object, **__: object) -> frozenset[str]:
-            return frozenset()
-
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
             reading=lambda job: (self.asks[job.uid], ()),
             facts=lambda job: NamespaceFacts(),
             resource_quotas=lambda: (),
             known=Facts,
-            with_pods_left=nobody,
             admit=lambda *_, **__: {},
             as_decided=lambda job: True,
-            telling=lambda *_: None,
         )
-        self.loop = Loop(
-            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=Health(stalled=30.0),
-            settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=0, wake=self.wake,
-            clock=lambda: self.now,
+        self.loop = looping(
+            engine, self.state, jobs, epoch=epoch, clock=lambda: self.now, decider=self, metrics=self.metrics,
+            last_cycle=0, wake=self.wake,
         )  # fmt: skip
 
     def comes(self, *uids: str, **fields: Any) -> None:
         """Jobs are created, or change."""
         for uid in uids:
-            given = {"uid": uid, "kind": "Job", "namespace": "team-a", "name": uid, "queue": "root.a"}
-            sets = (PodSet(name="main", count=1, requests={"pods": 1}),)
-            self.asks[uid] = Workload(**{**given, "submitted": NOW, "pod_sets": sets, **fields})
-            self.state.job_changed(
-                JobView(
-                    uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="1", suspended=True
-                )
-            )
+            self.asks[uid] = gang(uid, **{"namespace": "team-a", "submitted": NOW, **fields})
+            self.state.job_changed(job_view(uid, namespace="team-a"))
 
     async def decide(self, snapshot: Snapshot, **_: Any) -> Plan:
         """Admits everybody."""
-        where = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+        where = (assigned({"n1": 1}),)
         uids = [p.workload.uid for p in snapshot.pending]
         return plan_of(admissions=tuple(Admission(uid=uid, assignments=where) for uid in uids))
 
@@ -199,8 +185,7 @@ async def test_a_job_that_the_database_has_ended_is_quarantined(scene: Scene) ->
     scene.comes("a")
     await scene.rounds(1)
     async with begin(scene.engine) as connection:
-        ended = Step(uid="a", state=State.FAILED, at=NOW)
-        await take_steps(connection, scene.epoch, [ended])
+        await take_step(connection, scene.epoch, "a", State.FAILED)
     scene.comes("a", priority=1)
     scene.comes("b")
     await scene.rounds()
@@ -215,10 +200,7 @@ async def test_a_job_that_nobody_admitted_and_cannot_be_charged_stops_no_adoptio
         await workloads.forget(connection, scene.epoch, ["a"], NOW)
     scene.loop.term.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
     for uid in ("a", "b"):
-        job = JobView(
-            uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="2", suspended=False
-        )
-        scene.state.job_changed(job)
+        scene.state.job_changed(job_view(uid, namespace="team-a", suspended=False))
     await scene.rounds()
     assert scene.quarantined() == {"a"}
     assert (await scene.stored())["b"][0] is State.ADMITTED
@@ -247,8 +229,7 @@ async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) ->
     scene.comes("a")
     await scene.rounds(1)
     scene.loop.term.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
-    job = JobView(uid="a", kind="Job", namespace="team-a", name="a", resource_version="2", suspended=False)
-    scene.state.job_changed(job)
+    scene.state.job_changed(job_view("a", namespace="team-a", suspended=False))
     await scene.rounds()
     assert await newest() == {"default": {"cpu": 8000}}
     scene.now += 60.0

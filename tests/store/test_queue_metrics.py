@@ -14,14 +14,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.health import queue_metrics
 from queuer.controller.health.metrics import Metrics
-from queuer.domain.document import parse
-from queuer.domain.queue import ManagedBy, QueueTree
+from queuer.domain.queue import QueueTree
 from queuer.domain.usage import subtree_sums
 from queuer.domain.workload import PodSet
-from queuer.store import queues, usage, workloads
+from queuer.store import usage
 from queuer.store.config import Config, load_config, revision
 from queuer.store.engine import begin
-from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, waits, workload
+from tests.store.support import (
+    GPU,
+    NOW,
+    admission,
+    come,
+    commit_cycle,
+    cycle,
+    document,
+    waits,
+    wish,
+    workload,
+)
 from tests.waiting import until
 
 Shown = dict[tuple[str, str, str], float]
@@ -50,17 +60,9 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
     odd = PodSet(name="main", count=1, requests={GPU: 12, "cpu": 1500, "made.up/by-a-user": 7})
     late = workload("late", queue=a, pod_sets=(odd,), submitted=NOW + 5)
     async with begin(engine) as connection:
-        document = parse(
-            {
-                "apiVersion": "queuer.dev/v1",
-                "kind": "QueueTree",
-                "flavors": [{"name": "h100", "nodeLabels": {"gpu": "h100"}}],
-                "queues": wanted,
-            }
-        )
-        planned = await queues.plan(connection, document, writer=ManagedBy.API)
-        await queues.apply(connection, planned, actor="a", source="test", reason="r")
-        await workloads.intake(connection, epoch, [intake_of(w) for w in (*runs, late)], at=NOW)
+        flavors = [{"name": "h100", "nodeLabels": {"gpu": "h100"}}]
+        await wish(connection, document(wanted, flavors=flavors))
+        await come(connection, epoch, *runs, late)
         started = [admission(w, flavor="h100") for w in runs]
         why = {"late": waits(queue="root", live=True)}
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=started, explanations=why)
@@ -77,11 +79,8 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
         assert all(found[name].values()), f"{name} has a series where it is 0"
         assert found[name].keys() <= found["used"].keys(), "a query can fall back to 0 of what is used"
     assert (found["borrowed"][b, "", GPU], found["used"][b, "h100", GPU]) == (24, 40)
-    assert (found["used"][b, "", "cpu"], found["limit"][b, "", "cpu"], found["pending"][a, "", "cpu"]) == (
-        20,
-        40,
-        1.5,
-    )
+    assert (found["used"][b, "", "cpu"], found["limit"][b, "", "cpu"]) == (20, 40)
+    assert found["pending"][a, "", "cpu"] == 1.5
     assert found["limit"]["root", "", GPU] == 64, "the live capacity"
     assert {resource for rows in found.values() for _, _, resource in rows} == {GPU, "cpu"}
     assert {(queue, flavor) for queue, flavor, _ in found["used"] if flavor} == {(b, "h100")}
@@ -116,7 +115,8 @@ async def test_a_reading_is_computed_beside_the_loop_and_knows_the_configuration
     metrics = Metrics()
     async with asyncio.TaskGroup() as group:
         leads = group.create_task(metrics.queues.follow(engine))
-        await apply_tree(engine, {"root.a": {"quota": [{"resource": GPU, "guaranteed": 8}]}})
+        async with begin(engine) as connection:
+            await wish(connection, document({"root.a": {"quota": [{"resource": GPU, "guaranteed": 8}]}}))
         await until(lambda: ("root.a", "", GPU) in shown(metrics)["used"])
         readings = len(threads["sums"])
         await until(lambda: len(threads["sums"]) > readings + 6)
@@ -126,10 +126,3 @@ async def test_a_reading_is_computed_beside_the_loop_and_knows_the_configuration
         leads.cancel()
     assert len(loads) == len(set(loads)) <= 2
     assert threading.main_thread() not in {*threads["sums"], *threads["amounts"]}
-
-
-async def apply_tree(engine: AsyncEngine, wanted: dict[str, Any]) -> None:
-    document = parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": wanted})
-    async with begin(engine) as connection:
-        planned = await queues.plan(connection, document, writer=ManagedBy.API)
-        await queues.apply(connection, planned, actor="a", source="test", reason="r")

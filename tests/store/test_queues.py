@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.domain.document import TreeDocument, export, parse
+from queuer.domain.document import TreeDocument, export
 from queuer.domain.errors import Conflict, InvalidInput, NotFound
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.store import ledger, queues, workloads
@@ -16,25 +16,26 @@ from queuer.store.config import load_config, revision
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.usage import tree_view
-from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, workload
+from tests.store.support import (
+    GPU,
+    NOW,
+    admission,
+    come,
+    commit_cycle,
+    cycle,
+    document,
+    intake_of,
+    start,
+    wish,
+    workload,
+)
 
 API, CRD = ManagedBy.API, ManagedBy.CRD
-
-
-def document(queue: dict[str, Any] | None = None, **fields: Any) -> TreeDocument:
-    """A QueueTree document of these queues."""
-    return parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": queue or {}, **fields})
 
 
 def gpus(**amounts: int) -> dict[str, Any]:
     """A queue with one row for GPUs of any flavor."""
     return {"quota": [{"resource": GPU, **amounts}]}
-
-
-async def wish(connection: AsyncConnection, desired: TreeDocument, writer: ManagedBy = API) -> int:
-    """Plan and apply at once."""
-    planned = await queues.plan(connection, desired, writer=writer)
-    return await queues.apply(connection, planned, actor="alice", source="test", reason="because")
 
 
 async def test_what_was_applied_is_what_is_loaded(engine: AsyncEngine) -> None:
@@ -170,8 +171,7 @@ async def test_a_queue_in_use_is_not_deleted(engine: AsyncEngine, epoch: int) ->
     empty = document({}, prune=True)
     async with begin(engine) as connection:
         await wish(connection, document({"root.a": None, "root.a.x": gpus(limit=8), "root.b": None}), CRD)
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await start(connection, epoch, made)
         await wish(connection, empty, CRD)
         tree = (await load_config(connection)).tree
         assert list(tree.queues) == ["root", "root.a", "root.a.x"]
@@ -190,8 +190,7 @@ async def test_an_admin_is_told_what_a_deleted_queue_holds(engine: AsyncEngine, 
         await workloads.intake(connection, epoch, rows, at=NOW)
         planned = await queues.plan(connection, document(prune=True), writer=API)
         assert planned.problems == ()
-        new = [admission(rows[0].workload)]
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=new)
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(rows[0].workload)])
         with pytest.raises(Conflict, match=r"root\.a got 1 admitted workloads"):
             await queues.apply(connection, planned, actor="a", source="b", reason="c")
         assert len((await queues.plan(connection, document(prune=True), writer=API)).problems) == 1
@@ -210,7 +209,7 @@ async def test_amounts_of_the_tree_agree_with_each_other(engine: AsyncEngine, ep
             "root.s": None,
         }
         await wish(connection, document(tree))
-        await workloads.intake(connection, epoch, [intake_of(w) for w in (*made, late, lost)], at=NOW)
+        await come(connection, epoch, *made, late, lost)
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(w) for w in made])
         view = await tree_view(connection)
     amounts = {

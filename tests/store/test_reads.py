@@ -16,9 +16,11 @@ from tests.store.support import (
     NOW,
     Step,
     admission,
+    come,
     commit_cycle,
     cycle,
     intake_of,
+    take_step,
     take_steps,
     waits,
     workload,
@@ -58,7 +60,7 @@ async def test_by_name_it_is_the_newest(engine: AsyncEngine, epoch: int) -> None
     old = workload("old", name="train")
     new = workload("new", name="train", submitted=NOW + 60)
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(old), intake_of(new)], at=NOW)
+        await come(connection, epoch, old, new)
         stored = await reads.by_reference(connection, namespace="team-a", name="train", kind="job")
         assert stored.workload.uid == "new"
         assert (await reads.workload(connection, "old")).workload == old
@@ -72,12 +74,11 @@ async def test_a_timeline_tells_steps_and_reasons_in_order(engine: AsyncEngine, 
     """From submission to the end, nothing left out."""
     made = workload("w1")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await come(connection, epoch, made)
         record = cycle(1, at=NOW + 1)
         await commit_cycle(connection, epoch=epoch, record=record, explanations={"w1": waits()})
         await commit_cycle(connection, epoch=epoch, record=cycle(2, at=NOW + 9), admissions=[admission(made)])
-        done = Step(uid="w1", state=State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
-        await take_steps(connection, epoch, [done])
+        await take_step(connection, epoch, "w1", State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
     async with begin(engine) as connection:
         moments = await reads.timeline(connection, "w1")
         (attempt,) = await reads.admissions(connection, "w1")
@@ -147,7 +148,7 @@ async def test_a_broken_connection_has_one_name(engine: AsyncEngine, database_ur
 async def test_a_loop_of_edits_leaves_one_event(engine: AsyncEngine, epoch: int) -> None:
     """H4: a hold that is toggled for days fills no table, and the history ends as the job is."""
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        await come(connection, epoch, workload("w"))
         await workloads.explain(connection, epoch, {"w": waits(Token.WAITING_FOR_QUOTA)}, at=NOW + 1)
     for second in range(2, 60, 4):
         held, free = (
@@ -170,7 +171,7 @@ async def test_a_loop_of_edits_leaves_one_event(engine: AsyncEngine, epoch: int)
 async def test_a_look_at_a_job_that_nobody_changed_is_no_event(engine: AsyncEngine, epoch: int) -> None:
     """As after a cordon: what may never start is judged anew, and only its reason is told if that is another."""
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        await come(connection, epoch, workload("w"))
     looked = intake_of(workload("w"), explanation=waits(Token.EXCEEDS_MAX_QUOTA), edited=False)
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [looked], at=NOW + 1)
@@ -182,10 +183,10 @@ async def test_a_look_at_a_job_that_nobody_changed_is_no_event(engine: AsyncEngi
 
 async def test_edits_that_are_apart_are_all_told(engine: AsyncEngine, epoch: int) -> None:
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        await come(connection, epoch, workload("w"))
     for second in (20, 40):
         async with begin(engine) as connection:
-            await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW + second)
+            await come(connection, epoch, workload("w"), at=NOW + second)
     async with begin(engine) as connection:
         assert [m.at - NOW for m in await reads.timeline(connection, "w")] == [0, 20, 40]
 
@@ -194,7 +195,7 @@ async def test_a_history_is_read_to_its_end_by_its_newest_rows(engine: AsyncEngi
     """H4: the timeline of a job takes a bounded amount of memory."""
     tokens = [Token.WAITING_FOR_QUOTA, Token.BEHIND_IN_QUEUE] * 3
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w"))], at=NOW)
+        await come(connection, epoch, workload("w"))
         for second, token in enumerate(tokens):
             await workloads.explain(connection, epoch, {"w": waits(token)}, at=NOW + second)
         moments = await reads.timeline(connection, "w", count=2)

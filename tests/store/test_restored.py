@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.health.metrics import Metrics
-from queuer.controller.health.probes import Health
 from queuer.controller.intake.restored import SLICE
 from queuer.controller.leadership import load
-from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
-from queuer.controller.settings import Settings
 from queuer.domain.errors import Unavailable
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.workloads import NamespaceFacts
-from queuer.store import workloads
 from queuer.store.engine import begin
-from tests.store.support import NOW, Step, admission, commit_cycle, cycle, intake_of, take_steps, workload
+from tests.store.support import NOW, start, take_step, workload
+from tests.store.terms import looping
+from tests.unit.make import job_view
 
 COUNT = 2 * SLICE + 20
 
@@ -47,24 +43,14 @@ async def test_all_that_runs_is_charged_before_anything_is_decided(engine: Async
         adopt=lambda live, placement: {},
         read=read,
     )
-    loop = Loop(
-        state=state, jobs=jobs, engine=engine, decider=cast(Any, None), health=Health(stalled=30.0),
-        settings=Settings(database_url=""), metrics=Metrics(), epoch=epoch, last_cycle=1, wake=asyncio.Event(),
-        clock=lambda: NOW + 60,
-    )  # fmt: skip
+    loop = looping(engine, state, jobs, epoch=epoch, clock=lambda: NOW + 60)
     state.node_changed(Node(name="n1", labels={}, allocatable={"cpu": 64_000, "pods": 110}))
     for number in range(COUNT):
-        uid = f"w{number}"
-        state.job_changed(
-            JobView(
-                uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="1", suspended=False,
-                admission="later",
-            )
-        )  # fmt: skip
+        runs = job_view(f"w{number}", namespace="team-a", suspended=False, admission="later")
+        state.job_changed(runs)
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload("w0"))], at=NOW)
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(workload("w0"))])
-        await take_steps(connection, epoch, [Step(uid="w0", state=State.RUNNING, at=NOW)])
+        await start(connection, epoch, workload("w0"))
+        await take_step(connection, epoch, "w0", State.RUNNING)
         await load(connection, state, now=NOW + 60)
     state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("team-a",))]), revision=1))
 

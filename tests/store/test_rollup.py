@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.domain.document import parse
-from queuer.domain.queue import ManagedBy
-from queuer.store import ledger, queues, retention, rollup, workloads
+from queuer.store import ledger, retention, rollup
 from queuer.store.engine import begin
 from queuer.store.rollup import Period, UsagePoint
-from tests.store.support import GPU, NOW, admission, commit_cycle, cycle, intake_of, workload
+from tests.store.support import GPU, NOW, admission, come, commit_cycle, cycle, document, wish, workload
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, retention.DAY
 START = NOW // HOUR * HOUR
-TREE = parse(
-    {
-        "apiVersion": "queuer.dev/v1",
-        "kind": "QueueTree",
-        "queues": {
-            "root.a": {"quota": [{"resource": GPU, "guaranteed": "2", "limit": "8"}]},
-            "root.b": {"quota": [{"resource": GPU, "guaranteed": "4"}]},
-        },
-    }
-)
+TREE = document({
+    "root.a": {"quota": [{"resource": GPU, "guaranteed": "2", "limit": "8"}]},
+    "root.b": {"quota": [{"resource": GPU, "guaranteed": "4"}]},
+})  # fmt: skip
 
 
 async def _history(engine: AsyncEngine, queue: str, period: Period) -> list[UsagePoint]:
@@ -49,9 +39,8 @@ async def test_minutes_and_hours(engine: AsyncEngine, epoch: int) -> None:
     """A gang of 4 runs for half of the hour, one of 3 waits throughout: all shows, also a gap in which nobody led."""
     runs, waits = workload("runs", pods=4), workload("waits", pods=3)
     async with begin(engine) as connection:
-        changeset = await queues.plan(connection, TREE, writer=ManagedBy.API)
-        await queues.apply(connection, changeset, actor="a", source="b", reason="c")
-        await workloads.intake(connection, epoch, [intake_of(runs), intake_of(waits)], at=NOW)
+        await wish(connection, TREE)
+        await come(connection, epoch, runs, waits)
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=[admission(runs)])
     await _record(engine, epoch, 0, 1, 1)
     async with begin(engine) as connection:
@@ -68,7 +57,7 @@ async def test_minutes_and_hours(engine: AsyncEngine, epoch: int) -> None:
     assert _gpus(hour) == (2, 2, 8, 1, 3)
     assert (hour.waiting, hour.admitted) == (1, 1)
     (above,) = await _history(engine, "root", Period.HOUR)
-    assert _gpus(replace(above)) == (2, 6, None, 0, 3)
+    assert _gpus(above) == (2, 6, None, 0, 3)
 
 
 async def test_minutes_go_after_two_days_and_hours_after_ninety(engine: AsyncEngine, epoch: int) -> None:

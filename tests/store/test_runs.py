@@ -7,18 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.workload import State
 from queuer.store import workloads
 from queuer.store.engine import begin
-from tests.store.support import (
-    NOW,
-    Eviction,
-    Step,
-    admission,
-    commit_cycle,
-    cycle,
-    evict,
-    intake_of,
-    take_steps,
-    workload,
-)
+from tests.store.support import NOW, Eviction, evict, start, take_step, workload
 
 
 async def test_runs_that_ended_by_themselves_are_found_the_oldest_first(
@@ -30,19 +19,15 @@ async def test_runs_that_ended_by_themselves_are_found_the_oldest_first(
 
     async def step(name: str, state: State, after: float, cause: str = "") -> None:
         async with begin(engine) as connection:
-            change = Step(uid=name, state=state, at=NOW + after, cause=cause)
-            await take_steps(connection, epoch, [change])
+            await take_step(connection, epoch, name, state, at=NOW + after, cause=cause)
 
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(one) for one in made.values()], at=NOW)
-        new = [admission(one) for one in made.values()]
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=new)
+        await start(connection, epoch, *made.values())
     await step("slow", State.RUNNING, 10)
     await step("quick", State.SUCCEEDED, 5)
     await step("deleted", State.FAILED, 20, "deleted")
     async with begin(engine) as connection:
-        gone = Eviction(uid="evicted", cause="reclaim", patch={})
-        await evict(connection, epoch, [gone], at=NOW + 20)
+        await evict(connection, epoch, [Eviction(uid="evicted", cause="reclaim")], at=NOW + 20)
     await step("evicted", State.SUCCEEDED, 30)
     await step("slow", State.FAILED, 110)
     async with begin(engine) as connection:

@@ -21,7 +21,7 @@ from queuer.solver.records import Pending, Snapshot
 from queuer.store import workloads
 from queuer.store.engine import begin
 from tests.solver.make import plan_of
-from tests.store.support import NOW, intake_of, workload
+from tests.store.support import NOW, come, intake_of, workload
 from tests.unit.make import keep
 
 RETELL = 30.0
@@ -45,7 +45,7 @@ class Waiting:
 
     async def come(self) -> None:
         async with begin(self.engine) as connection:
-            await workloads.intake(connection, self.epoch, [intake_of(w) for w in self.made], at=NOW)
+            await come(connection, self.epoch, *self.made)
         for one in self.made:
             self.state.put(Live(workload=one, state=State.QUEUED))
 

@@ -28,18 +28,19 @@ from queuer.domain.workload import Cause, PodSet, State
 from queuer.store import heartbeat, ledger, lookup, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership
-from queuer.store.ledger import LedgerRow
 from queuer.store.workloads import Setback
 from tests.store.support import (
     NOW,
     Eviction,
-    Step,
     admission,
+    come,
     commit_cycle,
     cycle,
     evict,
     intake_of,
-    take_steps,
+    ledger_row,
+    start,
+    take_step,
     workload,
 )
 
@@ -150,19 +151,16 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
             case "r":
                 rows = [admission(workload(uid), attempt=attempt)]
                 await commit_cycle(connection, epoch=epoch, record=cycle(next(numbers)), admissions=rows)
-                change = Step(uid=uid, state=State.RUNNING, at=NOW)
-                await take_steps(connection, epoch, [change])
+                await take_step(connection, epoch, uid, State.RUNNING)
             case "w":
-                change = Step(uid=uid, state=State.QUEUED, at=NOW)
-                await take_steps(connection, epoch, [change])
+                await take_step(connection, epoch, uid, State.QUEUED)
             case _:
                 by = None if what == "-" else what
-                gone = Eviction(uid=uid, cause="reclaim", patch={}, beneficiary=by)
-                await evict(connection, epoch, [gone], at=NOW)
+                await evict(connection, epoch, [Eviction(uid=uid, cause="reclaim", beneficiary=by)], at=NOW)
 
     memory = ClusterState()
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in FATES], at=NOW)
+        await come(connection, epoch, *map(workload, FATES))
         for uid, (fate, _, _) in FATES.items():
             for number, what in enumerate(["r", *fate]):
                 await step(connection, uid, what, attempt=1 + fate[:number].count("w"))
@@ -180,17 +178,15 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
     """
     memory = ClusterState()
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)
+        await come(connection, epoch, workload("a"), workload("b"))
         for number, at in enumerate((NOW - HOUR - 1.0, NOW - 90.0, NOW - 30.0), start=1):
             rows = [admission(workload(uid), attempt=number) for uid in ("a", "b")]
             record = cycle(number, at=at - 1.0)
             await commit_cycle(connection, epoch=epoch, record=record, admissions=rows)
-            gone = Eviction(uid="a", cause="reclaim", patch={})
-            await evict(connection, epoch, [gone], at=at)
-            changes = [Step(uid="b", state=State.EVICTING, at=at, cause=Cause.SUSPENDED)]
-            changes += [Step(uid=uid, state=State.QUEUED, at=at + 1.0) for uid in ("a", "b")]
-            for change in changes:
-                await take_steps(connection, epoch, [change])
+            await evict(connection, epoch, [Eviction(uid="a", cause="reclaim")], at=at)
+            await take_step(connection, epoch, "b", State.EVICTING, at=at, cause=Cause.SUSPENDED)
+            for uid in ("a", "b"):
+                await take_step(connection, epoch, uid, State.QUEUED, at=at + 1.0)
     async with begin(engine) as connection:
         await leadership.load(connection, memory, now=NOW)
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
@@ -204,12 +200,9 @@ async def test_who_leads_next_knows_since_when_work_leaves(engine: AsyncEngine, 
     """
     memory, ago = ClusterState(), NOW - 3 * HOUR
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=ago)
-        rows = [admission(workload(uid)) for uid in ("a", "b")]
-        await commit_cycle(connection, epoch=epoch, record=cycle(1, at=ago - 1.0), admissions=rows)
-        await evict(connection, epoch, [Eviction(uid="a", cause="reclaim", patch={})], at=ago)
-        by_hand = Step(uid="b", state=State.EVICTING, at=ago, cause=Cause.SUSPENDED)
-        await take_steps(connection, epoch, [by_hand])
+        await start(connection, epoch, workload("a"), workload("b"), at=ago)
+        await evict(connection, epoch, [Eviction(uid="a", cause="reclaim")], at=ago)
+        await take_step(connection, epoch, "b", State.EVICTING, at=ago, cause=Cause.SUSPENDED)
     async with begin(engine) as connection:
         await leadership.load(connection, memory, now=NOW)
     assert {uid: live.left for uid, live in memory.live.items()} == {"a": ago, "b": NOW}
@@ -246,13 +239,8 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
     )
     lost = replace(pair, uid="c")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(one) for one in (made, pair, lost)], at=NOW)
-        rows = [admission(one) for one in (made, pair, lost)]
-        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=rows)
-        fewer = LedgerRow(
-            uid="b", attempt=1, queue="root.a", pod_set="main", flavor="default", count=3, amounts={"pods": 3},
-            opened=NOW + 10.0,
-        )  # fmt: skip
+        await start(connection, epoch, made, pair, lost)
+        fewer = ledger_row("b", count=3, amounts={"pods": 3}, opened=NOW + 10.0)
         gone = replace(fewer, pod_set="other", count=0, amounts={"pods": 0})
         await ledger.recharge(connection, epoch, [fewer, gone])
         await connection.execute(text("DELETE FROM ledger WHERE uid = 'c' AND pod_set = 'other'"))
