@@ -12,13 +12,22 @@ from urllib.parse import urlsplit
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ManagedBy
-from queuer.domain.variables import DATABASE_URL, KUBECONFIG, NAMES, PORT, Variable, names, port, read
+from queuer.domain.variables import (
+    DATABASE_URL,
+    KUBECONFIG,
+    NAMES,
+    PORT,
+    Variable,
+    names,
+    port,
+    read,
+    setting,
+    variables_of,
+)
 
-DEFAULT_PORT = 8787
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LEAST_STALE = 5
 OPEN_FLAG = "--allow-unauthenticated-network"
-DEFAULT_AUDIENCE = "queuer"
 
 
 class Authentication(StrEnum):
@@ -28,50 +37,119 @@ class Authentication(StrEnum):
     KUBERNETES = "kubernetes"
 
 
+def _authentication(text: str) -> Authentication:
+    try:
+        return Authentication(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not known") from None
+
+
+def _stale(text: str) -> float:
+    if not (text.isascii() and text.isdigit() and int(text) >= LEAST_STALE):
+        raise ValueError(f"{text!r} is no number of seconds above {LEAST_STALE - 1}")
+    return float(text)
+
+
+def _url(text: str) -> str:
+    if urlsplit(text).scheme not in ("http", "https"):
+        raise ValueError(f"{text!r} is no http address")
+    return text.rstrip("/")
+
+
+def _issuer(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
+        raise ValueError(f"{text!r} is not https")
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSettings:
-    """A client of one provider. `redirect`: where the provider sends the browser back to.
-
-    `secret_file` None = a public client. `username_prefix` "" = none. `ca_file`: whom to trust beside the system's.
+    """A client of one provider; its variables are needed or none, those with a default excepted. `redirect`: where the
+    provider sends the browser back to. `secret_file` None = a public client.
     """
 
-    issuer: str
-    client_id: str
+    # fmt: off
+    issuer: str = setting(Variable(
+        name="QUEUER_OIDC_ISSUER", form="https address", parse=_issuer, meaning="The provider.",
+    ))
+    client_id: str = setting(Variable(name="QUEUER_OIDC_CLIENT_ID", form="text", meaning="Who we are there."))
+    secret_file: Path | None = setting(Variable(
+        name="QUEUER_OIDC_SECRET_FILE", form="file", parse=Path,
+        meaning="Holds the client secret. Not set: a public client.",
+    ), default=None)
+    scopes: str = setting(Variable(
+        name="QUEUER_OIDC_SCOPES", default="openid email profile", form="names, by blank",
+        meaning="Some providers need one more for groups.",
+    ))
+    username_claim: str = setting(Variable(
+        name="QUEUER_OIDC_USERNAME_CLAIM", default="sub", form="name",
+        meaning="As `--oidc-username-claim` of kube-apiserver.",
+    ))
+    username_prefix: str = setting(Variable(
+        name="QUEUER_OIDC_USERNAME_PREFIX", form="text; - = none",
+        meaning="As `--oidc-username-prefix`. Not set: none for the claim `email`, else the issuer and `#`.",
+    ), default="")
+    groups_claim: str = setting(Variable(
+        name="QUEUER_OIDC_GROUPS_CLAIM", default="groups", form="name", meaning="As `--oidc-groups-claim`."
+    ))
+    groups_prefix: str = setting(Variable(
+        name="QUEUER_OIDC_GROUPS_PREFIX", form="text", meaning="As `--oidc-groups-prefix`."
+    ), default="")
+    ca_file: Path | None = setting(Variable(
+        name="QUEUER_OIDC_CA_FILE", form="file", parse=Path,
+        meaning="Whom to trust beside the system's authorities.",
+    ), default=None)
+    # fmt: on
     redirect: str
-    secret_file: Path | None = None
-    scopes: str = "openid email profile"
-    username_claim: str = "sub"
-    username_prefix: str = ""
-    groups_claim: str = "groups"
-    groups_prefix: str = ""
-    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """`port` 0 = any free one.
-
-    `allowed_hosts`: names accepted in the Host header beside the loopback ones, `*` = all.
-    `kubeconfig`: the API server that knows tokens and rights, None = that of the cluster we run in.
-    `url`: where browsers reach this server, "" = wherever they do. `oidc`: the provider where they log in, None = none.
-    `audiences`: a token must be for one of them. `file_writers`: users whose writes come from files (`ManagedBy`).
-    `open_network`: serve without authentication where others can connect.
-    `max_body`: bytes of a request body. `stale_after`: seconds of silence after which the controller counts as gone.
+    """`oidc`: the provider where browsers log in, None = none. `open_network`: serve without authentication where
+    others can connect. `max_body`: bytes of a request body.
     """
 
-    database_url: str
-    authentication: Authentication
+    # fmt: off
+    database_url: str = setting(DATABASE_URL)
+    port: int = setting(Variable(
+        name="QUEUER_PORT", default="8787", form=PORT, parse=port,
+        meaning="The port; the log names the one that was taken.",
+    ))
+    allowed_hosts: tuple[str, ...] = setting(Variable(
+        name="QUEUER_ALLOWED_HOSTS", form=f"{NAMES}; * = all", parse=lambda text: names(text.lower()),
+        meaning="Names accepted in the `Host` header beside the loopback ones.",
+    ), default=())
+    stale_after: float = setting(Variable(
+        name="QUEUER_CONTROLLER_STALE", default="30", parse=_stale,
+        form=f"seconds, {LEAST_STALE} or more: the controller gives a sign of life each second",
+        meaning="Silence after which the controller counts as gone.",
+    ))
+    authentication: Authentication = setting(Variable(
+        name="QUEUER_AUTH", default=Authentication.KUBERNETES, form=f"one of {', '.join(Authentication)}",
+        parse=_authentication,
+        meaning="Who says who asks. With `none` nobody logs in, and the server listens on loopback only.",
+    ))
+    kubeconfig: Path | None = setting(KUBECONFIG, default=None)
+    audiences: tuple[str, ...] = setting(Variable(
+        name="QUEUER_TOKEN_AUDIENCES", default="queuer", form=NAMES, parse=names,
+        meaning="A token must be for one of these.",
+    ))
+    file_writers: frozenset[str] = setting(Variable(
+        name="QUEUER_FILE_WRITERS", form=NAMES, parse=lambda text: frozenset(names(text)),
+        meaning="Users whose writes come from files in a repository.",
+    ), default=frozenset())
+    url: str = setting(Variable(
+        name="QUEUER_URL", form="https://queuer.example", parse=_url,
+        meaning="Where browsers reach this server, needed with TLS in front. Cookies are `Secure` unless this, else "
+        "the address that is listened on, is plain http on loopback. "
+        "A login provider sends them back to `QUEUER_URL/login/callback`.",
+    ), default="")
+    # fmt: on
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    allowed_hosts: tuple[str, ...] = ()
-    kubeconfig: Path | None = None
-    audiences: tuple[str, ...] = (DEFAULT_AUDIENCE,)
-    file_writers: frozenset[str] = frozenset()
-    url: str = ""
     oidc: OidcSettings | None = None
     open_network: bool = False
     max_body: int = 1024 * 1024
-    stale_after: float = 30.0
 
     def __post_init__(self) -> None:
         open_to_all = self.authentication is Authentication.NONE
@@ -115,103 +193,8 @@ class ApiSettings:
         return cls(host=host, open_network=open_network, oidc=oidc, **given)
 
 
-def _authentication(text: str) -> Authentication:
-    try:
-        return Authentication(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not known") from None
-
-
-def _stale(text: str) -> float:
-    if not (text.isascii() and text.isdigit() and int(text) >= LEAST_STALE):
-        raise ValueError(f"{text!r} is no number of seconds above {LEAST_STALE - 1}")
-    return float(text)
-
-
-def _url(text: str) -> str:
-    if urlsplit(text).scheme not in ("http", "https"):
-        raise ValueError(f"{text!r} is no http address")
-    return text.rstrip("/")
-
-
-def _issuer(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
-        raise ValueError(f"{text!r} is not https")
-    return text
-
-
-VARIABLES: Mapping[str, Variable] = {
-    "database_url": DATABASE_URL,
-    "port": Variable(
-        name="QUEUER_PORT", default=str(DEFAULT_PORT), form=PORT, parse=port,
-        meaning="The port; the log names the one that was taken.",
-    ),
-    "allowed_hosts": Variable(
-        name="QUEUER_ALLOWED_HOSTS", form=f"{NAMES}; * = all", parse=lambda text: names(text.lower()),
-        meaning="Names accepted in the `Host` header beside the loopback ones.",
-    ),
-    "stale_after": Variable(
-        name="QUEUER_CONTROLLER_STALE", default="30", parse=_stale,
-        form=f"seconds, {LEAST_STALE} or more: the controller gives a sign of life each second",
-        meaning="Silence after which the controller counts as gone.",
-    ),
-    "authentication": Variable(
-        name="QUEUER_AUTH", default=Authentication.KUBERNETES, form=f"one of {', '.join(Authentication)}",
-        parse=_authentication,
-        meaning="Who says who asks. With `none` nobody logs in, and the server listens on loopback only.",
-    ),
-    "kubeconfig": KUBECONFIG,
-    "audiences": Variable(
-        name="QUEUER_TOKEN_AUDIENCES", default=DEFAULT_AUDIENCE, form=NAMES, parse=names,
-        meaning="A token must be for one of these.",
-    ),
-    "file_writers": Variable(
-        name="QUEUER_FILE_WRITERS", form=NAMES, parse=lambda text: frozenset(names(text)),
-        meaning="Users whose writes come from files in a repository.",
-    ),
-    "url": Variable(
-        name="QUEUER_URL", form="https://queuer.example", parse=_url,
-        meaning="Where browsers reach this server, needed with TLS in front. Cookies are `Secure` unless this, else "
-        "the address that is listened on, is plain http on loopback. "
-        "A login provider sends them back to `QUEUER_URL/login/callback`.",
-    ),
-}  # fmt: skip
+VARIABLES, OIDC = variables_of(ApiSettings), variables_of(OidcSettings)
 """The variable of each field; `oidc` has several."""
-
-OIDC: Mapping[str, Variable] = {
-    "issuer": Variable(
-        name="QUEUER_OIDC_ISSUER", form="https address", parse=_issuer, meaning="The provider.",
-    ),
-    "client_id": Variable(name="QUEUER_OIDC_CLIENT_ID", form="text", meaning="Who we are there."),
-    "secret_file": Variable(
-        name="QUEUER_OIDC_SECRET_FILE", form="file", parse=Path,
-        meaning="Holds the client secret. Not set: a public client.",
-    ),
-    "scopes": Variable(
-        name="QUEUER_OIDC_SCOPES", default="openid email profile", form="names, by blank",
-        meaning="Some providers need one more for groups.",
-    ),
-    "username_claim": Variable(
-        name="QUEUER_OIDC_USERNAME_CLAIM", default="sub", form="name",
-        meaning="As `--oidc-username-claim` of kube-apiserver.",
-    ),
-    "username_prefix": Variable(
-        name="QUEUER_OIDC_USERNAME_PREFIX", form="text; - = none",
-        meaning="As `--oidc-username-prefix`. Not set: none for the claim `email`, else the issuer and `#`.",
-    ),
-    "groups_claim": Variable(
-        name="QUEUER_OIDC_GROUPS_CLAIM", default="groups", form="name", meaning="As `--oidc-groups-claim`."
-    ),
-    "groups_prefix": Variable(
-        name="QUEUER_OIDC_GROUPS_PREFIX", form="text", meaning="As `--oidc-groups-prefix`."
-    ),
-    "ca_file": Variable(
-        name="QUEUER_OIDC_CA_FILE", form="file", parse=Path,
-        meaning="Whom to trust beside the system's authorities.",
-    ),
-}  # fmt: skip
-"""The variable of each field of `OidcSettings`; all are needed or none, those with a default excepted."""
 
 
 def _oidc(environ: Mapping[str, str], url: str) -> OidcSettings | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from queuer.domain.errors import FieldProblem, InvalidInput
 
 _OURS = "QUEUER_"
+_SETTING = "variable"
 _NEAR = 0.8
 """How like a variable a name must be to count as misspelt: no two variables of different programs are."""
 
@@ -36,6 +37,17 @@ class Variable:
     def text(self, environ: Mapping[str, str]) -> str:
         """The written value, else the default."""
         return environ.get(self.name) or self.default
+
+
+def setting(variable: Variable, **without: Any) -> Any:
+    """A field of a record, with the default of its variable. `without`: arguments of `field` where that has none."""
+    known = {"default": variable.parse(variable.default)} if variable.default else without
+    return field(metadata={_SETTING: variable}, **known)
+
+
+def variables_of(record: type) -> dict[str, Variable]:
+    """The variable of each field that is a `setting`."""
+    return {each.name: each.metadata[_SETTING] for each in fields(record) if _SETTING in each.metadata}
 
 
 def read(environ: Mapping[str, str], table: Mapping[str, Variable]) -> dict[str, Any]:
