@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,17 +22,19 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old 
 class Stub:
     """Objects by uid and a log of events. `requests` counts lists and watches; faults are attributes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *uids: str, failures: Iterable[web.Response] = ()) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[tuple[int, dict[str, Any]]] = []
         self.version = 100
         self.oldest = 0
         self.requests: list[dict[str, str]] = []
-        self.failures: list[web.Response] = []
+        self.failures = list(failures)
         self.mute = False
         self._changed = asyncio.Event()
         self._cut = asyncio.Event()
         self._gracefully = False
+        for uid in uids:
+            self.put(uid)
 
     # -- what a test does
 
@@ -40,15 +42,8 @@ class Stub:
         """Create or change an object, seen by watchers."""
         self.version += 1
         known = uid in self.objects
-        self.objects[uid] = {
-            "metadata": {
-                "name": uid,
-                "namespace": "n",
-                "uid": uid,
-                "resourceVersion": str(self.version),
-                "labels": labels,
-            }
-        }
+        meta = {"name": uid, "namespace": "n", "uid": uid, "resourceVersion": str(self.version)}
+        self.objects[uid] = {"metadata": {**meta, "labels": labels}}
         self._tell("MODIFIED" if known else "ADDED", self.objects[uid])
 
     def delete(self, uid: str) -> None:

@@ -41,9 +41,7 @@ def _said(code: int, message: str) -> web.Response:
 )  # fmt: skip
 async def test_each_status_is_its_own_error(status: int, kind: type[ApiError]) -> None:
     """Callers decide by class: try again, read again, give up."""
-    stub = Stub()
-    async with serving(stub) as client:
-        stub.failures = [_status(status, **{"Retry-After": "7"})]
+    async with serving(Stub(failures=[_status(status, **{"Retry-After": "7"})])) as client:
         with pytest.raises(ApiError) as caught:
             await client.get("/api/v1/x")
     assert type(caught.value) is kind
@@ -65,9 +63,7 @@ async def test_each_status_is_its_own_error(status: int, kind: type[ApiError]) -
 )  # fmt: skip
 async def test_missing_rights_are_no_fault_of_the_object(answer: web.Response, *, ours: bool) -> None:
     """A ClusterRole that is replaced, or a token refused for a minute, would blame each job in its turn."""
-    stub = Stub()
-    async with serving(stub) as client:
-        stub.failures = [answer]
+    async with serving(Stub(failures=[answer])) as client:
         with pytest.raises(ApiError) as caught:
             await client.merge_patch("/apis/batch/v1/namespaces/n/jobs/j", {}, resource="jobs")
     assert isinstance(caught.value, Unavailable) is ours
@@ -83,10 +79,8 @@ async def test_missing_rights_are_no_fault_of_the_object(answer: web.Response, *
 )
 async def test_a_finalizer_of_a_reused_name_is_a_conflict(message: str, kind: type[ApiError]) -> None:
     """Guards the applier: a StatefulSet makes a pod of the same name, and its retry would never end."""
-    stub = Stub()
     body = {"kind": "Status", "reason": "Invalid", "message": message}
-    async with serving(stub) as client:
-        stub.failures = [web.json_response(body, status=422)]
+    async with serving(Stub(failures=[web.json_response(body, status=422)])) as client:
         with pytest.raises(ApiError) as caught:
             await client.remove_finalizer("/api/v1/namespaces/n/pods/p", "f", uid="a", resource="pods")
     assert type(caught.value) is kind
@@ -102,9 +96,7 @@ async def test_a_page_that_comes_too_late_is_asked_for_in_halves() -> None:
                 await asyncio.sleep(60)
             return await super().handle(request)
 
-    stub, limits = Heavy(), list[str]()
-    for number in range(130):
-        stub.put(f"o{number:03}")
+    stub = Heavy(*(f"o{number:03}" for number in range(130)))
     async with serving(stub, patience=1.0) as client:
         for _ in range(2):
             with pytest.raises(Unavailable, match="does not answer"):
@@ -137,9 +129,7 @@ async def test_a_redirect_to_another_server_takes_no_token_along() -> None:
 
 async def test_a_proxy_s_page_instead_of_a_status_is_readable() -> None:
     """Not every failure comes from the API server."""
-    stub = Stub()
-    async with serving(stub) as client:
-        stub.failures = [web.Response(status=502, text="bad gateway")]
+    async with serving(Stub(failures=[web.Response(status=502, text="bad gateway")])) as client:
         with pytest.raises(ApiError, match="bad gateway"):
             await client.get("/api/v1/x")
 
@@ -173,9 +163,7 @@ async def test_the_version_says_the_form_and_an_old_server_is_refused_with_a_sen
     version: str, form: Form | None
 ) -> None:
     """Before 1.36 there are no mutating policies, before 1.36.2 no re-admission in one PATCH; older ones are broken."""
-    stub = Stub()
-    async with serving(stub) as client:
-        stub.failures = [web.json_response({"gitVersion": version})]
+    async with serving(Stub(failures=[web.json_response({"gitVersion": version})])) as client:
         if form is not None:
             assert await client.form() is form
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from copy import deepcopy
 from typing import Any, cast
@@ -62,20 +61,19 @@ class Cluster:
         self.changes += 1
 
 
+def watching(cluster: Cluster, **given: Any) -> tuple[GuardWatch, Health, Metrics]:
+    health, metrics = Health(stalled=30.0), Metrics()
+    return GuardWatch(cast(Any, cluster), health, metrics, changed=cluster.changed, **given), health, metrics
+
+
 async def test_the_guard_trusts_the_controller_of_the_namespace_that_it_is_installed_in() -> None:
     cluster = Cluster()
-    health = Health(stalled=30.0)
-    guard = GuardWatch(cast(Any, cluster), health, Metrics(), changed=cluster.changed, namespace="batch")
+    guard, health, _ = watching(cluster, namespace="batch")
     await guard.look()
     assert "it differs at spec.matchConditions" in (health.unguarded or "")
     cluster.objects = {key: deepcopy(dict(document)) for key, document in shipped_guard("batch").items()}
     await guard.look()
     assert health.unguarded is None
-
-
-def watching(cluster: Cluster) -> tuple[GuardWatch, Health, Metrics]:
-    health, metrics = Health(stalled=30.0), Metrics()
-    return GuardWatch(cast(Any, cluster), health, metrics, changed=cluster.changed), health, metrics
 
 
 async def test_nothing_is_admitted_before_the_first_look() -> None:
@@ -195,7 +193,7 @@ async def test_a_look_after_an_upgrade_of_the_cluster_ends_the_second_write() ->
 
 def _guard(name: str = "queuer-guard", *, kind: str = "ValidatingAdmissionPolicy") -> Any:
     objects = shipped(*POLICIES[Form.FULL])
-    return copy.deepcopy(next(o.document for o in objects if o.name == f"{kind} {name}"))
+    return deepcopy(next(o.document for o in objects if o.name == f"{kind} {name}"))
 
 
 def test_what_the_api_server_fills_in_is_no_difference() -> None:
@@ -244,7 +242,7 @@ def test_a_policy_that_guards_less_is_not_as_shipped(name: str, at: tuple[Any, .
 @pytest.mark.parametrize("act", ["params", "a label more", "an expression more"])
 def test_a_binding_that_binds_less_is_not_as_shipped(act: str) -> None:
     wanted = _guard("queuer-guard", kind="ValidatingAdmissionPolicyBinding")
-    live = copy.deepcopy(wanted)
+    live = deepcopy(wanted)
     selector = live["spec"]["matchResources"]["namespaceSelector"]
     if act == "params":
         live["spec"]["paramRef"] = {"name": "x", "parameterNotFoundAction": "Allow"}

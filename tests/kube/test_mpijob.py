@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from queuer.domain.keys import WORKLOAD
 from queuer.domain.workload import State
-from queuer.kube.kinds import MPIJOB, Member, member_of
+from queuer.kube.kinds import MPIJOB
 from queuer.kube.made import OPERATIONS, PINS
-from queuer.kube.objects import Pod
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, free_patch, own_roles
-from queuer.kube.template import Pin
-from tests.kube.manifests import Manifest, read
+from tests.kube.manifests import Manifest, decoded, meta, pins_of, read
 from tests.kube.merge_patch import merged
 from tests.kube.test_jobset import SUSPENDED
 
 MARK = AdmissionMark(id="a", epoch=1, cycle=1)
 OWNER = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "m", "uid": "u", "controller": True}
-
-LAUNCHER = {**OWNER, "apiVersion": "batch/v1", "kind": "Job", "uid": "l"}
 
 
 def mpijob(*, workers: int | None = 3, **policy: Any) -> Manifest:
@@ -29,21 +24,10 @@ def mpijob(*, workers: int | None = 3, **policy: Any) -> Manifest:
     said = {} if workers is None else {"replicas": workers}
     roles = {"Worker": {**said, "template": template}, "Launcher": {"template": template}}
     return {
-        "metadata": {"name": "m", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}},
+        "metadata": meta("m"),
         "spec": {"runPolicy": {"suspend": True, **policy}, "mpiReplicaSpecs": roles},
         "status": {"conditions": [SUSPENDED]},
     }
-
-
-def decoded(found: Manifest) -> Any:
-    return msgspec.convert(found, MPIJOB.type)
-
-
-def pins(rack: str) -> list[Pin]:
-    return [
-        Pin(pod_set=name, count=count, selector={"rack": rack}, hosts=("h1",))
-        for name, count in (("launcher", 1), ("worker", 3))
-    ]
 
 
 @pytest.mark.parametrize(("workers", "read_as"), [(3, {"launcher": 1, "worker": 3}), (None, {"launcher": 1})])
@@ -54,7 +38,8 @@ def test_workers_that_nobody_counts_are_none(workers: int | None, read_as: dict[
 
 def test_hosts_of_the_launcher_go_to_its_job_and_come_off_the_workers() -> None:
     found = mpijob()
-    patch = admit_patch(MPIJOB, decoded(found), pins=pins("r1"), mark=MARK)
+    pins = pins_of({"launcher": 1, "worker": 3}, selector={"rack": "r1"}, hosts=("h1",))
+    patch = admit_patch(MPIJOB, decoded(MPIJOB, found), pins=pins, mark=MARK)
     assert OPERATIONS not in patch
     assert set(patch[PINS]) == {"launcher"}
     assert "affinity" in patch[PINS]["launcher"]
@@ -67,10 +52,10 @@ def test_hosts_of_the_launcher_go_to_its_job_and_come_off_the_workers() -> None:
     assert {t["metadata"]["labels"][WORKLOAD] for t in templates.values()} == {"u"}
     assert started["spec"]["runPolicy"]["suspend"] is False
 
-    evicted = merged(started, evict_patch(MPIJOB, decoded(started), admission="a"))
-    again = [own.scheduling for own in own_roles(MPIJOB, decoded(evicted))]
+    evicted = merged(started, evict_patch(MPIJOB, decoded(MPIJOB, started), admission="a"))
+    again = [own.scheduling for own in own_roles(MPIJOB, decoded(MPIJOB, evicted))]
     assert again == [{"nodeSelector": {"zone": "a"}}] * 2
-    free = free_patch(MPIJOB, decoded(evicted))
+    free = free_patch(MPIJOB, decoded(MPIJOB, evicted))
     assert free[PINS] == {"launcher": {"nodeSelector": {"zone": "a"}}}
     after = merged(evicted, {key: value for key, value in free.items() if key != PINS})
     assert after["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
@@ -80,9 +65,9 @@ def test_it_is_quiet_once_its_launcher_is() -> None:
     meta = {"name": "m-launcher", "namespace": "n", "uid": "l", "ownerReferences": [OWNER]}
     template: Manifest = {"spec": {"containers": []}}
     launcher = {"metadata": meta, "spec": {"suspend": True, "template": template}}
-    assert MPIJOB.quiet(decoded({**mpijob(), "made": [launcher]}))
+    assert MPIJOB.quiet(decoded(MPIJOB, {**mpijob(), "made": [launcher]}))
     active = {**launcher, "status": {"active": 1, "startTime": "2026-01-01T00:00:00Z"}}
-    assert not MPIJOB.quiet(decoded({**mpijob(), "made": [active]}))
+    assert not MPIJOB.quiet(decoded(MPIJOB, {**mpijob(), "made": [active]}))
 
 
 @pytest.mark.parametrize(
@@ -94,21 +79,4 @@ def test_it_is_quiet_once_its_launcher_is() -> None:
     ],
 )
 def test_a_worker_that_the_kubelet_evicts_does_not_end_it(status: Manifest, outcome: State | None) -> None:
-    assert MPIJOB.outcome(decoded({**mpijob(), "status": status})) is outcome
-
-
-@pytest.mark.parametrize(
-    ("owner", "role", "whose"),
-    [
-        (OWNER, "worker", Member(owner="u", pod_set="worker")),
-        (LAUNCHER, "launcher", Member(owner="u", pod_set="launcher")),
-        ({**OWNER, "apiVersion": "kubeflow.org/v1"}, "worker", None),
-    ],
-    ids=["worker", "launcher", "of another version"],
-)  # fmt: skip
-def test_whose_its_pods_are(owner: Manifest, role: str, whose: Member | None) -> None:
-    labels = {"training.kubeflow.org/job-role": role, WORKLOAD: "u"}
-    if whose is None:
-        del labels[WORKLOAD]
-    meta = {"name": "p", "namespace": "n", "labels": labels, "ownerReferences": [owner]}
-    assert member_of(msgspec.convert({"metadata": meta, "spec": {}}, Pod)) == whose
+    assert MPIJOB.outcome(decoded(MPIJOB, {**mpijob(), "status": status})) is outcome

@@ -9,7 +9,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, cast
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,13 +28,14 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin, scheduling_of
-from tests.kube.manifests import Manifest, job, pytorchjob
+from tests.kube.manifests import Manifest, decoded, job, pins_of, pytorchjob
 from tests.kube.merge_patch import merged
 
 GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 SPOT = Toleration(key="spot", value="yes")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
+MARK = AdmissionMark(id="a1", epoch=3, cycle=9, domains=("r07",))
 
 
 def without_empty(value: Any) -> Any:
@@ -46,8 +46,9 @@ def without_empty(value: Any) -> Any:
     return [without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def decoded(kind: JobKind, manifest: Manifest) -> Any:
-    return msgspec.convert(manifest, kind.type)
+def everywhere(kind: JobKind, view: Any) -> list[Pin]:
+    """Pins that say nothing."""
+    return pins_of({role.name: role.count for role in kind.roles(view)})
 
 
 def admitted(kind: JobKind, manifest: Manifest, pins: list[Pin], *, id: str = "a1") -> Manifest:
@@ -100,12 +101,15 @@ _specs = st.fixed_dictionaries(
 )
 
 
-def _pins(name: str, most: int) -> st.SearchStrategy[Pin]:
+def place_of(
+    name: str, count: st.SearchStrategy[int], *, keys: st.SearchStrategy[str] = _keys
+) -> st.SearchStrategy[Pin]:
+    """A place for a pod set."""
     return st.builds(
         Pin,
         pod_set=st.just(name),
-        count=st.integers(1, most),
-        selector=st.dictionaries(_keys, st.sampled_from("abc"), max_size=3),
+        count=count,
+        selector=st.dictionaries(keys, st.sampled_from("abc"), max_size=3),
         hosts=st.none() | st.sampled_from([("h1",), ("h1", "h2")]),
         tolerations=st.sampled_from([(), (GPU_TAINT,), (GPU_TAINT, SPOT)]),
     )
@@ -114,12 +118,16 @@ def _pins(name: str, most: int) -> st.SearchStrategy[Pin]:
 _job_case = st.tuples(
     st.just(JOB),
     st.builds(job, _specs, parallelism=st.sampled_from([None, 4]), completions=st.sampled_from([None, 3])),
-    st.lists(_pins("main", 4).map(lambda pin: [pin]), min_size=2, max_size=4),
+    st.lists(place_of("main", st.integers(1, 4)).map(lambda pin: [pin]), min_size=2, max_size=4),
 )
 _pytorch_case = st.tuples(
     st.just(PYTORCHJOB),
     st.builds(pytorchjob, _specs, workers=st.sampled_from([None, 3])),
-    st.lists(st.tuples(_pins("master", 1), _pins("worker", 3)).map(list), min_size=2, max_size=4),
+    st.lists(
+        st.tuples(place_of("master", st.just(1)), place_of("worker", st.integers(1, 3))).map(list),
+        min_size=2,
+        max_size=4,
+    ),
 )
 
 
@@ -179,10 +187,9 @@ def test_a_pin_reaches_every_way_of_matching(case: tuple[JobKind, Manifest, list
 )
 def test_a_patch_is_a_compare_and_set(kind: JobKind, fresh: Manifest) -> None:
     """A stale leader's PATCH must meet 409, and one for a deleted job must not hit its namesake."""
-    pins = [Pin(pod_set=role.name, count=1, selector={}) for role in kind.roles(decoded(kind, fresh))]
     view = decoded(kind, fresh)
     bodies = [
-        admit_patch(kind, view, pins=pins, mark=AdmissionMark(id="a", epoch=1, cycle=1)),
+        admit_patch(kind, view, pins=everywhere(kind, view), mark=MARK),
         evict_patch(kind, view, admission="a"),
         withdraw_patch(view, admission="a"),
     ]
@@ -197,10 +204,7 @@ def test_a_patch_is_a_compare_and_set(kind: JobKind, fresh: Manifest) -> None:
 def test_an_eviction_that_met_a_conflict_tests_the_admission_alone(kind: JobKind) -> None:
     """Nobody but Queuer writes the annotation, so no tenant's writes can outrun it. A namesake is left alone."""
     fresh = job() if kind is JOB else pytorchjob()
-    pins = [
-        Pin(pod_set=role.name, count=role.count, selector={}) for role in kind.roles(decoded(kind, fresh))
-    ]
-    running = admitted(kind, fresh, pins)
+    running = admitted(kind, fresh, everywhere(kind, decoded(kind, fresh)))
     view = decoded(kind, running)
     tests, writes = (  # operations by path
         {
@@ -229,11 +233,7 @@ def test_eviction_leaves_the_template_alone() -> None:
 
 
 def test_eviction_after_the_end_has_the_operator_end_the_pods_that_its_owner_left() -> None:
-    running = admitted(
-        PYTORCHJOB,
-        pytorchjob(),
-        [Pin(pod_set=p, count=n, selector={}) for p, n in (("master", 1), ("worker", 3))],
-    )
+    running = admitted(PYTORCHJOB, pytorchjob(), pins_of({"master": 1, "worker": 3}))
     ended = merged(running, {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}})
     assert PYTORCHJOB.lingers(decoded(PYTORCHJOB, ended))
     patch = evict_patch(PYTORCHJOB, decoded(PYTORCHJOB, ended), admission="a")
@@ -271,12 +271,7 @@ def test_what_the_user_changes_while_it_waits_stands() -> None:
 
 def test_admission_takes_the_old_reason_off() -> None:
     """A running job must not go on saying that it waits, also where that was written after the job was seen."""
-    patch = admit_patch(
-        JOB,
-        decoded(JOB, job()),
-        pins=[Pin(pod_set="main", count=4, selector={})],
-        mark=AdmissionMark(id="a", epoch=1, cycle=1),
-    )
+    patch = admit_patch(JOB, decoded(JOB, job()), pins=pins_of({"main": 4}), mark=MARK)
     assert patch["metadata"]["annotations"][STATUS] is None
 
 
@@ -291,7 +286,7 @@ _FORGED = (
 )
 
 
-@given(st.text() | st.sampled_from(_FORGED), _pins("main", 4))
+@given(st.text() | st.sampled_from(_FORGED), place_of("main", st.integers(1, 4)))
 def test_an_annotation_that_is_not_ours_reads_as_nothing(text: str, pin: Pin) -> None:
     """Nothing crashes on any content, such as that of jobs older than the policies."""
     fresh = job()
@@ -305,15 +300,13 @@ def test_below_1_36_a_job_that_has_run_is_loosened_before_it_is_started() -> Non
     """The API server keeps the template of a Job while its status has a startTime; of nothing else."""
     fresh, ran = job(), job()
     ran["status"] = {"startTime": "2026-11-28T10:00:00Z"}
-    pins = [Pin(pod_set="main", count=1, selector={"rack": "r1"})]
-    mark = AdmissionMark(id="a1", epoch=3, cycle=9)
-    starts = admit_patch(JOB, decoded(JOB, ran), pins=pins, mark=mark)
+    starts = admit_patch(
+        JOB, decoded(JOB, ran), pins=pins_of({"main": 1}, selector={"rack": "r1"}), mark=MARK
+    )
     held = {key: ran["metadata"][key] for key in ("uid", "resourceVersion")}
     assert loosen_patch(JOB, decoded(JOB, ran), starts) == {"metadata": held, "status": {"startTime": None}}
     assert loosen_patch(JOB, decoded(JOB, fresh), starts) is None
     assert loosen_patch(JOB, decoded(JOB, ran), evict_patch(JOB, decoded(JOB, ran), admission="a1")) is None
     trains = decoded(PYTORCHJOB, pytorchjob())
-    pins = [
-        Pin(pod_set=own.role.name, count=own.role.count, selector={}) for own in own_roles(PYTORCHJOB, trains)
-    ]
-    assert loosen_patch(PYTORCHJOB, trains, admit_patch(PYTORCHJOB, trains, pins=pins, mark=mark)) is None
+    patch = admit_patch(PYTORCHJOB, trains, pins=everywhere(PYTORCHJOB, trains), mark=MARK)
+    assert loosen_patch(PYTORCHJOB, trains, patch) is None

@@ -21,10 +21,9 @@ from queuer.kube.objects import Pod
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.kube.workloads import read_workload, workload_of
-from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 from tests.kube.manifests import FACTS
-from tests.unit.make import gang, sure
+from tests.unit.make import entry_of, gang, sure
 
 GATES = [{"name": "queuer.dev/queue"}]
 MARK = AdmissionMark(id="a1", epoch=1, cycle=1)
@@ -62,6 +61,9 @@ def by_controller(name: str, *, user: str = BY) -> Pod:
     """A pod of the group that a StatefulSet makes."""
     notes = {"queuer.dev/pod-group-size": "2", "queuer.dev/user": user}
     return pod(name, meta={"ownerReferences": [OWNER], "annotations": notes})
+
+
+STARTED = pod("a", gated=False, run="u", admission="a1")
 
 
 def group(*pods: Pod) -> PodGroup:
@@ -138,7 +140,7 @@ def test_a_start_opens_each_gate_inside_the_pins() -> None:
 
 def test_a_start_that_was_cut_off_goes_on_with_the_rest() -> None:
     body = admit_patch(POD, group(pod("a"), pod("b")), pins=PINS, mark=MARK)
-    half = group(pod("a", gated=False, run="u", admission="a1"), pod("b"))
+    half = group(STARTED, pod("b"))
     assert [p.metadata.name for p, _ in pod_patches(half, body)] == ["b"]
     assert sure(POD.gates)(half) == 1
 
@@ -150,15 +152,14 @@ def test_a_pod_that_was_not_started_is_the_owners_word() -> None:
 
 def test_no_pod_is_started_that_nobody_decided_on() -> None:
     """Another set, a larger one of the same set, one that came since, one that has changed."""
-    running = pod("a", gated=False, run="u", admission="a1")
     extra = pod("x", gpus=8, labels={"queuer.dev/pod-set": "extra"})
-    assert decided_on(group(running, pod("b"), pod("c", gpus=8))) == {"u-b": "7"}
-    body = {**admit_patch(POD, group(running, pod("b")), pins=PINS, mark=MARK)}
-    assert [p.metadata.name for p, _ in pod_patches(group(running, pod("b"), extra), body)] == ["b"]
+    assert decided_on(group(STARTED, pod("b"), pod("c", gpus=8))) == {"u-b": "7"}
+    body = {**admit_patch(POD, group(STARTED, pod("b")), pins=PINS, mark=MARK)}
+    assert [p.metadata.name for p, _ in pod_patches(group(STARTED, pod("b"), extra), body)] == ["b"]
     with pytest.raises(ChangedError, match="pod d came after the decision"):
-        list(pod_patches(group(running, pod("d")), body))
+        list(pod_patches(group(STARTED, pod("d")), body))
     changed = pod("b", meta={"resourceVersion": "8"})
-    (_, change), *_ = pod_patches(group(running, changed), body)
+    (_, change), *_ = pod_patches(group(STARTED, changed), body)
     assert change["metadata"]["resourceVersion"] == "7", "the API server answers with a conflict"
 
 
@@ -169,8 +170,7 @@ def test_no_pod_is_started_that_nobody_decided_on() -> None:
 )
 def test_nobody_joins_a_group_that_runs_on_its_account(other: dict[str, Any]) -> None:
     """Another queue or user names the group: its pod would take the place of a lost one, at the cost of the others."""
-    running = pod("a", gated=False, run="u", admission="a1")
-    assert decided_on(group(running, pod("b"), pod("c", **other))) == {"u-b": "7"}
+    assert decided_on(group(STARTED, pod("b"), pod("c", **other))) == {"u-b": "7"}
 
 
 def _view(found: PodGroup) -> JobView:
@@ -180,23 +180,18 @@ def _view(found: PodGroup) -> JobView:
 @pytest.mark.parametrize(
     ("kind", "pods", "verdict"),
     [
-        (EntryKind.ADMIT, [pod("a", gated=False, run="u", admission="a1"), pod("b")], ConflictVerdict.AGAIN),
-        (EntryKind.ADMIT, [pod("a", gated=False, run="u", admission="a1")], ConflictVerdict.DONE),
-        (EntryKind.EVICT, [pod("a", gated=False, run="u", admission="a1"), pod("b")], ConflictVerdict.AGAIN),
+        (EntryKind.ADMIT, [STARTED, pod("b")], ConflictVerdict.AGAIN),
+        (EntryKind.ADMIT, [STARTED], ConflictVerdict.DONE),
+        (EntryKind.EVICT, [STARTED, pod("b")], ConflictVerdict.AGAIN),
         (EntryKind.EVICT, [pod("a"), pod("b")], ConflictVerdict.AGAIN),
-        (
-            EntryKind.WITHDRAW,
-            [pod("a", gated=False, run="u", admission="a1"), pod("b")],
-            ConflictVerdict.AGAIN,
-        ),
+        (EntryKind.WITHDRAW, [STARTED, pod("b")], ConflictVerdict.AGAIN),
     ],
     ids=["half started", "all started", "half evicted", "nothing marked", "half withdrawn"],
 )
 def test_a_conflict_in_the_middle_of_a_group_is_not_the_end(
     kind: EntryKind, pods: list[Pod], verdict: ConflictVerdict
 ) -> None:
-    entry = Entry(seq=1, kind=kind, uid="u", admission_id="a1", epoch=1, cycle=1, patch={}, at=0.0)
-    assert judge(entry, _view(group(*pods)), as_decided=True) is verdict
+    assert judge(entry_of(kind=kind, admission_id="a1"), _view(group(*pods)), as_decided=True) is verdict
 
 
 def test_a_pod_that_hangs_on_a_dead_node_says_nothing_of_the_next_admission() -> None:
@@ -222,7 +217,7 @@ def test_new_pods_do_not_take_the_place_of_others_that_are_going() -> None:
 
 def test_an_eviction_deletes_what_was_started_and_marks_the_rest() -> None:
     """So that a PATCH of the same admission that is under way meets a conflict."""
-    half = group(pod("a", gated=False, run="u", admission="a1"), pod("b"))
+    half = group(STARTED, pod("b"))
     body = evict_patch(POD, half, admission="a1")
     assert [p.metadata.name for p in deleted(half, body)] == ["a"]
     assert [p.metadata.name for p, _ in pod_patches(half, body)] == ["b"]
@@ -290,10 +285,11 @@ def test_pods_that_are_deleted_do_not_end_their_group() -> None:
 
 
 class Heard:
-    """What is told of runs: the names of their pods by uid."""
+    """Names of the pods of each run, by uid, as they are told."""
 
     def __init__(self) -> None:
         self.runs: dict[str, list[str]] = {}
+        self.groups = PodGroups(self, listed=lambda: False)
 
     def came(self, run: PodGroup) -> None:
         self.runs[run.metadata.uid] = [pod.metadata.name for pod in run.pods]
@@ -305,22 +301,20 @@ class Heard:
 async def test_a_new_leader_knows_pods_that_were_made_anew_by_the_name_of_their_group() -> None:
     """Guards place, history and rest of an evicted group: the pods that carried its uid are gone."""
     heard = Heard()
-    groups = PodGroups(heard, listed=lambda: False)
-    groups.put(by_controller("a"))
-    groups.look()
+    heard.groups.put(by_controller("a"))
+    heard.groups.look()
     assert heard.runs == {"u-a": ["a"]}
-    groups.recall(KNOWN)
+    heard.groups.recall(KNOWN)
     assert heard.runs == {"old": ["a"]}
-    groups.put(by_controller("b"))
-    groups.look()
+    heard.groups.put(by_controller("b"))
+    heard.groups.look()
     assert heard.runs == {"old": ["a", "b"]}
 
 
 async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
     heard = Heard()
-    groups = PodGroups(heard, listed=lambda: False)
-    groups.put(pod("a", gated=False, run="r2"))
-    groups.recall(KNOWN)
+    heard.groups.put(pod("a", gated=False, run="r2"))
+    heard.groups.recall(KNOWN)
     assert heard.runs == {"r2": ["a"]}
 
 
@@ -330,17 +324,15 @@ async def test_runs_that_say_who_they_are_are_not_taken_for_others() -> None:
 async def test_a_group_of_the_name_of_one_that_is_gone_is_another(other: Pod) -> None:
     """It would have the place, history and rest of a dead job."""
     heard = Heard()
-    groups = PodGroups(heard, listed=lambda: False)
-    groups.put(other)
-    groups.recall(KNOWN)
+    heard.groups.put(other)
+    heard.groups.recall(KNOWN)
     assert heard.runs == {"u-a": ["a"]}
 
 
 async def test_a_group_that_waits_keeps_its_name_over_a_change_of_leader() -> None:
     """Its first pod named it when it was alone; another of the same second may come before it in the order."""
     heard = Heard()
-    groups = PodGroups(heard, listed=lambda: False)
-    groups.put(pod("a"))
-    groups.put(pod("b"))
-    groups.recall({"u-b": gang("u-b", namespace="n", name="g", kind="Pod", user="ada")})
+    heard.groups.put(pod("a"))
+    heard.groups.put(pod("b"))
+    heard.groups.recall({"u-b": gang("u-b", namespace="n", name="g", kind="Pod", user="ada")})
     assert heard.runs == {"u-b": ["a", "b"]}

@@ -6,18 +6,15 @@ from copy import deepcopy
 from typing import Any
 
 import jsonpatch
-import msgspec
 import pytest
 
-from queuer.domain.errors import InvalidInput
 from queuer.domain.keys import QUEUE, WORKLOAD
 from queuer.domain.workload import State
-from queuer.kube.kinds import BY_NAME, JOB, Member, maker_of, member_of
+from queuer.kube.kinds import BY_NAME, JOB, JobKind, maker_of
 from queuer.kube.made import OPERATIONS, as_json_patch
-from queuer.kube.objects import Pod
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, free_patch, own_roles
 from queuer.kube.template import Pin, scheduling_of
-from tests.kube.manifests import Manifest, read
+from tests.kube.manifests import Manifest, decoded, faults, meta, read
 from tests.kube.merge_patch import merged
 
 RAYJOB, RAYCLUSTER = BY_NAME["RayJob"], BY_NAME["RayCluster"]
@@ -45,24 +42,16 @@ def named(group: str) -> Manifest:
 
 
 def cluster(**more: Any) -> Manifest:
-    meta = {"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}}
-    return {"metadata": meta, "spec": {"suspend": True, **cluster_spec(**more)}}
+    return {"metadata": meta("c"), "spec": {"suspend": True, **cluster_spec(**more)}}
 
 
 def job(**more: Any) -> Manifest:
-    meta = {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}}
     spec = {"suspend": True, "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster_spec(), **more}
-    return {"metadata": meta, "spec": spec}
+    return {"metadata": meta("j"), "spec": spec}
 
 
-def decoded(found: Manifest, kind: Any = RAYJOB) -> Any:
-    return msgspec.convert(found, kind.type)
-
-
-def refused(found: Manifest, kind: Any = RAYJOB) -> list[str]:
-    with pytest.raises(InvalidInput) as caught:
-        read(found, kind=kind)
-    return [problem.field for problem in caught.value.problems]
+def refused(found: Manifest, kind: JobKind = RAYJOB) -> list[str]:
+    return [fault.field for fault in faults(found, kind=kind)]
 
 
 class TestReading:
@@ -170,7 +159,7 @@ class TestReading:
     ],
 )
 def test_states_of_a_job(state: str, work: str, outcome: State | None, *, quiet: bool) -> None:
-    found = decoded({**job(), "status": {"jobDeploymentStatus": state, "jobStatus": work}})
+    found = decoded(RAYJOB, {**job(), "status": {"jobDeploymentStatus": state, "jobStatus": work}})
     assert (RAYJOB.outcome(found), RAYJOB.quiet(found)) == (outcome, quiet)
 
 
@@ -183,7 +172,7 @@ def test_a_cluster_is_quiet_once_it_says_that_its_pods_are_gone(
 ) -> None:
     said = {"RayClusterSuspended": suspended, "RayClusterSuspending": suspending}
     conditions = [{"type": kind, "status": status} for kind, status in said.items()]
-    assert RAYCLUSTER.quiet(decoded({**cluster(), "status": {"conditions": conditions}}, RAYCLUSTER)) is quiet
+    assert RAYCLUSTER.quiet(decoded(RAYCLUSTER, {**cluster(), "status": {"conditions": conditions}})) is quiet
 
 
 PINS = [
@@ -192,9 +181,9 @@ PINS = [
 ]
 
 
-def started(found: Manifest, kind: Any = RAYJOB, pins: list[Pin] = PINS) -> Manifest:
-    of = decoded(found, kind)
-    patch = admit_patch(kind, of, pins=pins, mark=MARK)
+def started(found: Manifest) -> Manifest:
+    of = decoded(RAYJOB, found)
+    patch = admit_patch(RAYJOB, of, pins=PINS, mark=MARK)
     after: Manifest = jsonpatch.apply_patch(found, as_json_patch(patch, of))
     return after
 
@@ -228,57 +217,28 @@ class TestStart:
     @pytest.mark.parametrize("own", [None, template("250m", nodeSelector={"rack": "r9", "disk": "ssd"})])
     def test_an_eviction_gives_the_owners_terms_back(self, own: Manifest | None) -> None:
         first = job(**({"submitterPodTemplate": own} if own else {}))
-        after = merged(started(first), evict_patch(RAYJOB, decoded(started(first)), admission="a1"))
+        after = merged(started(first), evict_patch(RAYJOB, decoded(RAYJOB, started(first)), admission="a1"))
         assert after["spec"]["suspend"] is True
-        terms = [own.scheduling for own in own_roles(RAYJOB, decoded(after))]
-        assert terms == [scheduling_of(role.template.spec) for role in RAYJOB.roles(decoded(first))]
+        terms = [own.scheduling for own in own_roles(RAYJOB, decoded(RAYJOB, after))]
+        assert terms == [scheduling_of(role.template.spec) for role in RAYJOB.roles(decoded(RAYJOB, first))]
         again = started(after)
         assert again["spec"] == started(first)["spec"]
 
     def test_whoever_removes_queuer_gets_them_back_too(self) -> None:
         first = job(submitterPodTemplate=template("250m"))
-        after = decoded(started(first))
+        after = decoded(RAYJOB, started(first))
         patch = free_patch(RAYJOB, after)
         assert patch[OPERATIONS]
         freed = jsonpatch.apply_patch(started(first), as_json_patch(patch, after))
-        terms = [scheduling_of(role.template.spec) for role in RAYJOB.roles(decoded(freed))]
+        terms = [scheduling_of(role.template.spec) for role in RAYJOB.roles(decoded(RAYJOB, freed))]
         assert terms == [{}, {}, {}]
 
     def test_after_its_end_an_eviction_takes_its_cluster(self) -> None:
-        found = decoded({**job(ttlSecondsAfterFinished=600), "status": {"jobDeploymentStatus": "Complete"}})
+        found = decoded(
+            RAYJOB, {**job(ttlSecondsAfterFinished=600), "status": {"jobDeploymentStatus": "Complete"}}
+        )
         assert RAYJOB.lingers(found)
         assert evict_patch(RAYJOB, found, admission="a1")["spec"] == {"ttlSecondsAfterFinished": 0}
-
-
-def pod(owner: tuple[str, str, str], **labels: str) -> Any:
-    version, kind, uid = owner
-    reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": uid, "controller": True}
-    keys = {"ours": WORKLOAD, "group": "ray.io/group"}
-    meta = {
-        "name": "p",
-        "namespace": "n",
-        "labels": {keys[key]: value for key, value in labels.items()},
-        "ownerReferences": [reference],
-    }
-    return msgspec.convert({"metadata": meta, "spec": {}}, Pod)
-
-
-CLUSTER, SUBMITS = ("ray.io/v1", "RayCluster", "c"), ("batch/v1", "Job", "s")
-
-
-@pytest.mark.parametrize(
-    ("found", "whose"),
-    [
-        (pod(CLUSTER, group="gpu"), Member(owner="c", pod_set="gpu")),
-        (pod(CLUSTER, group="GPU", ours="c"), Member(owner="c", pod_set="gpu")),
-        (pod(CLUSTER, group="headgroup", ours="j"), Member(owner="j", pod_set="headgroup")),
-        (pod(SUBMITS, group="submitter", ours="j"), Member(owner="j", pod_set="submitter")),
-        (pod(SUBMITS, ours="j"), Member(owner="s", pod_set="main")),
-    ],
-    ids=["beside the queue", "of a cluster", "of a job's cluster", "that submits", "of a Job alone"],
-)
-def test_whose_a_pod_is(found: Any, whose: Member) -> None:
-    assert member_of(found) == whose
 
 
 def test_a_cluster_of_a_job_is_never_queued_by_itself() -> None:
@@ -286,7 +246,7 @@ def test_a_cluster_of_a_job_is_never_queued_by_itself() -> None:
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "u", "controller": True}
     found = cluster()
     found["metadata"] |= {"labels": {QUEUE: "root.a"}, "ownerReferences": [owner]}
-    meta = decoded(found, RAYCLUSTER).metadata
-    assert maker_of(RAYCLUSTER, meta) is RAYJOB
-    assert maker_of(JOB, meta) is RAYJOB
-    assert maker_of(RAYCLUSTER, decoded(cluster(), RAYCLUSTER).metadata) is None
+    made = decoded(RAYCLUSTER, found).metadata
+    assert maker_of(RAYCLUSTER, made) is RAYJOB
+    assert maker_of(JOB, made) is RAYJOB
+    assert maker_of(RAYCLUSTER, decoded(RAYCLUSTER, cluster()).metadata) is None

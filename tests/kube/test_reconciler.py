@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from queuer.domain.errors import FieldProblem
 from queuer.kube.client import Page
-from queuer.kube.config_crs import ConfigOutcome, Reconciler
+from queuer.kube.config_crs import Apply, ConfigOutcome, Reconciler
 from queuer.kube.config_set import ConfigSet
 from queuer.kube.config_status import accepted
 from tests.waiting import until
@@ -31,11 +31,8 @@ class Cluster:
     async def pages(self, path: str) -> AsyncIterator[Page]:
         paths = sorted(self.weights) if path.endswith("/queues") else []
         found = [
-            {
-                "metadata": {"name": name, "uid": name, "generation": self.weights[name]},
-                "spec": {"path": name, "weight": self.weights[name]},
-            }
-            for name in paths
+            {"metadata": {"name": name, "uid": name, "generation": n}, "spec": {"path": name, "weight": n}}
+            for name, n in ((name, self.weights[name]) for name in paths)
         ]
         yield msgspec.convert(
             {"metadata": {}, "items": [msgspec.Raw(msgspec.json.encode(f)) for f in found]}, Page
@@ -50,17 +47,22 @@ class Cluster:
         self.applied.append({queue.path: queue.weight for queue in wanted.document.queues})
         return ConfigOutcome()
 
+    def reconciler(self, apply: Apply | None = None) -> Reconciler:
+        """One whose clock moves on at each look."""
+        client: Any = self
+        clock = iter(range(0, 10_000, 100))
+        return Reconciler(
+            client=client, apply=apply or self.apply, figures=self.figures, clock=lambda: float(next(clock))
+        )
+
     async def figures(self) -> Mapping[str, Mapping[str, Any]]:
         return {}
 
 
 async def test_a_change_is_applied_while_statuses_are_written() -> None:
     """A status that hangs, or thousands of them, must not keep a queue's new limit from being in force."""
-    cluster: Any = Cluster()
-    clock = iter(range(0, 10_000, 100))
-    reconciler = Reconciler(
-        client=cluster, apply=cluster.apply, figures=cluster.figures, clock=lambda: float(next(clock))
-    )
+    cluster = Cluster()
+    reconciler = cluster.reconciler()
     cluster.weights = {"root.a": 1, "root.b": 1}
     first = asyncio.create_task(reconciler.heard("root.a", 1))
     await until(lambda: cluster.patches == [("root.a", "InForce")])
@@ -76,14 +78,14 @@ async def test_a_change_is_applied_while_statuses_are_written() -> None:
 
 
 async def test_a_set_that_is_refused_is_logged_once() -> None:
-    cluster: Any = Cluster()
+    cluster = Cluster()
     cluster.weights = {"root.a": 1}
     outcomes = [REFUSED, REFUSED, ConfigOutcome()]
 
     async def apply(_: ConfigSet) -> ConfigOutcome:
         return outcomes.pop(0)
 
-    reconciler = Reconciler(client=cluster, apply=apply, figures=cluster.figures, clock=lambda: 0.0)
+    reconciler = cluster.reconciler(apply)
     with capture_logs() as logged:
         while outcomes:
             await reconciler.reconcile()
@@ -93,19 +95,16 @@ async def test_a_set_that_is_refused_is_logged_once() -> None:
 
 async def test_a_status_that_a_listing_missed_stays_known() -> None:
     """It was written while the list was under way: else it would be written, and told as an Event, once more."""
-    cluster: Any = Cluster()
+    cluster = Cluster()
     cluster.answers.set()
     cluster.weights = {"root.a": 1}
 
     async def apply(wanted: ConfigSet) -> ConfigOutcome:
         if cluster.applied:
             await reconciler._report()
-        return await cluster.apply(wanted)  # type: ignore[no-any-return]
+        return await cluster.apply(wanted)
 
-    clock = iter(range(0, 10_000, 100))
-    reconciler = Reconciler(
-        client=cluster, apply=apply, figures=cluster.figures, clock=lambda: float(next(clock))
-    )
+    reconciler = cluster.reconciler(apply)
     await reconciler.reconcile()
     await reconciler.reconcile()
     await reconciler._report()

@@ -50,6 +50,7 @@ async def copying(stub: Stub, timing: Timing = FAST, *, kind: type[Any] = Namesp
         try:
             async with asyncio.timeout(PATIENCE):
                 await copy.reflector.synced.wait()
+            await until(lambda: stub.watches)
             yield copy
         finally:
             task.cancel()
@@ -58,9 +59,7 @@ async def copying(stub: Stub, timing: Timing = FAST, *, kind: type[Any] = Namesp
 
 async def test_lists_in_pages_and_then_follows_the_watch() -> None:
     """1,200 objects come in three pages; `synced` is set only after the last of them."""
-    stub = Stub()
-    for number in range(1200):
-        stub.put(f"o{number:04}")
+    stub = Stub(*(f"o{number:04}" for number in range(1200)))
     async with copying(stub) as copy:
         assert len(copy.uids) == 1200
         assert stub.lists == 3
@@ -86,8 +85,7 @@ async def test_nul_characters_never_get_further() -> None:
 
 async def test_a_cut_watch_is_resumed_where_it_broke_without_listing_again() -> None:
     """Events from the time without a connection arrive from the log."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub) as copy:
         stub.put("b")
         await until(lambda: "b" in copy.uids)
@@ -102,11 +100,8 @@ async def test_a_cut_watch_is_resumed_where_it_broke_without_listing_again() -> 
 
 async def test_deletions_that_a_compacted_log_hides_are_reported() -> None:
     """410: everything is listed again, and what is gone is reported DELETED. Or quota would leak for ever."""
-    stub = Stub()
-    for uid in "abcd":
-        stub.put(uid)
+    stub = Stub(*"abcd")
     async with copying(stub) as copy:
-        await until(lambda: len(stub.watches) == 1)
         stub.mute = True
         stub.delete("b")
         stub.delete("c")
@@ -121,10 +116,8 @@ async def test_deletions_that_a_compacted_log_hides_are_reported() -> None:
 
 async def test_410_as_an_answer_to_the_watch_request_itself() -> None:
     """Some servers say it by HTTP status instead of an event."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub) as copy:
-        await until(lambda: len(stub.watches) == 1)
         stub.mute = True
         stub.delete("a")
         stub.failures = [web.json_response({"reason": "Expired", "message": "old"}, status=410)]
@@ -137,10 +130,8 @@ async def test_410_as_an_answer_to_the_watch_request_itself() -> None:
 
 async def test_a_silent_stream_is_taken_for_dead() -> None:
     """A half-open connection says nothing for ever: neither events nor bookmarks."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub, Timing(silence=0.2, pauses=BackOff(first=0.01, longest=0.05))) as copy:
-        await until(lambda: len(stub.watches) == 1)
         stub.mute = True
         stub.put("b")
         await until(lambda: len(stub.watches) >= 2)
@@ -151,10 +142,8 @@ async def test_a_silent_stream_is_taken_for_dead() -> None:
 
 async def test_bookmarks_move_the_point_of_resumption() -> None:
     """A quiet kind keeps up with the log, so that a cut does not cost a full list."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub):
-        await until(lambda: len(stub.watches) == 1)
         stub.version = 500
         stub.bookmark()
         stub.end()
@@ -165,9 +154,7 @@ async def test_bookmarks_move_the_point_of_resumption() -> None:
 
 async def test_lists_fully_again_now_and_then() -> None:
     """A missed event cannot stay missed: what came, changed and vanished unheard is reported at the next full list."""
-    stub = Stub()
-    for uid in "abc":
-        stub.put(uid)
+    stub = Stub(*"abc")
     async with copying(stub, OFTEN) as copy:
         del stub.objects["a"]  # none of this is told
         stub.mute = True
@@ -182,19 +169,15 @@ async def test_lists_fully_again_now_and_then() -> None:
 async def test_a_watch_ends_when_the_next_list_is_due() -> None:
     """And that is later where listing takes long: it gets a small part of the time."""
     for timing, seconds in ((Timing(relist=42.0), range(41, 43)), (SLOW, range(5, 10_000))):
-        stub = Stub()
-        stub.put("a")
+        stub = Stub("a")
         async with copying(stub, timing):
-            await until(lambda stub=stub: len(stub.watches) == 1)  # type: ignore[misc]
             assert int(stub.watches[0]["timeoutSeconds"]) in seconds
 
 
 async def test_where_a_list_fails_the_watch_goes_on() -> None:
     """A server that can answer no list, but watches, keeps the copy live."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub, OFTEN) as copy:
-        await until(lambda: len(stub.watches) == 1)
         stub.failures = [web.Response(status=504)]
         await until(lambda: not stub.failures)
         asked = len(stub.requests)
@@ -216,8 +199,7 @@ async def test_a_watch_that_tells_something_is_opened_anew_at_once_when_it_is_cu
 
 async def test_in_a_storm_of_410_lists_become_rare() -> None:
     """A server that forgets at once where we were must not be asked for everything in a busy loop."""
-    stub, times = Stub(), list[float]()
-    stub.put("a")
+    stub, times = Stub("a"), list[float]()
     stub.oldest = 1_000
     async with copying(stub, STORM):
         while len(times) < 6:
@@ -228,8 +210,7 @@ async def test_in_a_storm_of_410_lists_become_rare() -> None:
 
 async def test_staleness_is_told_while_the_server_does_not_answer() -> None:
     """`stale_since` is set by failures and cleared by the next connection; the copy itself is kept."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub) as copy:
         await until(lambda: copy.reflector.stale_since is None)
         stub.failures = [web.Response(status=503) for _ in range(4)]
@@ -245,8 +226,8 @@ async def test_staleness_is_told_while_the_server_does_not_answer() -> None:
 
 async def test_the_server_s_pause_is_respected() -> None:
     """429 with Retry-After: no request before that."""
-    stub = Stub()
-    stub.failures = [web.json_response({"message": "slow down"}, status=429, headers={"Retry-After": "1"})]
+    slower = web.json_response({"message": "slow down"}, status=429, headers={"Retry-After": "1"})
+    stub = Stub(failures=[slower])
     started = asyncio.get_running_loop().time()
     async with copying(stub):
         assert asyncio.get_running_loop().time() - started >= 1.0
@@ -255,9 +236,7 @@ async def test_the_server_s_pause_is_respected() -> None:
 
 async def test_an_object_that_cannot_be_read_stops_nobody() -> None:
     """One broken object is logged; all others go on. One that breaks later stays as it was last understood."""
-    stub = Stub()
-    for uid in ("good", "bad", "breaks"):
-        stub.put(uid)
+    stub = Stub("good", "bad", "breaks")
     stub.objects["bad"]["spec"] = {"unschedulable": "perhaps"}
     async with copying(stub, kind=NodeObject) as copy:
         assert copy.uids == {"good", "breaks"}
@@ -273,20 +252,14 @@ async def test_an_object_that_cannot_be_read_stops_nobody() -> None:
 
 async def test_an_object_of_any_depth_is_read_like_all_others() -> None:
     """Any tenant may write managed fields that are nested beyond Python's recursion limit: listed, changed, deleted."""
-    stub = Stub()
-    for uid in ("deep", "plain"):
-        stub.put(uid)
+    stub = Stub("deep", "plain")
     deep = stub.objects["deep"]["metadata"]
     deep |= {"managedFields": [{"manager": 'a"{', "fieldsV1": DEEP}, {"manager": "b"}]}
     async with copying(stub) as copy:
         assert copy.uids == {"deep", "plain"}
         stub.version = 900
-        stub.send_raw(
-            {
-                "type": "MODIFIED",
-                "object": {"metadata": {**deep, "resourceVersion": "900", "labels": {"a": "b"}}},
-            }
-        )
+        changed = {"metadata": {**deep, "resourceVersion": "900", "labels": {"a": "b"}}}
+        stub.send_raw({"type": "MODIFIED", "object": changed})
         await until(lambda: copy.reflector.items["deep"].metadata.labels == {"a": "b"})
         stub.send_raw({"type": "DELETED", "object": {"metadata": {**deep, "resourceVersion": "901"}}})
         await until(lambda: copy.uids == {"plain"})
@@ -295,9 +268,7 @@ async def test_an_object_of_any_depth_is_read_like_all_others() -> None:
 
 async def test_an_object_that_cannot_be_taken_over_is_named_and_stops_nobody() -> None:
     """A fault behind the reflector, met on one object: the others are taken over, and the log says which it was."""
-    stub = Stub()
-    for uid in ("a", "odd", "z"):
-        stub.put(uid)
+    stub = Stub("a", "odd", "z")
     async with serving(stub) as client:
         heard: list[str] = []
 
@@ -331,10 +302,8 @@ async def test_an_unexpected_fault_restarts_the_watch_and_never_ends_it(
         return watch(self, path, **asked)
 
     monkeypatch.setattr(Client, "watch", odd)
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub) as copy:
-        await until(lambda: len(stub.watches) == 1)
         stub.put("b")
         await until(lambda: copy.uids == {"a", "b"})
         assert stub.lists == 4
@@ -347,8 +316,7 @@ async def test_an_unexpected_fault_restarts_the_watch_and_never_ends_it(
 
 async def test_the_same_version_twice_is_one_change() -> None:
     """After a resumption the server may send again what is known; only another resourceVersion is news."""
-    stub = Stub()
-    stub.put("a")
+    stub = Stub("a")
     async with copying(stub) as copy:
         stub.send_raw({"type": "MODIFIED", "object": stub.objects["a"]})
         stub.put("b")
