@@ -96,10 +96,6 @@ class _Story:
                 self._succeed(process)
             else:
                 self._wait(process, self.random.uniform(0.5, 4.0))
-                if fault is Fault.CLOCK:  # times of a term that begins by a wrong clock compare with nothing
-                    wait_until(
-                        lambda: not process.running or process.leads(), timeout=60, describe="the first term"
-                    )
                 undo = DEEDS[fault](self.world, self.random)
                 try:
                     self._wait(process, self.random.uniform(0.5, 2.0))
