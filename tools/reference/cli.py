@@ -20,7 +20,7 @@ def made() -> str:
     verbs = list(_verbs(root, "queuer"))
     said = (
         "Every verb of `queuer`, also `kubectl queuer`. Output and safety are in "
-        "[cli.md](../cli.md). Every error names one next command."
+        "[cli.md](../cli.md). Every error says what to do, and names a command where one helps."
     )
     index = table(("verb", ""), [(f"[`{name}`](#{anchor(name)})", _first(verb)) for name, verb in verbs])
     codes = table(("code", ""), [(str(int(code_)), code_.meaning) for code_ in Exit])
