@@ -110,11 +110,14 @@ def test_a_job_page_says_each_thing_once_and_nothing_of_its_own_beside_it(
 
 
 def test_a_mere_wait_is_said_by_its_reason_alone(page: Page, waiting: Waiting) -> None:
-    """A list of waiting jobs has no chip WAIT beside the token and the sentence; a verdict to act on has its chip."""
+    """No chip WAIT beside the token and the sentence, in a list and on a page; a verdict to act on has its chip."""
     settled(page, "/jobs?verdict=WAIT")
     grid = page.get_by_role("grid", name="Jobs")
     expect(grid.locator("[data-index='0'] b")).to_be_visible()
     expect(grid.locator(".chip-wait")).to_have_count(0)
+    grid.locator("[data-index='0'] a").first.click()
+    expect(page.get_by_test_id("reason")).to_be_visible()
+    expect(page.get_by_label("Why", exact=True).locator(".chip-wait")).to_have_count(0)
     settled(page, "/jobs?verdict=CHANGE")
     expect(grid.locator(".chip-change").first).to_be_visible()
 

@@ -202,7 +202,7 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     assert lines[2:15] == [
         "free: 72 gpu on h100; room by quota: root.team-a 16, root 72",
         "nodes: 151 of 160 have no room for one pod: 1 Cordoned, 148 Full, 2 TooSmall (the largest has 8 gpu); "
-        "20 of 20 x rack are too small",
+        "20 of 20 domains of level rack are too small",
         "holds it: reserved for team-c/big in 1h",
         "holds it: reserved for a job of root.c in 1h",
         "holds it: root.team-b: 40 gpu",

@@ -145,7 +145,7 @@ def _excluded(excluded: figures.Excluded) -> str:
     causes = ", ".join(map(_cause, excluded.by))
     told = f"{excluded.nodes} of {excluded.of} have no room for one pod{causes and f': {causes}'}"
     if domains := excluded.domains:
-        told += f"; {domains.short} of {domains.of} x {domains.level} are too small"
+        told += f"; {domains.short} of {domains.of} domains of level {domains.level} are too small"
     return told
 
 

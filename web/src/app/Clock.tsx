@@ -1,7 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Ago } from "../kit/Ago";
-import { decided } from "../text/decided";
 import { HealthSheet } from "./HealthSheet";
 import { setPaused, useFreshness } from "./freshness";
 import { probe, useHealth } from "./health";
@@ -12,6 +11,7 @@ export function Clock() {
   const [open, setOpen] = useState(false);
   const [worst] = useHealth();
   const { data, dataUpdatedAt } = useQuery(probe());
+  const age = data?.cycleAgeSeconds ?? null;
   const level = worst?.level ?? "good";
   const halted = paused && level === "good";
   return (
@@ -27,7 +27,7 @@ export function Clock() {
           {"cycle "}
           {data.cycle}
           {" · "}
-          <Ago at={decided(data, dataUpdatedAt)} />
+          <Ago at={age === null ? null : new Date(dataUpdatedAt - age * 1000).toISOString()} />
         </span>
       )}
       <button type="button" className="quiet" aria-pressed={paused} onClick={() => setPaused(!paused)}>

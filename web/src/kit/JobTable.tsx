@@ -13,7 +13,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "name",
     title: "job",
-    width: "minmax(15ch, 3fr)",
+    width: "minmax(15ch, 2.5fr)",
     cell: (job) => (
       <>
         <Link
@@ -44,7 +44,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
   {
     id: "queue",
     title: "queue",
-    width: "minmax(15ch, 2fr)",
+    width: "minmax(15ch, 2.5fr)",
     cell: (job) => (
       <Link to="/queues/$path" params={{ path: job.queue }} tabIndex={-1}>
         <Path of={job.queue} />

@@ -94,7 +94,7 @@ function Chart({ label, at, lines, ticks, step, seconds, until, height }: Requir
           y: { range: (_plot, _least, most) => [0, Math.max(1, Math.min(most, front * BACKLOG) * 1.05)] },
         },
         axes: [
-          { ...axis, values: (_plot, values) => values.map(hour) },
+          { ...axis, size: scaled(30), values: (_plot, values) => values.map(hour) },
           { ...axis, size: scaled(56), values: (_plot, values) => values.map((value) => grouped(value)) },
         ],
         series: [

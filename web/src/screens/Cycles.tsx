@@ -58,26 +58,38 @@ const COLUMNS: readonly Column<Cycle>[] = [
   {
     id: "id",
     title: "cycle",
-    width: "10ch",
+    width: "minmax(10ch, 1fr)",
     cell: (cycle) => (
       <Link to="/cycles/$id" params={{ id: String(cycle.id) }} tabIndex={-1}>
         {cycle.id}
       </Link>
     ),
   },
-  { id: "age", title: "age", width: "8ch", cell: (cycle) => <Ago at={cycle.finished} /> },
-  { id: "trigger", title: "because of", width: "14ch", cell: (cycle) => cycle.trigger },
+  { id: "age", title: "age", width: "minmax(8ch, 1fr)", cell: (cycle) => <Ago at={cycle.finished} /> },
+  { id: "trigger", title: "because of", width: "minmax(14ch, 1fr)", cell: (cycle) => cycle.trigger },
   {
     id: "status",
     title: "status",
-    width: "12ch",
+    width: "minmax(12ch, 1fr)",
     cell: (cycle) => <span title={STATUSES[cycle.status]}>{cycle.status}</span>,
   },
-  { id: "took", title: "took", width: "9ch", number: true, cell: (cycle) => took(seconds(cycle)) },
-  { id: "admitted", title: "admitted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.admitted) },
-  { id: "evicted", title: "evicted", width: "9ch", number: true, cell: (cycle) => grouped(cycle.evicted) },
-  { id: "waiting", title: "left waiting", width: "11ch", number: true, cell: (cycle) => grouped(cycle.waiting) },
-  { id: "note", title: "", width: "minmax(10ch, 1fr)", cell: (cycle) => stats(cycle).fallback || stats(cycle).note },
+  { id: "took", title: "took", width: "minmax(9ch, 1fr)", number: true, cell: (cycle) => took(seconds(cycle)) },
+  {
+    id: "admitted",
+    title: "admitted",
+    width: "minmax(9ch, 1fr)",
+    number: true,
+    cell: (cycle) => grouped(cycle.admitted),
+  },
+  { id: "evicted", title: "evicted", width: "minmax(9ch, 1fr)", number: true, cell: (cycle) => grouped(cycle.evicted) },
+  {
+    id: "waiting",
+    title: "left waiting",
+    width: "minmax(11ch, 1fr)",
+    number: true,
+    cell: (cycle) => grouped(cycle.waiting),
+  },
+  { id: "note", title: "", width: "minmax(10ch, 2fr)", cell: (cycle) => stats(cycle).fallback || stats(cycle).note },
 ];
 
 export function Cycles() {

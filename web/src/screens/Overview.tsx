@@ -16,7 +16,6 @@ import { ResourcePicker } from "../kit/ResourcePicker";
 import { type Line, Series, type Ticks } from "../kit/Series";
 import { Title } from "../kit/Title";
 import { useResource } from "../kit/resource";
-import { decided } from "../text/decided";
 import { amount, grouped, short, told } from "../text/quantity";
 import { span } from "../text/time";
 
@@ -87,15 +86,15 @@ function Strip({ data, resource }: { data: Answer; resource: string }) {
   return (
     <ul className="strip">
       <li>
-        <b>
-          {data.controller.cycle === null ? "none yet" : <Ago at={decided(data.controller, Date.parse(data.asOf))} />}
-        </b>
-        <span>since the last cycle</span>
-      </li>
-      <li>
         <b>{grouped(count("Queued"))}</b>
         <span>queued</span>
       </li>
+      {count("Held") > 0 && (
+        <li>
+          <b>{grouped(count("Held"))}</b>
+          <span>held</span>
+        </li>
+      )}
       <li>
         <b>{grouped(count("Placing") + count("Admitted"))}</b>
         <span>placing</span>
@@ -226,27 +225,23 @@ function FirstSteps({ data }: { data: Answer }) {
 
 function Reasons({ groups, resource }: { groups: readonly ReasonGroup[]; resource: string }) {
   if (groups.length === 0) return <Empty>No job waits.</Empty>;
+  const numbers = ["jobs", short(resource), "oldest"];
   return (
     <table className="plain">
-      <Heads
-        titles={["reason", "jobs", short(resource), "oldest", "verdict"]}
-        numbers={["jobs", short(resource), "oldest"]}
-      />
+      <Heads titles={["reason", ...numbers]} numbers={numbers} />
       <tbody>
         {groups.map((group) => (
           <tr key={group.token + group.verdict}>
             <th scope="row">
               <Link to="/jobs" search={{ reason: group.token, verdict: group.verdict }}>
                 {group.token}
-              </Link>
+              </Link>{" "}
+              {group.verdict !== "WAIT" && <Chip word={group.verdict} />}
             </th>
             <td className="number">{grouped(group.jobs)}</td>
             <td className="number">{told(amount(group.amounts[resource]), resource)}</td>
             <td className="number">
               <Ago at={group.oldest} />
-            </td>
-            <td>
-              <Chip word={group.verdict} />
             </td>
           </tr>
         ))}

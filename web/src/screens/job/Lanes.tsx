@@ -2,6 +2,7 @@
 
 import { path } from "../../text/shell";
 import { useQuery } from "@tanstack/react-query";
+import { useRef } from "react";
 import * as queries from "../../api/queries";
 import type { Timeline } from "../../api/schema";
 import { useNow } from "../../app/now";
@@ -9,6 +10,8 @@ import { At } from "../../kit/Ago";
 import { CopyAs } from "../../kit/CopyAs";
 import { Heads } from "../../kit/Heads";
 import { Panel } from "../../kit/Panel";
+import { scaled } from "../../kit/rem";
+import { useWidth } from "../../kit/width";
 import { exact, span } from "../../text/time";
 
 export function Lanes({ uid }: { uid: string }) {
@@ -30,14 +33,13 @@ export function Lanes({ uid }: { uid: string }) {
 
 /** Per cent of the lane that a span is wide at least. */
 const LEAST = 0.3;
-/** Part of the lane that a letter takes, in a wide window. */
-const LETTER = 0.006;
-
-/** Whether a word is worth beginning in a part of the lane: first letters alone say nothing. */
-const fits = (word: string, part: number) => part > LETTER * Math.min(word.length, 8);
+/** Pixels that a letter takes, at the usual size of text. */
+const LETTER = 7;
 
 function Drawn({ of }: { of: Timeline }) {
   const now = useNow().getTime();
+  const frame = useRef<HTMLDivElement>(null);
+  const width = useWidth(frame);
   const begins = Date.parse(of.submitted);
   const over = of.spans.at(-1);
   // What has ended does not stretch its picture any more.
@@ -49,18 +51,21 @@ function Drawn({ of }: { of: Timeline }) {
     const right = Math.min(100, (((to === null ? last : Date.parse(to)) - begins) / whole) * 100);
     return { left: `${left}%`, width: `${Math.max(LEAST, right - left)}%` };
   };
+  /** Whether a word is worth beginning in a part of the lane: first letters alone say nothing. */
+  const fits = (word: string, seconds: number) =>
+    (seconds / (whole / 1000)) * width > scaled(LETTER) * Math.min(word.length, 8);
   return (
-    <div className="lanes" aria-hidden="true">
+    <div ref={frame} className="lanes" aria-hidden="true">
       <span>state</span>
       <div className="lane">
-        {of.spans.map((each) => (
+        {(ended ? of.spans.slice(0, -1) : of.spans).map((each) => (
           <i
             key={each.from + each.state}
             className={`span chip-${each.state.toLowerCase()}`}
             style={place(each.from, each.to)}
             title={`${each.state} ${span(each.seconds)} from ${exact(each.from)}`}
           >
-            {fits(each.state, each.seconds / (whole / 1000)) && each.state}
+            {fits(each.state, each.seconds) && each.state}
           </i>
         ))}
       </div>
@@ -73,7 +78,7 @@ function Drawn({ of }: { of: Timeline }) {
             style={place(each.from, each.to)}
             title={`${each.token} ${span(each.seconds)}: ${each.text}`}
           >
-            {fits(each.token, each.seconds / (whole / 1000)) && each.token}
+            {fits(each.token, each.seconds) && each.token}
           </i>
         ))}
       </div>

@@ -26,7 +26,7 @@ export function Placement({ job }: { job: WorkloadDetail }) {
           <div key={place.podSet + place.flavor}>
             <p>
               {place.held ?? place.count} × {place.podSet} on {place.flavor}{" "}
-              <small>{bound ? "where its pods run" : "planned"}</small>
+              <small>{bound ? `where its pods ${job.finished ? "ran" : "run"}` : "planned"}</small>
             </p>
             <ul className="hosts">
               {hosts.map(([host, count]) => (

@@ -34,7 +34,7 @@ export function Room({ path }: { path: string }) {
                     {row.reclaimable === "0" ? "–" : `up to ${read(row.reclaimable, row.resource)}`}
                   </td>
                   <td>{row.cappedBy ? `${row.cappedBy}${row.ancestor ? ` of ${row.ancestor}` : ""}` : "–"}</td>
-                  <td>
+                  <td className="whole">
                     {Object.entries(row.largestGang)
                       .map(([level, pods]) => `${level} ${pods}`)
                       .join(", ")}

@@ -9,7 +9,7 @@ import { useNow } from "../../app/now";
 import { short, told } from "../../text/quantity";
 import { clock } from "../../text/time";
 import { type Marks, draw, matches } from "./draw";
-import { type Cell, type Host, cellAt, layout, next } from "./layout";
+import { type Cell, type Host, cellAt, growth, layout, next } from "./layout";
 
 /** A job that room is kept for, and from when on. */
 export function holder({ namespace, name, queue, start }: HeldFor, now: Date): string {
@@ -30,12 +30,13 @@ interface Props extends Omit<Marks, "at"> {
 export function Picture({ hosts, among, depth, level, resource, job, fits, find }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  // The map is laid out at the usual size of text, and drawn at the reader's.
-  const zoom = scaled(1);
-  const width = useWidth(frame) / zoom;
+  // The map is laid out at the usual size of text, and drawn at the reader's; a small one larger.
+  const usual = useWidth(frame) / scaled(1);
   const theme = useTheme();
   const now = useNow();
-  const map = useMemo(() => layout(hosts, depth, width), [hosts, depth, width]);
+  const map = useMemo(() => layout(hosts, depth, usual), [hosts, depth, usual]);
+  const grown = growth(map, usual);
+  const [zoom, width] = [scaled(grown), usual / grown];
   const cells = useMemo(() => map.boxes.flatMap((box) => box.cells), [map]);
   const [name, setName] = useState<string>();
   const at = cells.find((cell) => cell.host.name === name);

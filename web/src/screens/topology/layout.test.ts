@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { CELL, cellAt, hosts, layout, next } from "./layout";
+import { CELL, cellAt, growth, hosts, layout, next } from "./layout";
 
 const all = hosts(
   Array.from({ length: 40 }, (_, number) => ({
@@ -23,6 +23,14 @@ it("makes a box of each domain of the level, with all its hosts in the order of 
   expect(racks.boxes[1]?.cells.map((cell) => cell.host.name)).toEqual("n8 n9 n10 n11 n12 n13 n14 n15".split(" "));
   expect(layout(all, 1, 1000).boxes.map((box) => box.cells.length)).toEqual([16, 16, 8]);
   expect(all[3]).toMatchObject({ used: 5, reserved: 1, free: 2, whole: 8, out: "cordoned" });
+});
+
+it("draws boxes of one row as large as the width lets them, and those of several as they are", () => {
+  const { boxes } = layout(all, 2, 1000);
+  const used = boxes.at(-1)!.x + boxes.at(-1)!.width;
+  expect(growth(layout(all, 2, 1.2 * used), 1.2 * used)).toBeCloseTo(1.2);
+  expect(growth(layout(all, 2, 9 * used), 9 * used)).toBe(1.5);
+  expect(growth(layout(all, 2, used - 1), used - 1)).toBe(1);
 });
 
 it("keeps every box inside the width, and none upon another", () => {

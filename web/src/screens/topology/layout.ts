@@ -44,6 +44,7 @@ export const HEAD = 16;
 const GAP = 3;
 const PAD = 5;
 const BETWEEN = 8;
+const MOST_GROWTH = 1.5;
 
 type Seen = Pick<
   Domain,
@@ -98,6 +99,12 @@ export function layout(all: readonly Host[], depth: number, width: number): Layo
     return { path, x, y, ...size, cells };
   });
   return { boxes, height: Math.ceil(boxes.length / perRow) * (size.height + BETWEEN) };
+}
+
+/** How many times as large it may be drawn: boxes in one row fill the width. */
+export function growth({ boxes }: Layout, width: number): number {
+  const last = boxes.at(-1);
+  return last && last.y === 0 ? Math.max(1, Math.min(MOST_GROWTH, width / (last.x + last.width))) : 1;
 }
 
 /** The cell at a point, gaps included. */
