@@ -122,6 +122,29 @@ def test_a_mere_wait_is_said_by_its_reason_alone(page: Page, waiting: Waiting) -
     expect(grid.locator(".chip-change").first).to_be_visible()
 
 
+def test_the_timeline_of_a_job_that_has_ended_stays_in_its_lane(page: Page, waiting: Waiting) -> None:
+    ran = {
+        "state": "Running",
+        "from": "2026-03-04T14:07:31Z",
+        "to": "2026-03-04T14:07:51Z",
+        "seconds": 20,
+        "cause": None,
+    }
+    over = {"state": "Succeeded", "from": "2026-03-04T14:07:51Z", "to": None, "seconds": 900, "cause": None}
+
+    def ended(route: Route) -> None:
+        life = {"submitted": ran["from"], "spans": [ran, over], "reasons": [], "ticks": []}
+        route.fulfill(json={**route.fetch().json(), **life})
+
+    page.route("**/timeline", ended)
+    page.set_viewport_size({"width": 390, "height": 640})
+    settled(page, f"/jobs/{waiting.large}")
+    spans = page.locator(".lane .span")
+    expect(spans).to_have_text(["Running"])
+    juts = "all => all.filter(e => e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1)"
+    assert spans.evaluate_all(f"{juts}.length") == 0
+
+
 def test_an_eviction_is_told_with_its_reason_for_as_long_as_the_job_waits(
     page: Page, waiting: Waiting
 ) -> None:

@@ -113,8 +113,8 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
       {job.deleted && <p>This job was deleted; what follows is its history.</p>}
       {primary && verdict ? (
         <p className="job-why">
-          {verdict !== "WAIT" && <Chip word={verdict} />} <span data-testid="reason">{`${primary.token}: ${primary.text}`}</span>{" "}
-          <Since reason={primary} />
+          {verdict !== "WAIT" && <Chip word={verdict} />}{" "}
+          <span data-testid="reason">{`${primary.token}: ${primary.text}`}</span> <Since reason={primary} />
         </p>
       ) : (
         <p className="job-why">
