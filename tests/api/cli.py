@@ -6,13 +6,14 @@ import asyncio
 
 import httpx2
 
+from tests.api.identity import Api
 from tests.cli import Done, queuer
 
 
 class Wire(httpx2.BaseTransport):
     """Carries requests of a thread to the app in the test's event loop. `last`: what was asked last."""
 
-    def __init__(self, api: httpx2.AsyncClient) -> None:
+    def __init__(self, api: Api) -> None:
         self._api, self._loop = api, asyncio.get_running_loop()
         self.last: tuple[str, str] = ("", "")
 
@@ -26,9 +27,9 @@ class Wire(httpx2.BaseTransport):
         return httpx2.Response(answer.status_code, headers=headers, content=answer.content)
 
 
-async def run(api: httpx2.AsyncClient | Wire, *arguments: str, user: str = "") -> Done:
+async def run(api: Api | Wire, *arguments: str, user: str = "") -> Done:
     """How `queuer ARGUMENTS` ends, for this user where the API tells users apart."""
-    if isinstance(api, httpx2.AsyncClient):
+    if isinstance(api, Api):
         if user:
             api.headers["user"] = user
         api = Wire(api)

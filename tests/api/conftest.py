@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import httpx2
 import psycopg
 import pytest
 import pytest_asyncio
@@ -16,7 +15,7 @@ from queuer.api import latest_cycle
 from queuer.api.app import create_app
 from queuer.api.latest_cycle import LatestCycle
 from queuer.store.engine import make_engine
-from tests.api.identity import USERS, client_of, local, open_to_all
+from tests.api.identity import USERS, Api, client_of, local, open_to_all
 from tests.api.rows import Author, leading
 
 
@@ -37,7 +36,7 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest_asyncio.fixture
-async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[Api]:
     """A client of the app, as a program on this machine is one."""
     async with client_of(open_to_all(engine, database_url, max_body=64 * 1024)) as client:
         yield client
@@ -46,7 +45,7 @@ async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.As
 @pytest_asyncio.fixture
 async def shared(
     request: pytest.FixtureRequest, engine: AsyncEngine, database_url: str
-) -> AsyncIterator[httpx2.AsyncClient]:
+) -> AsyncIterator[Api]:
     """A client of the app for `USERS`, or those of the test's module; the header `user` says who asks."""
     users = getattr(request.module, "USERS", USERS)
     async with client_of(create_app(engine, local(database_url), users)) as client:

@@ -19,6 +19,8 @@ from queuer.api.app import create_app
 from queuer.api.identity.rights import Anyone, Caller, Right, Unauthenticated, administering, reading
 from queuer.api.settings import ApiSettings, Authentication
 
+Api = httpx2.AsyncClient
+"""A client of the app, or of a server."""
 EVERYTHING = "everything"
 
 
@@ -32,7 +34,7 @@ def open_to_all(engine: AsyncEngine, database_url: str, **options: Any) -> FastA
     return create_app(engine, local(database_url, **options), Anyone())
 
 
-def client_of(app: ASGIApp, **options: Any) -> httpx2.AsyncClient:
+def client_of(app: ASGIApp, **options: Any) -> Api:
     """A client of an app in this process, as a program on this machine is one."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, **{"base_url": "http://127.0.0.1:8787", **options})

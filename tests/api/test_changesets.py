@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.queue import ManagedBy
 from queuer.store.engine import begin
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import workload
@@ -37,9 +38,7 @@ def gpus(namespace: str, **amounts: int) -> dict[str, Any]:
     return {"namespaces": [namespace], "quota": [{"resource": GPU, **amounts}]}
 
 
-async def plan(
-    api: httpx2.AsyncClient, document: object, *, status: int = 201, **params: str
-) -> dict[str, Any]:
+async def plan(api: Api, document: object, *, status: int = 201, **params: str) -> dict[str, Any]:
     """The answer to a plan."""
     found = await api.post(PATH, json=document, params=params)
     assert found.status_code == status, found.text
@@ -48,17 +47,17 @@ async def plan(
 
 
 async def apply(
-    api: httpx2.AsyncClient, id: str, body: object = None, *, headers: dict[str, str] | None = None
+    api: Api, id: str, body: object = None, *, headers: dict[str, str] | None = None
 ) -> httpx2.Response:
     key = {"Idempotency-Key": uuid4().hex}
     return await api.post(f"{PATH}/{id}:apply", json=body, headers={**key, **(headers or {})})
 
 
-async def export(api: httpx2.AsyncClient) -> Any:
+async def export(api: Api) -> Any:
     return (await api.get(TREE_PATH)).json()
 
 
-async def test_a_plan_is_shown_applied_and_found_again(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_plan_is_shown_applied_and_found_again(api: Api, author: Author) -> None:
     await author.tree()
     made = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
     assert (made["state"], made["baseRevision"], made["revision"]) == ("planned", 1, None)
@@ -78,14 +77,14 @@ async def test_a_plan_is_shown_applied_and_found_again(api: httpx2.AsyncClient, 
     assert "applied as revision 2" in refused["detail"]
 
 
-async def test_what_changes_nothing_is_not_kept(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_changes_nothing_is_not_kept(api: Api, author: Author) -> None:
     await author.tree()
     assert (await plan(api, TREE, status=200))["id"] is None
     dry = await plan(api, wish(team_a=gpus("team-a", limit=9)), status=200, dryRun="true")
     assert (dry["id"], len(dry["changes"])) == (None, 1)
 
 
-async def test_other_edits_do_not_conflict(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_other_edits_do_not_conflict(api: Api, author: Author) -> None:
     """Two admins plan on one revision; each touches its own queue."""
     await author.tree()
     first = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
@@ -95,9 +94,7 @@ async def test_other_edits_do_not_conflict(api: httpx2.AsyncClient, author: Auth
     assert {A, B} <= (await export(api))["queues"].keys()
 
 
-async def test_an_edit_of_the_same_queue_is_told_field_by_field(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_an_edit_of_the_same_queue_is_told_field_by_field(api: Api, author: Author) -> None:
     await author.tree()
     first = await plan(api, wish(team_a={**gpus("team-a", guaranteed=32, limit=64), "weight": 2}))
     second = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=48)))
@@ -110,16 +107,14 @@ async def test_an_edit_of_the_same_queue_is_told_field_by_field(
     assert await export(api) == before
 
 
-async def test_a_put_on_an_old_revision_is_told_what_moved(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_put_on_an_old_revision_is_told_what_moved(api: Api, author: Author) -> None:
     await author.tree()
     await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": 2}))
     stale = problem_of(await api.put(TREE_PATH, json=TREE, headers={"If-Match": '"1"'}), "stale_revision")
     assert [error["field"] for error in stale["errors"]] == [f"queues.{A}.weight"]
 
 
-async def test_what_others_made_impossible_meanwhile_is_refused(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_what_others_made_impossible_meanwhile_is_refused(api: Api, author: Author) -> None:
     """Each plan alone keeps the children within their parent; both together would not."""
     await author.tree({**TREE, "queues": {**TREE["queues"], B: {"namespaces": ["team-b"]}}})
     first = await plan(api, {**TREE, "queues": {B: gpus("team-b", guaranteed=32)}})
@@ -129,9 +124,7 @@ async def test_what_others_made_impossible_meanwhile_is_refused(
     assert "96" in refused["errors"][0]["message"]
 
 
-async def test_a_discarded_or_old_plan_is_not_applied(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_a_discarded_or_old_plan_is_not_applied(api: Api, author: Author, engine: AsyncEngine) -> None:
     await author.tree()
     gone = await plan(api, wish(team_a=gpus("team-a", limit=64)))
     assert (await api.post(f"{PATH}/{gone['id']}:discard")).json()["state"] == "discarded"
@@ -145,9 +138,7 @@ async def test_a_discarded_or_old_plan_is_not_applied(
     problem_of(await api.get(f"{PATH}/99"), "not_found")
 
 
-async def test_a_revert_restores_the_same_export(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_a_revert_restores_the_same_export(api: Api, author: Author, engine: AsyncEngine) -> None:
     """By revision and by audit entry; what is taken back can be taken back again."""
     await author.tree()
     before = await export(api)
@@ -173,7 +164,7 @@ async def test_a_revert_restores_the_same_export(
 
 
 async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
-    api: httpx2.AsyncClient, author: Author
+    api: Api, author: Author
 ) -> None:
     await author.tree(writer=ManagedBy.CRD)
     problem_of(await api.post(PATH, json={"revert": 1}), "conflict")
@@ -184,7 +175,7 @@ async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
         problem_of(sent, "invalid_input")
 
 
-async def test_the_history_is_read_page_by_page(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_history_is_read_page_by_page(api: Api, author: Author) -> None:
     await author.tree()
     for weight in (2, 3, 4):
         await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": weight}))
@@ -211,9 +202,7 @@ async def running(author: Author, *sizes: tuple[str, str, int]) -> None:
         await author.cycle(admit=[each])
 
 
-async def test_a_cut_below_use_warns_by_how_much_and_needs_a_reason(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_cut_below_use_warns_by_how_much_and_needs_a_reason(api: Api, author: Author) -> None:
     await author.tree()
     await running(author, ("a1", A, 24), ("a2", A, 16), ("a3", A, 8))
     made = await plan(api, wish(team_a=gpus("team-a", guaranteed=16, limit=28)))
@@ -233,7 +222,7 @@ async def test_a_cut_below_use_warns_by_how_much_and_needs_a_reason(
     assert (await apply(api, made["id"], WHY)).status_code == 200
 
 
-async def test_nobody_is_hit_who_is_not_needed(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_nobody_is_hit_who_is_not_needed(api: Api, author: Author) -> None:
     """The newest go first; one that an older, larger one makes needless stays."""
     await author.tree()
     await running(author, ("a1", A, 8), ("a2", A, 32), ("a3", A, 8))
@@ -266,7 +255,7 @@ async def test_nobody_is_hit_who_is_not_needed(api: httpx2.AsyncClient, author: 
     ],
 )
 async def test_what_takes_something_away_needs_a_reason(
-    api: httpx2.AsyncClient, author: Author, queues: dict[str, Any], field: str
+    api: Api, author: Author, queues: dict[str, Any], field: str
 ) -> None:
     await author.tree()
     document = {**TREE, "prune": True, "queues": {**TREE["queues"], **queues}}
@@ -280,7 +269,7 @@ async def test_what_takes_something_away_needs_a_reason(
     assert long.json()["applied"] is True
 
 
-async def test_a_cut_may_be_refused_while_somebody_is_over(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_cut_may_be_refused_while_somebody_is_over(api: Api, author: Author) -> None:
     await author.tree()
     await running(author, ("a1", A, 24))
     cut = wish(team_a=gpus("team-a", limit=16))
@@ -290,7 +279,7 @@ async def test_a_cut_may_be_refused_while_somebody_is_over(api: httpx2.AsyncClie
 
 
 async def test_a_cut_may_evict_those_whom_the_plan_showed(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+    api: Api, author: Author, engine: AsyncEngine
 ) -> None:
     await author.tree()
     await running(author, ("a1", A, 8), ("a2", A, 16))
@@ -312,7 +301,7 @@ async def test_a_cut_may_evict_those_whom_the_plan_showed(
 
 
 async def test_a_cut_that_would_evict_others_than_it_showed_is_planned_again(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+    api: Api, author: Author, engine: AsyncEngine
 ) -> None:
     await author.tree()
     await running(author, ("a1", A, 16))
@@ -325,14 +314,12 @@ async def test_a_cut_that_would_evict_others_than_it_showed_is_planned_again(
 
 
 @pytest.mark.parametrize("params", [{"evictAfter": "10m"}, {"effect": "evict", "evictAfter": "31d"}])
-async def test_a_delay_is_of_an_eviction_and_bounded(api: httpx2.AsyncClient, params: dict[str, str]) -> None:
+async def test_a_delay_is_of_an_eviction_and_bounded(api: Api, params: dict[str, str]) -> None:
     said = problem_of(await api.post(PATH, json=TREE, params=params), "invalid_input")
     assert said["errors"][0]["field"] == "evictAfter"
 
 
-async def test_a_leaf_with_work_does_not_become_an_inner_queue(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_leaf_with_work_does_not_become_an_inner_queue(api: Api, author: Author) -> None:
     await author.tree()
     await running(author, ("a1", A, 8))
     await author.submit(workload("a2", queue=A))
@@ -342,7 +329,7 @@ async def test_a_leaf_with_work_does_not_become_an_inner_queue(
     assert "draining" in found["errors"][0]["hint"]
 
 
-async def test_a_wrong_field_has_its_json_pointer(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_wrong_field_has_its_json_pointer(api: Api, author: Author) -> None:
     """One refuses the whole document, which names all that is wrong."""
     await author.tree()
     document = wish(
@@ -365,7 +352,7 @@ async def test_a_wrong_field_has_its_json_pointer(api: httpx2.AsyncClient, autho
     assert (await api.get(TREE_PATH)).headers["etag"] == '"1"'
 
 
-async def test_a_subtree_document_does_not_reach_outside(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_subtree_document_does_not_reach_outside(api: Api, author: Author) -> None:
     await author.tree()
     document = {
         **TREE, "root": A, "prune": True,

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 import yaml
@@ -21,7 +20,7 @@ from queuer.domain.workload import State
 from queuer.store import rollup
 from queuer.store.engine import begin
 from tests.api.cli import Wire, run
-from tests.api.identity import client_of, open_to_all
+from tests.api.identity import Api, client_of, open_to_all
 from tests.api.rows import Author
 from tests.api.test_queue_figures import A, decided
 from tests.store.support import workload
@@ -58,14 +57,14 @@ LISTS = [
 
 
 @pytest_asyncio.fixture
-async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[Api]:
     """A client of an app that takes the controller of these long tests for alive."""
     async with client_of(open_to_all(engine, database_url, stale_after=600)) as client:
         yield client
 
 
 @pytest_asyncio.fixture
-async def wire(api: httpx2.AsyncClient, author: Author) -> Wire:
+async def wire(api: Api, author: Author) -> Wire:
     """An API that knows two hostile jobs that wait, and one that runs."""
     await author.tree()
     hostile = [
@@ -82,7 +81,7 @@ async def wire(api: httpx2.AsyncClient, author: Author) -> Wire:
     return Wire(api)
 
 
-async def test_json_is_what_the_document_of_the_api_promises(wire: Wire, api: httpx2.AsyncClient) -> None:
+async def test_json_is_what_the_document_of_the_api_promises(wire: Wire, api: Api) -> None:
     """And YAML says the same."""
     document = (await api.get("/api/v1/openapi.json")).json()
     for arguments in [*SINGLE, *LISTS]:
@@ -154,9 +153,7 @@ async def test_jobs_by_queue_are_sums(wire: Wire) -> None:
     assert sum(int(row[1]) for row in rows[1:]) == len(listed) > 0
 
 
-async def test_what_needs_no_cycle_says_so_on_an_empty_database(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_what_needs_no_cycle_says_so_on_an_empty_database(api: Api, author: Author) -> None:
     """A person gets a sentence on stderr, a program an empty list."""
     await author.tree()
     wire = Wire(api)

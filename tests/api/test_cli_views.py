@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import httpx2
 import yaml
 
 from tests.api.cli import run
+from tests.api.identity import Api
 from tests.api.rows import Author
 from tests.api.test_simulations import JOB, keep
 
 
-async def test_topo_shows_levels_and_slots(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_topo_shows_levels_and_slots(api: Api, author: Author) -> None:
     await keep(author)
     found = await run(api, "topo", "--slots", "2xgpu:8", "--level", "host")
     assert found.code == 0, found.err
@@ -40,9 +40,7 @@ async def test_topo_shows_levels_and_slots(api: httpx2.AsyncClient, author: Auth
     assert "there is no level zone" in wrong.err
 
 
-async def test_a_shape_would_start_or_not_and_says_how_far_this_holds(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_shape_would_start_or_not_and_says_how_far_this_holds(api: Api, author: Author) -> None:
     """The queue and the namespace are found where there is one choice."""
     await keep(author)
     starts = await run(api, "sim", "shape", "2xgpu:8", "--level", "rack")
@@ -54,9 +52,7 @@ async def test_a_shape_would_start_or_not_and_says_how_far_this_holds(
     assert "would admit  topology=any" in never.out
 
 
-async def test_a_job_is_asked_about_as_its_file_has_it(
-    api: httpx2.AsyncClient, author: Author, tmp_path: Path
-) -> None:
+async def test_a_job_is_asked_about_as_its_file_has_it(api: Api, author: Author, tmp_path: Path) -> None:
     await keep(author)
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(JOB))
@@ -80,7 +76,7 @@ async def test_a_job_is_asked_about_as_its_file_has_it(
     assert "holds 2 documents, one job is needed" in found.err
 
 
-async def test_top_prints_one_frame_of_what_the_api_answers(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_top_prints_one_frame_of_what_the_api_answers(api: Api, author: Author) -> None:
     await author.tree()
     await author.cycle()
     found = await run(api, "top")

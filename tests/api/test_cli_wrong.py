@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import partial
 
-import httpx2
 import pytest
 import pytest_asyncio
 
@@ -14,6 +13,7 @@ from queuer.cli.failures import Exit
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from tests.api import cli
+from tests.api.identity import Api
 from tests.api.rows import NOW, Author, waits
 from tests.api.test_queue_figures import A, decided
 from tests.store.support import Eviction, workload
@@ -25,7 +25,7 @@ SILENT = re.compile(
 
 
 @pytest_asyncio.fixture
-async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
+async def shared(shared: Api, author: Author) -> Api:
     """An API with users, a cycle, and one job that waits."""
     await author.tree()
     await decided(author, workload("a1", name="llama", queue=A, namespace="team-a", pods=9, gpus=8))
@@ -35,7 +35,7 @@ async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClie
 run = partial(cli.run, user="root")
 
 
-async def test_every_verb_says_that_nobody_decides(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_every_verb_says_that_nobody_decides(shared: Api, author: Author) -> None:
     """In one line on stderr, in any format; what is printed for a program is the answer alone."""
     await author.beat(silent=60)
     for arguments in (
@@ -55,13 +55,13 @@ async def test_every_verb_says_that_nobody_decides(shared: httpx2.AsyncClient, a
     assert not SILENT.search((await run(shared, "jobs")).err)
 
 
-async def test_a_job_of_another_kind_is_offered(shared: httpx2.AsyncClient) -> None:
+async def test_a_job_of_another_kind_is_offered(shared: Api) -> None:
     done = await run(shared, "why", "pytorchjob/llama", "-n", "team-a")
     assert done.code == Exit.NOT_FOUND
     assert "did you mean job/llama?\n  next: queuer why job/llama -n team-a" in done.err
 
 
-async def test_a_namespace_narrows_events_and_audit(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_namespace_narrows_events_and_audit(shared: Api, author: Author) -> None:
     await author.submit(workload("b1", name="other", queue=A, namespace="team-b"))
     done = await run(shared, "events", "-n", "team-b", "-o", "csv")
     assert "job/other" in done.out
@@ -76,7 +76,7 @@ async def test_a_namespace_narrows_events_and_audit(shared: httpx2.AsyncClient, 
      (60, "the controller has not seen it yet; it was last heard of")],
 )  # fmt: skip
 async def test_a_job_that_nobody_may_have_read_is_not_said_to_lack_its_label(
-    shared: httpx2.AsyncClient, author: Author, silent: float, said: str
+    shared: Api, author: Author, silent: float, said: str
 ) -> None:
     """The controller is taken to be gone after 30 s; a job that is unknown before may be one that it has not read."""
     await author.beat(silent=silent)
@@ -87,7 +87,7 @@ async def test_a_job_that_nobody_may_have_read_is_not_said_to_lack_its_label(
 
 
 async def test_a_namespace_of_which_nothing_is_seen_is_told_with_the_right_that_may_be_missing(
-    shared: httpx2.AsyncClient,
+    shared: Api,
 ) -> None:
     """The same words whether or not there is such a namespace; who sees everything is told that there is none."""
     for arguments in (["jobs"], ["why", "llama"], ["events", "llama"]):
@@ -105,9 +105,7 @@ async def test_a_namespace_of_which_nothing_is_seen_is_told_with_the_right_that_
     assert (none.code, "no queue names namespace nowhere" in none.err) == (Exit.NOT_FOUND, True)
 
 
-async def test_a_refusal_is_in_the_audit_with_what_was_asked_and_which_right_was_missing(
-    shared: httpx2.AsyncClient,
-) -> None:
+async def test_a_refusal_is_in_the_audit_with_what_was_asked_and_which_right_was_missing(shared: Api) -> None:
     refused = await run(shared, "cycles", user="alice")
     assert refused.code == Exit.FORBIDDEN
     row = next(line for line in (await run(shared, "audit")).out.splitlines() if "denied" in line)
@@ -115,13 +113,13 @@ async def test_a_refusal_is_in_the_audit_with_what_was_asked_and_which_right_was
     assert re.split(r"  +", row)[1:] == told
 
 
-async def test_a_job_that_would_go_to_no_queue_is_not_found(shared: httpx2.AsyncClient) -> None:
+async def test_a_job_that_would_go_to_no_queue_is_not_found(shared: Api) -> None:
     done = await run(shared, "queue", "where", f"{A}x", "-n", "team-a")
     assert (done.code, done.out) == (Exit.NOT_FOUND, "")
     assert f"did you mean {A}" in done.err
 
 
-async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: httpx2.AsyncClient) -> None:
+async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: Api) -> None:
     """The namespace is found where the queue serves one."""
     ask = ["sim", "shape", "-q", A, "--exit-status"]
     assert [(await run(shared, *ask, shape)).code for shape in ("1xgpu:8", "99xgpu:8")] == [0, 11]
@@ -129,13 +127,13 @@ async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: h
 
 
 @pytest.mark.parametrize("flags", [["--resource", "nope"], ["--flavor", "nope"]])
-async def test_a_mistyped_amount_is_no_empty_table(shared: httpx2.AsyncClient, flags: list[str]) -> None:
+async def test_a_mistyped_amount_is_no_empty_table(shared: Api, flags: list[str]) -> None:
     done = await run(shared, "queue", "tree", *flags)
     assert (done.code, done.out, "nvidia.com/gpu" in done.err) == (Exit.USAGE, "", True)
 
 
 async def test_the_reasons_that_why_prints_sum_to_the_time_that_it_waited(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     """Over two attempts, with a time in which no cycle had looked at it."""
     made = workload("b2", name="evicted", queue=A, submitted=NOW - 7)

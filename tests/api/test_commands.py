@@ -20,7 +20,7 @@ from queuer.store import commands
 from queuer.store.commands import CommandAnswer, NewCommand
 from queuer.store.engine import begin
 from queuer.store.tables import CommandOutcome, CommandVerb
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.store.support import NOW, workload
@@ -40,7 +40,7 @@ VERBS = [("POST", ":hold"), ("POST", ":release"), ("POST", ":evict"), ("PATCH", 
 
 
 @pytest_asyncio.fixture
-async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
+async def shared(shared: Api, author: Author) -> Api:
     """An API with users, and a job in each of two namespaces, beside one that has ended."""
     await author.tree()
     await author.submit(
@@ -53,13 +53,13 @@ async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClie
 
 
 async def _ask(
-    client: httpx2.AsyncClient, user: str, verb: str, tail: str, *, uid: str = "a1", **rest: Any
+    client: Api, user: str, verb: str, tail: str, *, uid: str = "a1", **rest: Any
 ) -> httpx2.Response:
     body = rest.pop("json", {"reason": "maintenance", **({"priority": 5} if verb == "PATCH" else {})})
     return await client.request(verb, f"{PATH}/{uid}{tail}", headers={"user": user}, json=body, **rest)
 
 
-async def test_who_reads_a_job_is_told_what_it_may_do_to_it(shared: httpx2.AsyncClient) -> None:
+async def test_who_reads_a_job_is_told_what_it_may_do_to_it(shared: Api) -> None:
     """A page offers nobody what would be refused; rows of lists do not ask."""
     own = ["hold", "release", "prioritise"]
     for user, uid, verbs in (
@@ -85,7 +85,7 @@ async def test_who_reads_a_job_is_told_what_it_may_do_to_it(shared: httpx2.Async
 
 @pytest.mark.parametrize(("verb", "tail"), VERBS)
 async def test_a_command_is_put_with_its_audit_row(
-    shared: httpx2.AsyncClient, engine: AsyncEngine, verb: str, tail: str
+    shared: Api, engine: AsyncEngine, verb: str, tail: str
 ) -> None:
     found = await _ask(shared, "lead", verb, tail)
     assert found.status_code == 202, found.text
@@ -102,7 +102,7 @@ async def test_a_command_is_put_with_its_audit_row(
 
 @pytest.mark.parametrize(("verb", "tail"), VERBS)
 async def test_who_may_not_is_told_so_and_who_may_not_see_it_nothing(
-    shared: httpx2.AsyncClient, engine: AsyncEngine, verb: str, tail: str
+    shared: Api, engine: AsyncEngine, verb: str, tail: str
 ) -> None:
     guest = problem_of(await _ask(shared, "guest", verb, tail), "forbidden")
     right = (
@@ -117,9 +117,7 @@ async def test_who_may_not_is_told_so_and_who_may_not_see_it_nothing(
         assert not await commands.waiting(connection)
 
 
-async def test_a_user_holds_releases_and_lowers_but_does_not_evict(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_a_user_holds_releases_and_lowers_but_does_not_evict(shared: Api, engine: AsyncEngine) -> None:
     for verb, tail in VERBS:
         found = await _ask(shared, "alice", verb, tail)
         assert found.status_code == (403 if tail == ":evict" else 202), found.text
@@ -131,14 +129,12 @@ async def test_a_user_holds_releases_and_lowers_but_does_not_evict(
     )
 
 
-async def test_what_has_ended_takes_no_command(shared: httpx2.AsyncClient) -> None:
+async def test_what_has_ended_takes_no_command(shared: Api) -> None:
     said = problem_of(await _ask(shared, "root", "POST", ":hold", uid="a2"), "conflict")
     assert said["detail"] == "team-a/a2 has ended or is gone"
 
 
-async def test_with_wait_the_answer_of_the_controller_is_waited_for(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_with_wait_the_answer_of_the_controller_is_waited_for(shared: Api, author: Author) -> None:
     asked = asyncio.create_task(_ask(shared, "alice", "POST", ":hold", params={"wait": "10s"}))
     await _answer_next(author, CommandOutcome.DONE, "held")
     found = await asked
@@ -151,7 +147,7 @@ async def test_with_wait_the_answer_of_the_controller_is_waited_for(
 
 
 @pytest.mark.parametrize("wait", ["11s", "1h", "x", ""])
-async def test_the_wait_is_bounded(shared: httpx2.AsyncClient, wait: str) -> None:
+async def test_the_wait_is_bounded(shared: Api, wait: str) -> None:
     said = await _ask(shared, "alice", "POST", ":hold", params={"wait": wait})
     assert problem_of(said, "invalid_input")["errors"][0]["field"] == "wait"
 
@@ -166,9 +162,7 @@ async def _answer_next(author: Author, outcome: CommandOutcome, message: str) ->
             await asyncio.sleep(0.02)
 
 
-async def test_many_are_asked_at_once_each_for_itself(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_many_are_asked_at_once_each_for_itself(shared: Api, engine: AsyncEngine) -> None:
     body = {"uids": ["a1", "a2", "b1", "zz", "a1"], "reason": "incident"}
     found = await shared.post(f"{PATH}:hold", json=body, headers={"user": "alice"})
     assert found.status_code == 202
@@ -184,9 +178,7 @@ async def test_many_are_asked_at_once_each_for_itself(
     problem_of(await shared.post(f"{PATH}:evict", json=many, headers={"user": "root"}), "invalid_input")
 
 
-async def test_the_same_request_under_one_key_is_one_command(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_the_same_request_under_one_key_is_one_command(shared: Api, engine: AsyncEngine) -> None:
     headers = {"user": "alice", "Idempotency-Key": "k1"}
     first, second = [await shared.post(f"{PATH}/a1:hold", headers=headers) for _ in range(2)]
     assert first.json() == second.json()
@@ -204,16 +196,12 @@ async def test_the_same_request_under_one_key_is_one_command(
 @pytest.mark.parametrize(
     "body", [{}, {"priority": 2**31}, {"priority": "High!"}, {"priority": 1.5}, {"priority": True}]
 )
-async def test_a_priority_that_is_none_is_refused_with_the_field(
-    shared: httpx2.AsyncClient, body: dict[str, Any]
-) -> None:
+async def test_a_priority_that_is_none_is_refused_with_the_field(shared: Api, body: dict[str, Any]) -> None:
     said = problem_of(await _ask(shared, "root", "PATCH", "", json=body), "invalid_input")
     assert "priority" in said["errors"][0]["field"]
 
 
-async def test_an_override_is_shown_on_the_row_and_in_full(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_an_override_is_shown_on_the_row_and_in_full(shared: Api, author: Author) -> None:
     made = Override(hold=True, by="root", at=NOW, reason="node maintenance", administered=True)
     async with begin(author.engine) as connection:
         await commands.put_overrides(connection, author.epoch, {"a1": (made, 0)})
@@ -226,7 +214,7 @@ async def test_an_override_is_shown_on_the_row_and_in_full(
 
 
 async def test_who_is_to_be_evicted_is_told_first_and_what_to_do_until_then(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     made = workload("r1", queue="root.research.team-a", namespace="team-a", gpus=8)
     await author.submit(made)
@@ -250,7 +238,7 @@ async def test_who_is_to_be_evicted_is_told_first_and_what_to_do_until_then(
 
 
 async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
+    shared: Api, engine: AsyncEngine
 ) -> None:
     made = (await _ask(shared, "alice", "POST", ":hold")).json()
     async with begin(engine) as connection:
@@ -261,14 +249,12 @@ async def test_a_command_that_no_controller_takes_up_is_said_to_be_refused(
         problem_of(await shared.get(f"/api/v1/commands/{id}", headers={"user": user}), "not_found")
 
 
-async def test_an_address_of_a_command_is_no_objects(shared: httpx2.AsyncClient) -> None:
+async def test_an_address_of_a_command_is_no_objects(shared: Api) -> None:
     said = await shared.get(f"{PATH}/a1:hold", headers={"user": "alice"})
     problem_of(said, "method_not_allowed")
 
 
-async def test_a_refusal_of_one_of_many_is_in_the_audit(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_a_refusal_of_one_of_many_is_in_the_audit(shared: Api, engine: AsyncEngine) -> None:
     found = await shared.post(f"{PATH}:evict", json={"uids": ["a1"]}, headers={"user": "alice"})
     assert found.json()["items"][0]["refused"]["code"] == "forbidden"
     async with begin(engine) as connection:
@@ -280,9 +266,7 @@ async def test_a_refusal_of_one_of_many_is_in_the_audit(
     assert rows == ["alice"]
 
 
-async def test_a_second_command_of_a_kind_waits_for_the_answer_of_the_first(
-    shared: httpx2.AsyncClient,
-) -> None:
+async def test_a_second_command_of_a_kind_waits_for_the_answer_of_the_first(shared: Api) -> None:
     """H5: for one job and for many, while an administrator's goes through."""
     assert (await _ask(shared, "alice", "POST", ":hold")).status_code == 202
     again = problem_of(await _ask(shared, "alice", "POST", ":hold"), "conflict")
@@ -299,9 +283,7 @@ def stingy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload_commands, "A_MINUTE", 0.0)
 
 
-async def test_commands_of_a_caller_have_a_budget(
-    stingy: None, shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_commands_of_a_caller_have_a_budget(stingy: None, shared: Api, engine: AsyncEngine) -> None:
     """H5: each is an audit row for 400 days. An administrator has none."""
     for tail in (":hold", ":release"):
         assert (await _ask(shared, "alice", "POST", tail)).status_code == 202
@@ -314,9 +296,7 @@ async def test_commands_of_a_caller_have_a_budget(
         assert len((await connection.execute(text("SELECT FROM audit WHERE actor = 'alice'"))).all()) == 2
 
 
-async def test_a_caller_without_rights_leaves_nothing_behind(
-    shared: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_a_caller_without_rights_leaves_nothing_behind(shared: Api, engine: AsyncEngine) -> None:
     """L7: 500 unknown uids of 253 characters under a fresh key each fill no table."""
     body = {"uids": [f"{n:0253}" for n in range(500)], "reason": "x" * 500}
     for n in range(3):

@@ -7,7 +7,6 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx2
 import psycopg
 import pytest
 from sqlalchemy import text
@@ -20,7 +19,7 @@ from queuer.controller.health.probes import Phase
 from queuer.store import migrate
 from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import LastCycle
-from tests.api.identity import local
+from tests.api.identity import Api, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author, waits
 from tests.store.support import workload
@@ -32,7 +31,7 @@ def concluded(*, ago: float, waiting: int = 3) -> LastCycle:
     return LastCycle(id=7, at=time.time() - ago, took=0.1, waiting=waiting, status="GREEDY")
 
 
-async def controller(api: httpx2.AsyncClient) -> dict[str, Any]:
+async def controller(api: Api) -> dict[str, Any]:
     """All answers that speak of waiting say the same of it."""
     found: dict[str, Any] = (await api.get("/api/v1/queues")).json()["controller"]
     jobs = (await api.get("/api/v1/workloads")).json()["controller"]
@@ -45,7 +44,7 @@ async def controller(api: httpx2.AsyncClient) -> dict[str, Any]:
     [(0, 2, "leading"), (0, 400, "idle"), (0, None, "idle"), (20, 40, "idle"), (60, 62, "stale")],
 )
 async def test_an_idle_controller_is_not_a_dead_one(
-    api: httpx2.AsyncClient, author: Author, silent: float, ago: float | None, state: str
+    api: Api, author: Author, silent: float, ago: float | None, state: str
 ) -> None:
     await author.beat(silent=silent, cycle=None if ago is None else concluded(ago=ago))
     found = await controller(api)
@@ -62,10 +61,7 @@ async def test_an_idle_controller_is_not_a_dead_one(
 
 
 async def test_a_controller_that_is_killed_is_missed_at_once(
-    api: httpx2.AsyncClient,
-    author: Author,
-    leader: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, author: Author, leader: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last heartbeat is fresh; the lock that it held is gone with its session."""
     monkeypatch.setattr("queuer.api.controller.LOOK", 0.0)
@@ -92,11 +88,7 @@ async def test_who_asks_during_a_look_gets_what_it_finds(author: Author, databas
 
 
 async def test_a_database_that_hangs_is_named_and_a_crowded_pool_is_not_taken_for_it(
-    api: httpx2.AsyncClient,
-    author: Author,
-    engine: AsyncEngine,
-    database_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    api: Api, author: Author, engine: AsyncEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that is stopped takes connections: whoever asks would wait 30 s, and call the API away."""
     monkeypatch.setattr("queuer.api.controller.LOOK", 0.0)
@@ -114,9 +106,7 @@ async def test_a_database_that_hangs_is_named_and_a_crowded_pool_is_not_taken_fo
 
 
 @pytest.mark.parametrize("ago", [400, None])
-async def test_a_long_decision_is_not_idleness(
-    api: httpx2.AsyncClient, author: Author, ago: float | None
-) -> None:
+async def test_a_long_decision_is_not_idleness(api: Api, author: Author, ago: float | None) -> None:
     await author.beat(phase=Phase.DECIDING, cycle=None if ago is None else concluded(ago=ago))
     found = await controller(api)
     assert found["state"] == "leading"
@@ -125,7 +115,7 @@ async def test_a_long_decision_is_not_idleness(
     assert (await controller(api))["state"] == "stale"
 
 
-async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_where_nobody_decides_that_is_why_a_job_waits(api: Api, author: Author) -> None:
     """The last cycle's records stay visible; running work waits for nothing."""
     await author.tree()
     runs = workload("u2", queue=A)
@@ -146,7 +136,7 @@ async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncCli
 
 @pytest.mark.parametrize(("away", "state"), [(0.5, "leading"), (3, "away")])
 async def test_a_controller_that_kubernetes_does_not_answer_starts_nothing(
-    api: httpx2.AsyncClient, author: Author, away: float, state: str
+    api: Api, author: Author, away: float, state: str
 ) -> None:
     """Told wherever it is told that nobody decides; a report, a beat and a look later, it is within 5 s."""
     await author.tree()
@@ -163,7 +153,7 @@ async def test_a_controller_that_kubernetes_does_not_answer_starts_nothing(
     assert (await api.get("/healthz/controller")).status_code == (503 if gone else 200)
 
 
-async def test_a_controller_without_its_guard_admits_nothing(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_controller_without_its_guard_admits_nothing(api: Api, author: Author) -> None:
     """Told wherever it is told that nobody decides, with the policy that is missing and the next step."""
     await author.tree()
     await author.submit(workload("u1", queue=A))
@@ -180,7 +170,7 @@ async def test_a_controller_without_its_guard_admits_nothing(api: httpx2.AsyncCl
 
 
 async def test_a_loop_that_hangs_beside_a_living_process_is_told(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+    api: Api, author: Author, engine: AsyncEngine
 ) -> None:
     async with begin(engine) as connection:
         await connection.execute(text("UPDATE heartbeat SET round_at = now() - interval '2 min'"))
@@ -188,9 +178,7 @@ async def test_a_loop_that_hangs_beside_a_living_process_is_told(
     assert (found["state"], "has not gone round since" in found["text"]) == ("stale", True)
 
 
-async def test_a_term_that_has_ended_is_told_at_once(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_a_term_that_has_ended_is_told_at_once(api: Api, author: Author, engine: AsyncEngine) -> None:
     """By its last sign of life, or by the epoch of a successor that gave none, as where each dies while it reads."""
     await author.beat(cycle=concluded(ago=1))
     assert (await controller(api))["state"] == "leading"
@@ -206,13 +194,13 @@ async def test_a_term_that_has_ended_is_told_at_once(
         assert (await api.get("/healthz/controller")).status_code == 503
 
 
-async def test_a_database_that_nobody_ever_led_says_so(api: httpx2.AsyncClient) -> None:
+async def test_a_database_that_nobody_ever_led_says_so(api: Api) -> None:
     assert (await controller(api))["state"] == "never"
     problem_of(await api.get("/healthz/controller"), "unavailable")
 
 
 async def test_a_schema_that_is_missing_is_told_to_each_reader_and_once_in_the_log(
-    api: httpx2.AsyncClient, engine: AsyncEngine
+    api: Api, engine: AsyncEngine
 ) -> None:
     """The database was emptied beside the API."""
     async with begin(engine) as connection:
@@ -225,9 +213,7 @@ async def test_a_schema_that_is_missing_is_told_to_each_reader_and_once_in_the_l
     assert [line["event"] for line in lines] == ["the database serves no request"]
 
 
-async def test_an_api_server_serves_one_schema(
-    api: httpx2.AsyncClient, engine: AsyncEngine, database_url: str
-) -> None:
+async def test_an_api_server_serves_one_schema(api: Api, engine: AsyncEngine, database_url: str) -> None:
     """M1: one that was left running through a migration is not ready, another one does not start."""
     assert (await api.get("/readyz")).text == "ok"
     async with begin(engine) as connection:

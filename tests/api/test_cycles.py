@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -10,7 +9,7 @@ from queuer.api.app import create_app
 from queuer.api.cycles.routes import READ
 from queuer.api.identity.rights import reading
 from queuer.solver.stored import encode
-from tests.api.identity import EVERYTHING, Table, client_of, local
+from tests.api.identity import EVERYTHING, Api, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author
 from tests.api.test_why import decided
@@ -19,7 +18,7 @@ from tests.store.support import workload
 READERS = Table({"alice": frozenset({reading("team-a"), READ}), "root": frozenset({EVERYTHING})})
 
 
-async def test_decisions_are_paged_newest_first(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_decisions_are_paged_newest_first(api: Api, author: Author) -> None:
     for _ in range(5):
         await author.cycle()
     first = (await api.get("/api/v1/cycles?limit=3")).json()
@@ -54,7 +53,7 @@ async def test_a_decision_tells_whom_it_moved_to_who_may_read_of_them(
         assert await told(2, "root") == []
 
 
-async def test_the_stored_one_is_made_anew(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_stored_one_is_made_anew(api: Api, author: Author) -> None:
     await author.tree()
     await author.cycle()
     await author.cycle()
@@ -67,9 +66,7 @@ async def test_the_stored_one_is_made_anew(api: httpx2.AsyncClient, author: Auth
 
 
 @pytest.mark.parametrize("path", ["cycles", "cycles/1", "cycles/1/replay"])
-async def test_only_who_may_get_cycles_sees_them(
-    shared: httpx2.AsyncClient, author: Author, path: str
-) -> None:
+async def test_only_who_may_get_cycles_sees_them(shared: Api, author: Author, path: str) -> None:
     await author.cycle()
     denied = problem_of(await shared.get(f"/api/v1/{path}", headers={"user": "alice"}), "forbidden")
     assert "get cycles.queuer.dev" in denied["detail"]

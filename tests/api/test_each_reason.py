@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import httpx2
 import pytest
 
 from queuer.cli.output import local
@@ -25,6 +24,7 @@ from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 from queuer.solver.verified import verified
 from tests.api.cli import run
+from tests.api.identity import Api
 from tests.api.rows import GPU, NOW, Author, decided_on, two_racks
 from tests.store.support import workload
 
@@ -133,7 +133,7 @@ def test_each_token_has_a_job() -> None:
 
 @pytest.mark.parametrize("token", Token)
 async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
-    api: httpx2.AsyncClient, author: Author, token: Token
+    api: Api, author: Author, token: Token
 ) -> None:
     told = WORLDS[token]()
     await author.tree()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,7 +13,7 @@ from queuer.api.identity.rights import Resource, Right, Verb, administering, rea
 from queuer.store import events
 from queuer.store.engine import begin
 from queuer.store.events import Event
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.store.support import Eviction, workload
@@ -34,7 +33,7 @@ NOTE = "evicted for a job of root.research.team-b, which takes back what it is g
 
 
 @pytest_asyncio.fixture
-async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
+async def shared(shared: Api, author: Author) -> Api:
     """Jobs of two teams; that of team-a had to go for the one of team-b."""
     await author.tree()
     one = workload("a1", queue="root.research.team-a", namespace="team-a")
@@ -44,14 +43,14 @@ async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClie
     return shared
 
 
-async def get(client: httpx2.AsyncClient, path: str, user: str = "root") -> dict[str, Any]:
+async def get(client: Api, path: str, user: str = "root") -> dict[str, Any]:
     found = await client.get(f"/api/v1/{path}", headers={"user": user})
     assert found.status_code == 200, found.text
     body: dict[str, Any] = found.json()
     return body
 
 
-async def test_events_of_foreign_jobs_are_not_told(shared: httpx2.AsyncClient) -> None:
+async def test_events_of_foreign_jobs_are_not_told(shared: Api) -> None:
     def uids(body: dict[str, Any]) -> set[str | None]:
         return {item["uid"] for item in body["items"]}
 
@@ -61,7 +60,7 @@ async def test_events_of_foreign_jobs_are_not_told(shared: httpx2.AsyncClient) -
     assert uids(await get(shared, "events?uid=b1", "alice")) == set()
 
 
-async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: httpx2.AsyncClient) -> None:
+async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: Api) -> None:
     seen = [(await get(shared, "events?uid=a1", user))["items"][0]["data"] for user in ("root", "alice")]
     assert [data["to"] for data in seen] == ["Evicting", "Evicting"]
     assert seen[0]["beneficiary"] == "b1"
@@ -80,13 +79,13 @@ async def test_for_whom_a_job_had_to_go_is_told_to_who_reads_that_one(shared: ht
         ("namespace=team-b", {"workload.submitted"}),
     ],
 )
-async def test_filters(shared: httpx2.AsyncClient, query: str, types: set[str]) -> None:
+async def test_filters(shared: Api, query: str, types: set[str]) -> None:
     assert {item["type"] for item in (await get(shared, f"events?{query}"))["items"]} == types
 
 
 @pytest.mark.parametrize("user", ["root", "alice", "eve"])
 async def test_pages_hold_every_event_once_while_more_come(
-    shared: httpx2.AsyncClient, engine: AsyncEngine, user: str, monkeypatch: pytest.MonkeyPatch
+    shared: Api, engine: AsyncEngine, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "SCAN", 3)
     up, whole, after = list[int](), list[int](), 0
@@ -107,14 +106,12 @@ async def test_pages_hold_every_event_once_while_more_come(
     assert up == whole[::-1] == sorted(set(up))
 
 
-async def test_one_direction_at_a_time(shared: httpx2.AsyncClient) -> None:
+async def test_one_direction_at_a_time(shared: Api) -> None:
     found = await shared.get("/api/v1/events?after=1&before=9", headers={"user": "root"})
     problem_of(found, "invalid_input")
 
 
-async def test_who_administers_queues_sees_the_audit_of_these(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_who_administers_queues_sees_the_audit_of_these(shared: Api, author: Author) -> None:
     """The first changeset touches more than theirs, and what stands above them; the second is of team-a alone."""
     await author.tree(
         {**TREE, "queues": {"root.research.team-a": {**TREE["queues"]["root.research.team-a"], "weight": 2}}}
@@ -136,9 +133,7 @@ async def test_who_administers_queues_sees_the_audit_of_these(
     assert seen(await get(shared, f"audit?after={first['next']}", "auditor")) == [(1, 4)]
 
 
-async def test_the_audit_names_jobs_to_those_who_read_their_namespace(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_audit_names_jobs_to_those_who_read_their_namespace(shared: Api, author: Author) -> None:
     """Who administers the queue sees that a job of it was held, by whom and why; lists name none to them either."""
     held = await shared.post(
         "/api/v1/workloads/a1:hold", json={"reason": "new data"}, headers={"user": "root"}
@@ -156,7 +151,7 @@ async def test_the_audit_names_jobs_to_those_who_read_their_namespace(
         assert found == {"auditor": 1, "alice": 1, "lead": 0}, "a filter tells what the row does not"
 
 
-async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: httpx2.AsyncClient) -> None:
+async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: Api) -> None:
     found = await shared.get("/api/v1/audit", headers={"user": "eve"})
     assert "get audit.queuer.dev" in problem_of(found, "forbidden")["detail"]
     assert (await get(shared, "audit", "auditor"))["items"][0]["action"] == "denied"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import httpx2
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -18,7 +17,7 @@ from queuer.api.http import guard
 from queuer.api.http.guard import Guard
 from queuer.api.http.problems import KINDS
 from queuer.domain.errors import InvalidInput
-from tests.api.identity import client_of, local, open_to_all
+from tests.api.identity import Api, client_of, local, open_to_all
 from tests.api.problems import problem_of
 
 TREE = "/api/v1/queue-tree"
@@ -27,15 +26,13 @@ BOMB = b"a0: &a0 [x, x]\n" + b"".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n".en
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1:8787"])
-async def test_a_foreign_host_name_is_refused_against_dns_rebinding(
-    api: httpx2.AsyncClient, host: str
-) -> None:
+async def test_a_foreign_host_name_is_refused_against_dns_rebinding(api: Api, host: str) -> None:
     response = await api.get("/api/v1/queues", headers={"Host": host})
     problem_of(response, "misdirected")
 
 
 @pytest.mark.parametrize("host", ["localhost:8787", "127.0.0.1", "[::1]:8787", "LOCALHOST"])
-async def test_loopback_names_are_accepted(api: httpx2.AsyncClient, host: str) -> None:
+async def test_loopback_names_are_accepted(api: Api, host: str) -> None:
     assert (await api.get("/api/v1/queues", headers={"Host": host})).status_code == 200
 
 
@@ -50,21 +47,17 @@ async def test_loopback_names_are_accepted(api: httpx2.AsyncClient, host: str) -
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_a_web_page_of_another_site_cannot_write(
-    api: httpx2.AsyncClient, headers: dict[str, str]
-) -> None:
+async def test_a_web_page_of_another_site_cannot_write(api: Api, headers: dict[str, str]) -> None:
     response = await api.put(TREE, content=b"{}", headers={"Content-Type": "application/json", **headers})
     problem_of(response, "foreign_origin")
 
 
-async def test_a_form_of_any_page_cannot_write(api: httpx2.AsyncClient) -> None:
+async def test_a_form_of_any_page_cannot_write(api: Api) -> None:
     response = await api.put(TREE, content=b"{}", headers={"Content-Type": "text/plain", "If-Match": "*"})
     problem_of(response, "unsupported_media_type")
 
 
-async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framing(
-    api: httpx2.AsyncClient,
-) -> None:
+async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framing(api: Api) -> None:
     headers = (await api.get("/login")).headers
     assert "script-src" not in headers["content-security-policy"]
     assert "default-src 'none'" in headers["content-security-policy"]
@@ -99,7 +92,7 @@ async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framin
         ("POST", "/api/v1/workloads:hold", "invalid_input"),
     ],
 )
-async def test_every_failure_is_a_problem(api: httpx2.AsyncClient, method: str, path: str, code: str) -> None:
+async def test_every_failure_is_a_problem(api: Api, method: str, path: str, code: str) -> None:
     body = problem_of(await api.request(method, path), code)
     if code == "invalid_input":
         assert body["errors"][0]["field"]
@@ -118,7 +111,7 @@ async def test_every_failure_is_a_problem(api: httpx2.AsyncClient, method: str, 
     ],
 )
 async def test_a_method_that_is_not_allowed_names_those_that_are(
-    api: httpx2.AsyncClient, method: str, path: str, allowed: str
+    api: Api, method: str, path: str, allowed: str
 ) -> None:
     refused = await api.request(method, f"/api/v1/{path}")
     assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
@@ -148,14 +141,14 @@ async def test_a_method_that_is_not_allowed_names_those_that_are(
     ],
 )
 async def test_a_broken_body_is_refused_with_its_place(
-    api: httpx2.AsyncClient, media_type: str, body: bytes, says: str
+    api: Api, media_type: str, body: bytes, says: str
 ) -> None:
     response = await api.put(TREE, content=body, headers={"Content-Type": media_type, "If-Match": "*"})
     found = problem_of(response, "invalid_input")
     assert says in found["detail"]
 
 
-async def test_an_oversized_body_is_refused_whether_or_not_it_says_its_size(api: httpx2.AsyncClient) -> None:
+async def test_an_oversized_body_is_refused_whether_or_not_it_says_its_size(api: Api) -> None:
     headers = {"Content-Type": "application/yaml", "If-Match": "*"}
     declared = await api.put(TREE, content=b"#" * 70_000, headers=headers)
     problem_of(declared, "too_large")
@@ -168,7 +161,7 @@ async def test_an_oversized_body_is_refused_whether_or_not_it_says_its_size(api:
     problem_of(streamed, "too_large")
 
 
-async def test_each_kind_of_problem_is_explained_where_its_type_points(api: httpx2.AsyncClient) -> None:
+async def test_each_kind_of_problem_is_explained_where_its_type_points(api: Api) -> None:
     for code, kind in KINDS.items():
         page = (await api.get(f"/problems/{code}")).text
         assert (page.startswith(str(kind.status)), kind.advice in page) == (True, True)
@@ -190,7 +183,7 @@ async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(databa
 
 
 async def test_an_unexpected_failure_is_500_without_its_innards(
-    api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("secret innards")
@@ -201,9 +194,7 @@ async def test_an_unexpected_failure_is_500_without_its_innards(
     assert "secret" not in response.text
 
 
-async def test_probes_answer_under_any_host_and_metrics_count_routes_not_paths(
-    api: httpx2.AsyncClient,
-) -> None:
+async def test_probes_answer_under_any_host_and_metrics_count_routes_not_paths(api: Api) -> None:
     assert (await api.get("/readyz", headers={"Host": "10.1.2.3:8787"})).text == "ok"
     await api.get("/api/v1/queues/root")
     await api.get("/nothing/at/all")
@@ -230,13 +221,13 @@ def test_without_authentication_only_loopback_is_listened_on_unless_told(host: s
     ],
 )
 async def test_an_unknown_or_repeated_parameter_is_refused(
-    api: httpx2.AsyncClient, method: str, path: str, field: str, hint: str
+    api: Api, method: str, path: str, field: str, hint: str
 ) -> None:
     (error,) = problem_of(await api.request(method, path), "invalid_input")["errors"]
     assert (error["field"], error["hint"]) == (field, hint)
 
 
-async def test_a_body_with_many_keys_is_read_fast(api: httpx2.AsyncClient) -> None:
+async def test_a_body_with_many_keys_is_read_fast(api: Api) -> None:
     """Counting each key among all of them took minutes, in which no probe was answered."""
     pairs = ", ".join(f'"k{n}": {n}' for n in range(4_000))
     body = f'{{{pairs}, "k7": 1}}'.encode()

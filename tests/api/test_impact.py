@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from queuer.api import latest_cycle
@@ -19,7 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.records import Pending
 from queuer.solver.stored import encode
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, RACK, Author, decided_on, two_racks
 from tests.store.support import workload
@@ -72,14 +71,14 @@ async def decided(
     await author.keep(encode(cycle))
 
 
-async def plan(api: httpx2.AsyncClient, document: object, **headers: str) -> dict[str, Any]:
+async def plan(api: Api, document: object, **headers: str) -> dict[str, Any]:
     found = await api.post(PATH, json=document, headers=headers)
     assert found.status_code == 201, found.text
     body: dict[str, Any] = found.json()
     return body
 
 
-async def test_a_raise_names_who_would_start(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_raise_names_who_would_start(api: Api, author: Author) -> None:
     """Not those who start anyway, nor those for whom it is not enough."""
     await decided(author, tree(a=8, b=8), job("a1", A, 8), job("a2", A, 8), job("a3", A, 8), job("b1", B, 8))
     made = await plan(api, tree(a=16, b=8))
@@ -89,7 +88,7 @@ async def test_a_raise_names_who_would_start(api: httpx2.AsyncClient, author: Au
     assert made["impact"]["unstartable"] == {"count": 0, "amounts": {}, "jobs": []}
 
 
-async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_cut_names_who_could_never_start(api: Api, author: Author) -> None:
     await decided(author, tree(a=8, b=8), job("a1", A, 4), job("a2", A, 8), job("b1", B, 8))
     made = await plan(api, tree(a=6, b=8))
     assert made["impact"]["starts"]["count"] == 0
@@ -97,7 +96,7 @@ async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author
 
 
 async def test_a_cut_names_its_victims_and_who_of_them_could_never_come_back(
-    api: httpx2.AsyncClient, author: Author, tmp_path: Path
+    api: Api, author: Author, tmp_path: Path
 ) -> None:
     await decided(author, tree(a=16, b=8), runs=(job("small", A, 4), job("large", A, 8)))
     document = tmp_path / "tree.yaml"
@@ -120,7 +119,7 @@ def each(document: dict[str, Any], gpus: int) -> dict[str, Any]:
     return {**document, "queues": {**queues, A: {**queues[A], "access": access}}}
 
 
-async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_limits_of_users_count_among_what_changes(api: Api, author: Author) -> None:
     """A job beyond its user's limit is offered with a higher limit, and never with one below its request."""
     beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1)
     waiting = (job("a1", A, 8), job("a2", A, 8))
@@ -133,7 +132,7 @@ async def test_limits_of_users_count_among_what_changes(api: httpx2.AsyncClient,
     assert cut["impact"]["starts"]["count"] == 0
 
 
-async def test_whom_a_queue_takes_no_more_could_never_start(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_whom_a_queue_takes_no_more_could_never_start(api: Api, author: Author) -> None:
     """For its time limit, its namespaces, or flavors that no node has; also who waits for the own user alone."""
     beside = replace(job("a3", A, 8), user="eve", submitted=NOW + 1, max_runtime=3600.0)
     owned = tuple(replace(job(uid, A, 8), user="eve", max_runtime=3600.0) for uid in ("a1", "a2"))
@@ -150,7 +149,7 @@ async def test_whom_a_queue_takes_no_more_could_never_start(api: httpx2.AsyncCli
 
 
 async def test_who_could_never_start_before_is_none_that_could_start_no_more(
-    api: httpx2.AsyncClient, author: Author
+    api: Api, author: Author
 ) -> None:
     """As a queue that drains tells no such reason, opening it would seem to make it so."""
     drained = tree(a=8)
@@ -161,16 +160,14 @@ async def test_who_could_never_start_before_is_none_that_could_start_no_more(
     assert made["impact"]["unstartable"]["count"] == 0
 
 
-async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_without_a_cycle_it_is_said_so(api: Api, author: Author) -> None:
     await author.tree(tree(a=8))
     made = await plan(api, tree(a=9))
     assert made["impact"] is None
     assert "no decision" in made["impactMissing"]
 
 
-async def test_a_put_asks_for_no_impact(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_put_asks_for_no_impact(api: Api, author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes as long as a cycle, and nobody is shown it; what the nodes say of the change is told."""
 
     async def asked(_: LatestCycle, question: Any, *, party: str = "") -> None:
@@ -186,7 +183,7 @@ async def test_a_put_asks_for_no_impact(
 
 
 async def test_a_change_can_be_made_while_nothing_answers_about_the_cycle(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    api: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An overloaded or broken child costs a plan its impact, and nobody the way to cut a quota."""
     await decided(author, tree(a=8), job("a1", A, 9))
@@ -196,7 +193,7 @@ async def test_a_change_can_be_made_while_nothing_answers_about_the_cycle(
     assert "wait already" in made["impactMissing"]
 
 
-async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_queues_that_come_and_go(api: Api, author: Author) -> None:
     """Jobs of a queue that goes are told as having none; the decision looks at the others."""
     await decided(author, tree(a=8, b=8), job("a1", A, 8), job("b1", B, 9))
     made = await plan(api, {**tree(a=8, c=8), "prune": True})
@@ -238,7 +235,7 @@ async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) 
     ],
 )  # fmt: skip
 async def test_what_is_most_likely_a_mistake_is_warned_about(
-    api: httpx2.AsyncClient, author: Author, wish: dict[str, Any], field: str, message: str
+    api: Api, author: Author, wish: dict[str, Any], field: str, message: str
 ) -> None:
     await decided(author, tree(a=8), job("a1", A, 8))
     made = await plan(api, {**KIND, **wish})
@@ -250,7 +247,7 @@ async def test_what_is_most_likely_a_mistake_is_warned_about(
     ("gpus", "told"), [(8, []), (7, ["32 gpu are guaranteed in all, and the nodes have 31"])]
 )
 async def test_a_device_that_died_under_work_is_warned_about_as_the_decision_counts_it(
-    api: httpx2.AsyncClient, author: Author, gpus: int, told: list[str]
+    api: Api, author: Author, gpus: int, told: list[str]
 ) -> None:
     """Live capacity has what is in use still."""
     await decided(author, tree(a=32), job("a1", A, 8), runs=(job("r1", A, gpus),), dead=1)
@@ -259,7 +256,7 @@ async def test_a_device_that_died_under_work_is_warned_about_as_the_decision_cou
     assert [row["message"] for row in made["warnings"]] == told
 
 
-async def test_what_was_so_before_is_not_warned_about(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_was_so_before_is_not_warned_about(api: Api, author: Author) -> None:
     odd = {"namespaces": ["team-a"], "quota": [{"resource": "gpu", "limit": 8}]}
     await decided(author, {**KIND, "queues": {A: odd}}, job("a1", A, 8))
     assert (await plan(api, {**KIND, "queues": {A: {**odd, "weight": 2}}}))["warnings"] == []
@@ -276,9 +273,7 @@ USERS = Table(
 )
 
 
-async def test_who_administers_a_subtree_changes_that_alone(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_who_administers_a_subtree_changes_that_alone(shared: Api, author: Author) -> None:
     await author.tree(tree(a=8, b=8))
     own = {**tree(a=16), "root": A}
     made = await plan(shared, own, user="alice")
@@ -307,9 +302,7 @@ async def test_who_administers_a_subtree_changes_that_alone(
     problem_of(await shared.get(PATH, headers={"user": "alice"}), "forbidden")
 
 
-async def test_everybody_reads_one_change_without_people_and_jobs(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_everybody_reads_one_change_without_people_and_jobs(shared: Api, author: Author) -> None:
     """A tenant follows a link to it: what was changed, by whom and why is told of a queue that everybody sees."""
     await decided(author, tree(a=8, b=8), job("a1", A, 8), job("a2", A, 8))
     document = tree(a=16)
@@ -327,7 +320,7 @@ async def test_everybody_reads_one_change_without_people_and_jobs(
         assert ("carol" in str(told), told["impact"] is not None) == (knows, knows)
 
 
-async def test_jobs_of_others_are_counted_and_not_named(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_jobs_of_others_are_counted_and_not_named(shared: Api, author: Author) -> None:
     await decided(
         author, tree(a=8), job("a1", A, 8), job("a2", A, 4), replace(job("x2", A, 4), namespace="secret")
     )
@@ -340,9 +333,7 @@ async def test_jobs_of_others_are_counted_and_not_named(shared: httpx2.AsyncClie
     assert [each["uid"] for each in seen["impact"]["starts"]["jobs"]] == ["a2", "x2"]
 
 
-async def test_who_would_be_evicted_is_told_beside_who_would_start(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_who_would_be_evicted_is_told_beside_who_would_start(shared: Api, author: Author) -> None:
     def guaranteed(gpus: int) -> dict[str, Any]:
         quota = [{"resource": GPU, "guaranteed": gpus}]
         return {A: {"namespaces": ["team-a"], "quota": quota}}

@@ -9,14 +9,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 
-import httpx2
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.http import guard
-from tests.api.identity import client_of, open_to_all
+from tests.api.identity import Api, client_of, open_to_all
 from tests.api.problems import problem_of
 
 BOUND, CHUNK, LARGE = 1024 * 1024, 256 * 1024, 64 * 1024 * 1024
@@ -32,7 +31,7 @@ def app(engine: AsyncEngine, database_url: str) -> FastAPI:
 
 
 @pytest_asyncio.fixture
-async def caller(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+async def caller(app: FastAPI) -> AsyncIterator[Api]:
     """A client."""
     async with client_of(app) as client:
         yield client
@@ -61,7 +60,7 @@ class _Counted:
 
 
 async def test_a_body_that_says_it_is_large_is_refused_unread_on_every_route(
-    app: FastAPI, caller: httpx2.AsyncClient
+    app: FastAPI, caller: Api
 ) -> None:
     for method, path in _routes(app):
         body = _Counted()
@@ -73,7 +72,7 @@ async def test_a_body_that_says_it_is_large_is_refused_unread_on_every_route(
 
 
 async def test_a_body_that_does_not_say_its_length_is_read_as_far_as_the_bound(
-    app: FastAPI, caller: httpx2.AsyncClient
+    app: FastAPI, caller: Api
 ) -> None:
     for method, path in _routes(app):
         if path == "/api/v1/stream":  # it ends as if its reader had left, which this client takes for a fault
@@ -84,7 +83,7 @@ async def test_a_body_that_does_not_say_its_length_is_read_as_far_as_the_bound(
         assert method not in WRITES or answer.status_code in (404, 413), (method, path, answer.text)
 
 
-async def test_a_deep_body_is_refused_on_every_route(app: FastAPI, caller: httpx2.AsyncClient) -> None:
+async def test_a_deep_body_is_refused_on_every_route(app: FastAPI, caller: Api) -> None:
     for method, path in _routes(app):
         if method in WRITES:
             answer = await caller.request(method, path, content=DEEP, headers=JSON)
@@ -92,7 +91,7 @@ async def test_a_deep_body_is_refused_on_every_route(app: FastAPI, caller: httpx
 
 
 async def test_a_body_that_does_not_come_is_waited_for_so_long(
-    app: FastAPI, caller: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, caller: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx2
 import pytest
 
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store import listing
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.store.support import workload
@@ -36,7 +36,7 @@ async def _filled(author: Author) -> None:
     await author.cycle()
 
 
-async def get(api: httpx2.AsyncClient, path: str, **params: Any) -> dict[str, Any]:
+async def get(api: Api, path: str, **params: Any) -> dict[str, Any]:
     answer = await api.get(f"/api/v1/{path}", params=params)
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
@@ -44,9 +44,7 @@ async def get(api: httpx2.AsyncClient, path: str, **params: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize(("path", "key"), LISTS.items())
-async def test_every_list_pages_to_its_end(
-    api: httpx2.AsyncClient, author: Author, path: str, key: str
-) -> None:
+async def test_every_list_pages_to_its_end(api: Api, author: Author, path: str, key: str) -> None:
     await _filled(author)
     await author.tree(
         {
@@ -65,14 +63,14 @@ async def test_every_list_pages_to_its_end(
     assert len(whole) > 1
 
 
-async def test_words_are_taken_in_any_case(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_words_are_taken_in_any_case(api: Api, author: Author) -> None:
     await _filled(author)
     one, other = [(await get(api, "workloads", state=state))["items"] for state in ("queued", "Queued")]
     assert one == other != []
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_every_list_says_from_when_it_is(api: httpx2.AsyncClient, author: Author, path: str) -> None:
+async def test_every_list_says_from_when_it_is(api: Api, author: Author, path: str) -> None:
     await _filled(author)
     body = await get(api, path)
     assert body["asOf"]
@@ -106,16 +104,14 @@ async def test_every_list_says_from_when_it_is(api: httpx2.AsyncClient, author: 
     ],
 )
 async def test_filters_and_orders_of_workloads(
-    api: httpx2.AsyncClient, author: Author, params: dict[str, str], found: list[str]
+    api: Api, author: Author, params: dict[str, str], found: list[str]
 ) -> None:
     await _filled(author)
     body = await get(api, "workloads", **params)
     assert [row["uid"] for row in body["items"]] == found
 
 
-async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(shared: Api, author: Author) -> None:
     """By token and verdict; a tenant is told how many of them are of others."""
     await author.tree()
     made = [
@@ -149,7 +145,7 @@ async def test_a_number_of_the_overview_has_a_list_of_as_many_rows(
 
 
 async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    api: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ended job is found among the newest alone: here the last but one."""
     monkeypatch.setattr(listing, "RECENT", 1)
@@ -169,7 +165,7 @@ async def test_a_part_of_a_name_finds_what_lives_however_old_it_is(
     ],
 )
 async def test_jobs_that_are_alike_are_one_line(
-    api: httpx2.AsyncClient, author: Author, by: str, groups: dict[str, int]
+    api: Api, author: Author, by: str, groups: dict[str, int]
 ) -> None:
     await _filled(author)
     body = await get(api, "workloads", groupBy=by)
@@ -189,20 +185,20 @@ async def test_jobs_that_are_alike_are_one_line(
         ("workloads?since=1700000000", "since"),
     ],
 )
-async def test_what_does_not_go_is_named(api: httpx2.AsyncClient, query: str, field: str) -> None:
+async def test_what_does_not_go_is_named(api: Api, query: str, field: str) -> None:
     refused = problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
     assert refused["errors"][0]["field"] == field
     assert refused["errors"][0]["hint"] or refused["errors"][0]["message"]
 
 
-async def test_a_cursor_is_of_one_list_and_one_order(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_cursor_is_of_one_list_and_one_order(api: Api, author: Author) -> None:
     await _filled(author)
     following = (await get(api, "workloads", limit=1))["next"]
     for query in (f"workloads?sort=submitted&cursor={following}", f"queues?cursor={following}"):
         problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
 
 
-async def test_queues_by_subtree_and_state(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_queues_by_subtree_and_state(api: Api, author: Author) -> None:
     await author.tree()
     body = await get(api, "queues", queue="root.research", state="open", limit=2)
     assert [row["path"] for row in body["items"]] == ["root.research", A]
@@ -210,7 +206,7 @@ async def test_queues_by_subtree_and_state(api: httpx2.AsyncClient, author: Auth
 
 
 @pytest.mark.parametrize("path", ["events", "audit", "cycles"])
-async def test_history_between_two_times(api: httpx2.AsyncClient, author: Author, path: str) -> None:
+async def test_history_between_two_times(api: Api, author: Author, path: str) -> None:
     await _filled(author)
     everything = len((await get(api, path))["items"])
     assert (
@@ -221,7 +217,7 @@ async def test_history_between_two_times(api: httpx2.AsyncClient, author: Author
     assert (await get(api, path, until="2001-01-01T00:00:00Z"))["items"] == []
 
 
-async def test_a_row_of_a_job_that_failed_has_the_cause(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_row_of_a_job_that_failed_has_the_cause(api: Api, author: Author) -> None:
     """What ended and why is one list, with the words of the job's own page. One that succeeded may have lost work."""
     said = "failed: pod bad-x on n1 ended with exit code 3"
     await author.tree()

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
+import pytest_asyncio
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from sqlalchemy import text
@@ -26,7 +27,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.store import sessions
 from queuer.store.engine import begin
 from queuer.store.retention import RULES
-from tests.api.identity import client_of
+from tests.api.identity import Api, client_of
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
 from tests.api.test_identity import SECRET, Clock, Reviewer, asking
@@ -47,7 +48,7 @@ def issuer() -> Iterator[str]:
 class Site:
     """The server, a browser, and the API server behind."""
 
-    def __init__(self, browser: httpx2.AsyncClient, reviewer: Reviewer) -> None:
+    def __init__(self, browser: Api, reviewer: Reviewer) -> None:
         self.browser = browser
         self.reviewer = reviewer
 
@@ -80,54 +81,52 @@ async def site(engine: AsyncEngine, database_url: str, issuer: str, url: str = H
                 yield Site(browser, reviewer)
 
 
-async def test_who_logs_in_at_the_provider_is_asked_about_under_its_name_and_groups(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        query = parse_qs(urlsplit(await here.begin()).query)
-        assert query["code_challenge_method"] == ["S256"]
-        back = await here.log_in()
-        assert (back.status_code, back.headers["location"]) == (303, "/api/v1/me")
-        here.reviewer.status = {"allowed": True}
-        me = (await here.browser.get("/api/v1/me")).json()
-        groups = ["oidc:research", "oidc:system:masters", "system:authenticated"]
-        assert (me["name"], me["groups"]) == ("oidc:carol", groups)
-        assert {(spec["user"], tuple(spec["groups"])) for spec in here.reviewer.asked} == {
-            ("oidc:carol", tuple(groups))
-        }
+@pytest_asyncio.fixture
+async def here(engine: AsyncEngine, database_url: str, issuer: str) -> AsyncIterator[Site]:
+    """A server on this machine, before that provider."""
+    async with site(engine, database_url, issuer) as found:
+        yield found
 
 
-async def test_a_server_of_another_schema_begins_and_ends_no_session(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        await here.log_in()
-        async with engine.begin() as connection:
-            await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
-        refused = await here.log_in()
-        assert (refused.status_code, "is at schema later" in refused.text) == (503, True)
-        left = await here.browser.post("/logout", headers={"Origin": HERE})
-        assert left.status_code == 503
-        async with engine.connect() as connection:
-            assert await connection.scalar(text("SELECT count(*) FROM session")) == 1
+async def test_who_logs_in_at_the_provider_is_asked_about_under_its_name_and_groups(here: Site) -> None:
+    query = parse_qs(urlsplit(await here.begin()).query)
+    assert query["code_challenge_method"] == ["S256"]
+    back = await here.log_in()
+    assert (back.status_code, back.headers["location"]) == (303, "/api/v1/me")
+    here.reviewer.status = {"allowed": True}
+    me = (await here.browser.get("/api/v1/me")).json()
+    groups = ["oidc:research", "oidc:system:masters", "system:authenticated"]
+    assert (me["name"], me["groups"]) == ("oidc:carol", groups)
+    assert {(spec["user"], tuple(spec["groups"])) for spec in here.reviewer.asked} == {
+        ("oidc:carol", tuple(groups))
+    }
 
 
-async def test_logging_out_ends_the_session_and_time_does_too(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        await here.log_in()
-        stolen = here.browser.cookies["queuer-session"]
-        left = await here.browser.post("/logout", headers={"Origin": HERE})
-        assert (left.status_code, left.headers["location"]) == (303, "/login")
-        reused = {"Cookie": f"queuer-session={stolen}"}
-        assert (await here.browser.get("/api/v1/me", headers=reused)).status_code == 401
-        await here.log_in()
-        async with engine.begin() as connection:
-            stored = (await connection.execute(text("SELECT digest FROM session"))).scalars().all()
-            assert stored == [hashlib.sha256(here.browser.cookies["queuer-session"].encode()).digest()]
-            await connection.execute(text("UPDATE session SET expires = now()"))
-        assert (await here.browser.get("/api/v1/me")).status_code == 401
+async def test_a_server_of_another_schema_begins_and_ends_no_session(here: Site, engine: AsyncEngine) -> None:
+    await here.log_in()
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+    refused = await here.log_in()
+    assert (refused.status_code, "is at schema later" in refused.text) == (503, True)
+    left = await here.browser.post("/logout", headers={"Origin": HERE})
+    assert left.status_code == 503
+    async with engine.connect() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM session")) == 1
+
+
+async def test_logging_out_ends_the_session_and_time_does_too(here: Site, engine: AsyncEngine) -> None:
+    await here.log_in()
+    stolen = here.browser.cookies["queuer-session"]
+    left = await here.browser.post("/logout", headers={"Origin": HERE})
+    assert (left.status_code, left.headers["location"]) == (303, "/login")
+    reused = {"Cookie": f"queuer-session={stolen}"}
+    assert (await here.browser.get("/api/v1/me", headers=reused)).status_code == 401
+    await here.log_in()
+    async with engine.begin() as connection:
+        stored = (await connection.execute(text("SELECT digest FROM session"))).scalars().all()
+        assert stored == [hashlib.sha256(here.browser.cookies["queuer-session"].encode()).digest()]
+        await connection.execute(text("UPDATE session SET expires = now()"))
+    assert (await here.browser.get("/api/v1/me")).status_code == 401
     assert "session" in {rule.table for rule in RULES}
 
 
@@ -146,20 +145,17 @@ async def test_an_answer_of_another_login_is_refused(
             assert "queuer-session" not in victim.browser.cookies
 
 
-async def test_a_code_is_good_once_and_a_refusal_is_shown(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        answer = agree(await here.begin(), "carol")
-        kept = here.browser.cookies["queuer-login"]
-        assert (await here.browser.get(answer)).status_code == 303
-        again = await here.browser.get(answer, headers={"Cookie": f"queuer-login={kept}"})
-        assert "provider refused" in again.text
-        state = parse_qs(urlsplit(await here.begin()).query)["state"][0]
-        query = {"state": state, "error": "access_denied<script>"}
-        denied = await here.browser.get("/login/callback", params=query)
-        assert denied.status_code == 401
-        assert "access_denied&lt;script&gt;" in denied.text
+async def test_a_code_is_good_once_and_a_refusal_is_shown(here: Site) -> None:
+    answer = agree(await here.begin(), "carol")
+    kept = here.browser.cookies["queuer-login"]
+    assert (await here.browser.get(answer)).status_code == 303
+    again = await here.browser.get(answer, headers={"Cookie": f"queuer-login={kept}"})
+    assert "provider refused" in again.text
+    state = parse_qs(urlsplit(await here.begin()).query)["state"][0]
+    query = {"state": state, "error": "access_denied<script>"}
+    denied = await here.browser.get("/login/callback", params=query)
+    assert denied.status_code == 401
+    assert "access_denied&lt;script&gt;" in denied.text
 
 
 async def test_a_provider_that_is_down_is_said(engine: AsyncEngine, database_url: str) -> None:
@@ -167,46 +163,37 @@ async def test_a_provider_that_is_down_is_said(engine: AsyncEngine, database_url
         problem_of(await here.browser.get("/login/oidc"), "unavailable")
 
 
-async def test_a_pasted_token_logs_in_for_as_long_as_the_cluster_says(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        page = await here.browser.get("/")
-        assert page.status_code == 401
-        assert 'href="/login/oidc?next=%2F"' in page.text
-        form = {"token": SECRET, "next": "/?resource=cpu"}
-        done = await here.browser.post("/login", data=form, headers={"Origin": HERE})
-        assert (done.status_code, done.headers["location"]) == (303, "/?resource=cpu")
-        assert "httponly" in done.headers["set-cookie"].lower()
-        here.reviewer.status = {"allowed": True}
-        assert (await here.browser.get("/api/v1/me")).json()["name"] == "alice"
-        await here.browser.post("/logout", headers={"Origin": HERE})
-        assert (await here.browser.get("/")).status_code == 401
+async def test_a_pasted_token_logs_in_for_as_long_as_the_cluster_says(here: Site) -> None:
+    page = await here.browser.get("/")
+    assert page.status_code == 401
+    assert 'href="/login/oidc?next=%2F"' in page.text
+    form = {"token": SECRET, "next": "/?resource=cpu"}
+    done = await here.browser.post("/login", data=form, headers={"Origin": HERE})
+    assert (done.status_code, done.headers["location"]) == (303, "/?resource=cpu")
+    assert "httponly" in done.headers["set-cookie"].lower()
+    here.reviewer.status = {"allowed": True}
+    assert (await here.browser.get("/api/v1/me")).json()["name"] == "alice"
+    await here.browser.post("/logout", headers={"Origin": HERE})
+    assert (await here.browser.get("/")).status_code == 401
 
 
 @pytest.mark.parametrize("token", ["wrong", "", "x" * 5000, "ü"])
-async def test_a_token_that_is_not_valid_sets_no_cookie(
-    engine: AsyncEngine, database_url: str, issuer: str, token: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        here.reviewer.status = {"authenticated": False}
-        done = await here.browser.post("/login", data={"token": token}, headers={"Origin": HERE})
-        assert done.status_code == 401
-        assert "set-cookie" not in done.headers
-        assert token not in done.text or not token
+async def test_a_token_that_is_not_valid_sets_no_cookie(here: Site, token: str) -> None:
+    here.reviewer.status = {"authenticated": False}
+    done = await here.browser.post("/login", data={"token": token}, headers={"Origin": HERE})
+    assert done.status_code == 401
+    assert "set-cookie" not in done.headers
+    assert token not in done.text or not token
 
 
 @pytest.mark.parametrize(
     "page", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "javascript:x", "/\n/evil"]
 )
-async def test_no_login_leads_to_another_site(
-    engine: AsyncEngine, database_url: str, issuer: str, page: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        done = await here.browser.post("/login", data={"token": SECRET, "next": page})
-        assert done.headers["location"] == "/"
-        back = await here.browser.get(agree(await here.begin(page), "carol"))
-        assert back.headers["location"] == "/"
+async def test_no_login_leads_to_another_site(here: Site, page: str) -> None:
+    done = await here.browser.post("/login", data={"token": SECRET, "next": page})
+    assert done.headers["location"] == "/"
+    back = await here.browser.get(agree(await here.begin(page), "carol"))
+    assert back.headers["location"] == "/"
 
 
 @pytest.mark.parametrize(
@@ -221,13 +208,12 @@ async def test_no_login_leads_to_another_site(
     ],
 )
 async def test_a_cookie_writes_from_our_own_pages_only(
-    engine: AsyncEngine, database_url: str, issuer: str, headers: dict[str, str], code: str
+    here: Site, headers: dict[str, str], code: str
 ) -> None:
-    async with site(engine, database_url, issuer) as here:
-        await here.browser.post("/login", data={"token": SECRET})
-        found = await here.browser.put("/api/v1/queue-tree?dryRun=true", json={}, headers=headers)
-        problem_of(found, code)
-        assert (await here.browser.get("/api/v1/meta", headers=headers)).status_code == 200
+    await here.browser.post("/login", data={"token": SECRET})
+    found = await here.browser.put("/api/v1/queue-tree?dryRun=true", json={}, headers=headers)
+    problem_of(found, code)
+    assert (await here.browser.get("/api/v1/meta", headers=headers)).status_code == 200
 
 
 async def test_over_https_cookies_are_for_this_host_alone(
@@ -340,29 +326,23 @@ def test_settings_of_a_provider_are_whole_and_prefix_like_kube_apiserver() -> No
         assert field in {problem.field for problem in raised.value.problems}
 
 
-async def test_without_authentication_nobody_logs_in(api: httpx2.AsyncClient) -> None:
+async def test_without_authentication_nobody_logs_in(api: Api) -> None:
     problem_of(await api.get("/login/oidc"), "not_found")
     problem_of(await api.post("/login", data={"token": "x"}), "not_found")
     assert Authentication.NONE not in (await api.get("/api/v1/meta")).json()["authentication"]
 
 
-async def test_a_next_page_that_is_no_address_leads_home(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        found = await here.browser.get("/login", params={"next": "//["})
-        assert found.status_code == 200
-        done = await here.browser.post("/login", data={"token": SECRET, "next": "//["})
-        assert done.headers["location"] == "/"
+async def test_a_next_page_that_is_no_address_leads_home(here: Site) -> None:
+    found = await here.browser.get("/login", params={"next": "//["})
+    assert found.status_code == 200
+    done = await here.browser.post("/login", data={"token": SECRET, "next": "//["})
+    assert done.headers["location"] == "/"
 
 
-async def test_a_form_of_too_many_fields_is_not_read(
-    engine: AsyncEngine, database_url: str, issuer: str
-) -> None:
-    async with site(engine, database_url, issuer) as here:
-        form = {f"f{n}": "x" for n in range(50)} | {"token": SECRET}
-        done = await here.browser.post("/login", data=form, headers={"Origin": HERE})
-        assert (done.status_code, here.reviewer.asked) == (401, [])
+async def test_a_form_of_too_many_fields_is_not_read(here: Site) -> None:
+    form = {f"f{n}": "x" for n in range(50)} | {"token": SECRET}
+    done = await here.browser.post("/login", data=form, headers={"Origin": HERE})
+    assert (done.status_code, here.reviewer.asked) == (401, [])
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import httpx2
 import pytest
 
 from queuer.api.latest_cycle import LatestCycle
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
@@ -50,7 +50,7 @@ def weight(number: int) -> dict[str, object]:
 
 @pytest.mark.parametrize(("verb", "state"), [("hold", "held"), ("drain", "draining")])
 async def test_a_queue_that_was_edited_meanwhile_is_held_all_the_same(
-    api: httpx2.AsyncClient, author: Author, between: Between, verb: str, state: str
+    api: Api, author: Author, between: Between, verb: str, state: str
 ) -> None:
     """The edit stays, and the change that is told is the one that was made."""
     await author.tree()
@@ -63,7 +63,7 @@ async def test_a_queue_that_was_edited_meanwhile_is_held_all_the_same(
 
 
 async def test_a_put_on_any_revision_is_applied_to_what_is_there_now(
-    api: httpx2.AsyncClient, author: Author, between: Between
+    api: Api, author: Author, between: Between
 ) -> None:
     await author.tree()
     between(once(lambda: author.tree(weight(7))))
@@ -74,7 +74,7 @@ async def test_a_put_on_any_revision_is_applied_to_what_is_there_now(
 
 
 async def test_a_put_on_one_revision_is_refused_where_anything_was_edited_meanwhile(
-    api: httpx2.AsyncClient, author: Author, between: Between
+    api: Api, author: Author, between: Between
 ) -> None:
     await author.tree()
     beside = {**TREE, "queues": {"root.other": {}}}
@@ -85,7 +85,7 @@ async def test_a_put_on_one_revision_is_refused_where_anything_was_edited_meanwh
 
 
 async def test_a_queue_held_twice_at_one_moment_under_a_key_is_told_the_same(
-    api: httpx2.AsyncClient, author: Author, between: Between
+    api: Api, author: Author, between: Between
 ) -> None:
     await author.tree()
     both = asyncio.Barrier(2)

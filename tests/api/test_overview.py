@@ -7,7 +7,6 @@ import time
 from typing import Any
 from uuid import uuid4
 
-import httpx2
 import pytest
 
 from queuer.controller.landing.writes import resting
@@ -20,20 +19,19 @@ from queuer.store.engine import begin
 from queuer.store.tables import EntryKind, NotAsked
 from queuer.store.workloads import Intake
 from tests.api.cli import run
+from tests.api.identity import Api
 from tests.api.rows import GPU, TREE, Author, waits
 from tests.api.test_queue_figures import A, B, decided
 from tests.store.support import NOW, Eviction, workload
 
 
-async def attention(api: httpx2.AsyncClient) -> list[dict[str, Any]]:
+async def attention(api: Api) -> list[dict[str, Any]]:
     """What needs somebody."""
     found: list[dict[str, Any]] = (await api.get("/api/v1/overview")).json()["attention"]
     return found
 
 
-async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(api: Api, author: Author) -> None:
     await author.tree()
     await author.misconfigured(workload("wrong", queue=A), "a field")
     await author.misconfigured(workload("lost", queue="root.gone"), "it runs", queue="root.gone", runs=True)
@@ -47,9 +45,7 @@ async def test_jobs_that_run_without_a_queue_are_not_said_to_never_start(
     assert (lost["reason"]["unstartable"], lost["explanation"]["detail"]["ahead"]) == (False, None)
 
 
-async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(api: Api, author: Author) -> None:
     """An admission that is taken back before it reached its job is none."""
     await author.tree()
     runs, undone = workload("runs", queue=A), workload("undone", queue=A)
@@ -65,7 +61,7 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(
 
 
 async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(
-    api: httpx2.AsyncClient, author: Author
+    api: Api, author: Author
 ) -> None:
     """Whoever made the job makes its claim: that is a change, in the overview as in its own answer."""
     await author.tree()
@@ -84,7 +80,7 @@ async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_vo
     assert told["explanation"]["do"].startswith("create PersistentVolumeClaim data in namespace")
 
 
-async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_overview_names_what_needs_somebody(api: Api, author: Author) -> None:
     await author.tree()
     empty = (await api.get("/api/v1/overview")).json()
     assert (empty["attention"], empty["reasons"], empty["series"], empty["counts"]) == ([], [], [], {})
@@ -130,7 +126,7 @@ SYSTEM = Outside(owners=2, system=True, amounts={GPU: 2, "pods": 2})
 
 
 async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_have_them(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     """Guards against full nodes beside "FREE 64", and against names of a namespace that the caller does not see."""
     await author.tree()
@@ -171,7 +167,7 @@ async def test_pods_that_no_queue_pays_for_are_told_with_names_to_those_who_may_
     ],
 )
 async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hold(
-    api: httpx2.AsyncClient,
+    api: Api,
     author: Author,
     strangers: list[Outside],
     guaranteed: int,
@@ -190,9 +186,7 @@ async def test_pods_outside_are_a_matter_only_where_somebody_lacks_what_they_hol
     assert [i["severity"] for i in found if i["kind"] == "outside"] == ([severity] if severity else [])
 
 
-async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(api: Api, author: Author) -> None:
     """Guards their queue, too: what is in no line is no demand, is ahead of nobody, and is not called unstartable."""
     await author.tree()
     await author.submit(workload("a2", queue=A, gpus=8, submitted=NOW + 1))
@@ -216,9 +210,7 @@ async def test_jobs_that_hang_in_unmanaged_namespaces_need_somebody(
     assert (told["verdict"], told["detail"]["ahead"]) == ("HELD", None)
 
 
-async def test_the_root_of_the_tree_has_what_pods_outside_use(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_root_of_the_tree_has_what_pods_outside_use(api: Api, author: Author) -> None:
     """`status` has them, too. What is reserved is not free."""
     await author.tree()
     await author.cycle(outside=[outside("big", 24)], reserved={GPU: 16})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx2
 import pytest
 from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,18 +13,18 @@ from queuer.api.identity.rights import Caller, Identity, Right
 from queuer.api.pages import dashboard
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
-from tests.api.identity import Table, client_of
+from tests.api.identity import Api, Table, client_of
 from tests.api.problems import problem_of
 
 
-def server(engine: AsyncEngine, database_url: str, identity: Identity) -> httpx2.AsyncClient:
+def server(engine: AsyncEngine, database_url: str, identity: Identity) -> Api:
     settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
     return client_of(create_app(engine, settings, identity))
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/queues/root.research"])
 async def test_without_a_build_every_screen_is_one_sentence(
-    api: httpx2.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setattr(dashboard, "BUILT", tmp_path)
     page = await api.get(path)
@@ -35,7 +34,7 @@ async def test_without_a_build_every_screen_is_one_sentence(
     )
 
 
-async def test_style_and_icon_are_served_from_here(api: httpx2.AsyncClient) -> None:
+async def test_style_and_icon_are_served_from_here(api: Api) -> None:
     assert (await api.get("/login.css")).headers["content-type"].startswith("text/css")
     assert (await api.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
 

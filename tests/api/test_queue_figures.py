@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx2
 import pytest
 
 from queuer.domain.workload import Workload
@@ -16,6 +15,7 @@ from queuer.solver.stored import encode
 from queuer.store import rollup
 from queuer.store.config import load_config
 from queuer.store.engine import begin
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author, decided_on, two_racks
 from tests.store.support import NOW, workload
@@ -34,9 +34,7 @@ async def decided(author: Author, *waiting: Workload, runs: Sequence[Workload] =
     await author.keep(encode(cycle))
 
 
-async def test_headroom_says_what_may_start_and_what_is_in_the_way(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_headroom_says_what_may_start_and_what_is_in_the_way(api: Api, author: Author) -> None:
     await author.tree()
     assert "No cycle" in (await api.get(f"/api/v1/queues/{A}/headroom")).json()["text"]
     runs = [workload("b1", queue=B, gpus=6)]
@@ -61,9 +59,7 @@ async def test_headroom_says_what_may_start_and_what_is_in_the_way(
     assert (one["reclaimable"], one["reclaimedFrom"]) == ("0", []), "it borrows nothing"
 
 
-async def test_headroom_says_what_may_be_taken_back_from_borrowers(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_headroom_says_what_may_be_taken_back_from_borrowers(api: Api, author: Author) -> None:
     """Its jobs go while the queue uses more than it is guaranteed, the last one across that line."""
     small = {**TREE["queues"][B], "quota": [{"resource": GPU, "guaranteed": 8}]}
     await author.tree({**TREE, "queues": {**TREE["queues"], B: small}})
@@ -79,7 +75,7 @@ async def test_headroom_says_what_may_be_taken_back_from_borrowers(
     assert (gpus["reclaimable"], gpus["reclaimedFrom"]) == ("0", [])
 
 
-async def test_a_limit_and_a_closed_queue_are_named(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_limit_and_a_closed_queue_are_named(api: Api, author: Author) -> None:
     queues = {**TREE["queues"], A: {"quota": [{"resource": GPU, "guaranteed": 2, "limit": 5}]}}
     held = {**queues, B: {**queues[B], "state": "held"}}
     await author.tree({**TREE, "queues": held})
@@ -97,7 +93,7 @@ async def test_a_limit_and_a_closed_queue_are_named(api: httpx2.AsyncClient, aut
     assert "they go to the leaves below it. All of them together may start 32" in inner["text"]
 
 
-async def test_what_one_user_may_have_is_a_cap_of_theirs(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_one_user_may_have_is_a_cap_of_theirs(shared: Api, author: Author) -> None:
     limited = {"users": ["alice"], "maxRuntime": "1h", "perUser": {"limits": {GPU: 12}}}
     await author.tree(
         {**TREE, "queues": {**TREE["queues"], A: {"namespaces": ["team-a"], "access": limited}}}
@@ -121,7 +117,7 @@ async def test_what_one_user_may_have_is_a_cap_of_theirs(shared: httpx2.AsyncCli
 @pytest.mark.parametrize(
     "shape", ["", "gpu", "gpu:x", "tpu:1", "gpu:0", "gpu:1,gpu:2", "gpu:1.5", ",".join(["cpu:1"] * 20)]
 )
-async def test_a_wrong_shape_is_refused_by_name(api: httpx2.AsyncClient, author: Author, shape: str) -> None:
+async def test_a_wrong_shape_is_refused_by_name(api: Api, author: Author, shape: str) -> None:
     await author.tree()
     await decided(author)
     wrong = await api.get(f"/api/v1/queues/{A}/headroom", params={"shape": shape})
@@ -142,7 +138,7 @@ def jobs() -> list[Workload]:
     ]  # fmt: skip
 
 
-async def pages(api: httpx2.AsyncClient, path: str, *, user: str = "", limit: int = 3) -> list[Any]:
+async def pages(api: Api, path: str, *, user: str = "", limit: int = 3) -> list[Any]:
     """All entries, page by page."""
     found: list[Any] = []
     params = {"limit": str(limit)}
@@ -156,7 +152,7 @@ async def pages(api: httpx2.AsyncClient, path: str, *, user: str = "", limit: in
         params["cursor"] = page["next"]
 
 
-async def test_the_line_is_in_the_order_of_the_cycle(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_line_is_in_the_order_of_the_cycle(shared: Api, author: Author) -> None:
     await author.tree()
     made = jobs()
     made[4] = replace(made[4], priority=5)
@@ -171,9 +167,7 @@ async def test_the_line_is_in_the_order_of_the_cycle(shared: httpx2.AsyncClient,
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-async def test_others_are_runs_of_counts_and_amounts(
-    shared: httpx2.AsyncClient, author: Author, limit: int
-) -> None:
+async def test_others_are_runs_of_counts_and_amounts(shared: Api, author: Author, limit: int) -> None:
     await author.tree()
     await decided(author, *jobs(), runs=[BUSY])
     items = await pages(shared, "root", user="alice", limit=limit)
@@ -193,7 +187,7 @@ async def test_others_are_runs_of_counts_and_amounts(
 
 
 async def test_a_page_goes_on_where_the_last_one_ended_though_some_have_left(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     await author.tree()
     await decided(author, *jobs(), runs=[BUSY])
@@ -204,9 +198,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_though_some_have_left(
     assert [i["workload"]["uid"] for i in rest.json()["items"]] == ["a4", "a6", "a8"]
 
 
-async def test_fair_share_tells_factors_and_who_has_what_is_lacking(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_fair_share_tells_factors_and_who_has_what_is_lacking(api: Api, author: Author) -> None:
     queues = {
         **TREE["queues"],
         A: {"quota": [{"resource": GPU, "guaranteed": 16}]},
@@ -232,9 +224,7 @@ async def test_fair_share_tells_factors_and_who_has_what_is_lacking(
     problem_of(await api.get("/api/v1/fair-share?root=root.nope"), "not_found")
 
 
-async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(api: Api, author: Author) -> None:
     await author.tree()
     made = [workload(f"w{n}", queue=A, submitted=NOW - 10 * n) for n in range(11)]
     await author.submit(*made)
@@ -264,9 +254,7 @@ async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(
     )
 
 
-async def test_history_begins_where_there_is_something_to_tell(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_history_begins_where_there_is_something_to_tell(api: Api, author: Author) -> None:
     """Guards the first step against an average with minutes before the tree was: 19 of 32 guaranteed."""
     began = (time.time() - 3600) // 300 * 300
     for minute in (-5, 0, 1, 2, 3, 4):
@@ -289,14 +277,12 @@ async def test_history_begins_where_there_is_something_to_tell(
         "until=0001-01-01T00:00:00Z", "step=1h&since=0001-01-01T00:00:00Z")),
      "queue-history?at=2999-01-01T00:00:00Z"],
 )  # fmt: skip
-async def test_a_window_that_nothing_is_kept_of_is_refused(
-    api: httpx2.AsyncClient, author: Author, query: str
-) -> None:
+async def test_a_window_that_nothing_is_kept_of_is_refused(api: Api, author: Author, query: str) -> None:
     await author.tree()
     problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
 
 
-async def test_large_answers_are_compressed(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_large_answers_are_compressed(api: Api, author: Author) -> None:
     await author.tree()
     packed = await api.get("/api/v1/queues", headers={"accept-encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip"
@@ -305,9 +291,7 @@ async def test_large_answers_are_compressed(api: httpx2.AsyncClient, author: Aut
     assert packed.json()["items"] == plain.json()["items"]
 
 
-async def test_the_tree_as_it_was_is_the_last_minute_before_a_moment(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_tree_as_it_was_is_the_last_minute_before_a_moment(api: Api, author: Author) -> None:
     await author.tree()
     made = [workload(f"w{n}", queue=A, submitted=NOW) for n in range(3)]
     minute = int(time.time()) // 60 * 60 - 3600

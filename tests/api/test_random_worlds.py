@@ -13,7 +13,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from queuer.api import simulator
@@ -26,6 +25,7 @@ from queuer.solver.stored import StoredCycle, decode, encode
 from queuer.store import queues
 from queuer.store.config import load_config
 from queuer.store.engine import begin
+from tests.api.identity import Api
 from tests.api.rows import Author
 from tests.solver.make import plan_of
 from tests.solver.worlds import GPU, NOW, world
@@ -116,7 +116,7 @@ def generous(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_probe_starts_at_the_headroom_and_not_with_a_pod_more(
-    generous: None, api: httpx2.AsyncClient, author: Author, seed: int
+    generous: None, api: Api, author: Author, seed: int
 ) -> None:
     """For each leaf and user, beside all who wait, with what is inherited, lent and held."""
     snapshot = limited(seed)
@@ -143,7 +143,7 @@ async def test_a_probe_starts_at_the_headroom_and_not_with_a_pod_more(
 
 
 @pytest.mark.parametrize("seed", range(12, 24))
-async def test_fair_share_sums_up(api: httpx2.AsyncClient, author: Author, seed: int) -> None:
+async def test_fair_share_sums_up(api: Api, author: Author, seed: int) -> None:
     """Factors make the score, pairs the deficits, and no borrower is named for more than it borrows."""
     await keep(author, limited(seed))
     found = (await api.get("/api/v1/fair-share")).json()
@@ -171,7 +171,7 @@ async def test_fair_share_sums_up(api: httpx2.AsyncClient, author: Author, seed:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_bundle_makes_the_decision_anew_without_a_server(
-    api: httpx2.AsyncClient, author: Author, tmp_path: Path, seed: int
+    api: Api, author: Author, tmp_path: Path, seed: int
 ) -> None:
     await keep(author, limited(seed))
     answer = await api.get("/api/v1/cycles/1/bundle")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import httpx2
-
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
+from tests.api.identity import Api
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.api.test_why import moving
 from tests.store.support import Eviction, workload
@@ -17,14 +16,14 @@ from tests.store.support import Eviction, workload
 A, B = "root.research.team-a", "root.research.team-b"
 
 
-async def account(api: httpx2.AsyncClient, path: str) -> dict[str, Any]:
+async def account(api: Api, path: str) -> dict[str, Any]:
     """The GPU account of a queue over all flavors."""
     queue = (await api.get(f"/api/v1/queues/{path}")).json()
     found: dict[str, Any] = next(a for a in queue["accounts"] if (a["resource"], a["flavor"]) == (GPU, None))
     return found
 
 
-async def test_borrowed_lent_and_pending_are_told_apart(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_borrowed_lent_and_pending_are_told_apart(api: Api, author: Author) -> None:
     await author.tree()
     borrower, waiting = workload("b1", queue=B, pods=6, gpus=8), workload("a1", queue=A, pods=3, gpus=8)
     await author.submit(borrower, waiting)
@@ -57,7 +56,7 @@ async def test_borrowed_lent_and_pending_are_told_apart(api: httpx2.AsyncClient,
     assert (await account(api, "root"))["limit"] == "64"  # what the cycle saw is less than the 100 written
 
 
-async def test_what_children_use_adds_up_at_every_queue(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_children_use_adds_up_at_every_queue(api: Api, author: Author) -> None:
     await author.tree()
     made = [workload(f"w{n}", queue=(A, B)[n % 2], pods=n + 1, gpus=2) for n in range(6)]
     await author.submit(*made)
@@ -76,9 +75,7 @@ async def test_what_children_use_adds_up_at_every_queue(api: httpx2.AsyncClient,
             assert used[queue["path"], resource, flavor] == below
 
 
-async def test_a_waiting_workload_has_one_reason_with_its_numbers(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_waiting_workload_has_one_reason_with_its_numbers(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A, pods=8, gpus=8, required="rack", name="llama"))
     await author.cycle(explain={"u1": waits()})
@@ -99,9 +96,7 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
     )
 
 
-async def test_a_waiting_workload_knows_its_place_in_the_line(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_waiting_workload_knows_its_place_in_the_line(api: Api, author: Author) -> None:
     """By priority, submit time and uid; held jobs, other queues and what can never start do not count."""
     await author.tree()
     made = [
@@ -126,7 +121,7 @@ async def test_a_waiting_workload_knows_its_place_in_the_line(
 
 
 async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
-    api: httpx2.AsyncClient, author: Author
+    api: Api, author: Author
 ) -> None:
     """The reason that it waits for afterwards is another one."""
     await author.tree()
@@ -149,9 +144,7 @@ async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
     assert whose["amounts"][GPU] == "1"
 
 
-async def test_an_admitted_workload_says_where_and_waits_for_nothing(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_an_admitted_workload_says_where_and_waits_for_nothing(api: Api, author: Author) -> None:
     await author.tree()
     made = workload("u1", queue=A, pods=2)
     await author.submit(made)
@@ -167,13 +160,11 @@ async def test_an_admitted_workload_says_where_and_waits_for_nothing(
     [row] = (await api.get("/api/v1/workloads")).json()["items"]
     assert row["holds"] == found["holds"] == {GPU: "2", "cpu": "8", "pods": "2"}
     assert [m["text"] for m in found["timeline"] if m["what"] == "reason"] == [
-        "TopologyPlacementFailed: no rack has 8 free nodes",
+        "TopologyPlacementFailed: no rack has 8 free nodes"
     ]
 
 
-async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(*(workload(f"u{n:02}", queue=A, submitted=NOW + n // 3) for n in range(25)))
     seen: list[str] = []
@@ -189,7 +180,7 @@ async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(
     assert sorted(seen) == [f"u{n:02}" for n in range(25)]
 
 
-async def test_an_ended_workload_is_kept_with_its_history(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_an_ended_workload_is_kept_with_its_history(api: Api, author: Author) -> None:
     await author.tree()
     made = workload("u1", queue=A)
     await author.submit(made)
@@ -203,7 +194,7 @@ async def test_an_ended_workload_is_kept_with_its_history(api: httpx2.AsyncClien
     assert (await account(api, A))["used"] == "0"
 
 
-async def test_what_no_cycle_has_looked_at_yet_says_so(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_no_cycle_has_looked_at_yet_says_so(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A))
     await author.submit(workload("u2", queue=A, hold=True), state=State.HELD)
@@ -212,9 +203,7 @@ async def test_what_no_cycle_has_looked_at_yet_says_so(api: httpx2.AsyncClient, 
     assert found == {"u1": ("PendingEvaluation", "WAIT"), "u2": ("OnHold", "HELD")}
 
 
-async def test_a_deleted_job_is_history_and_waits_for_nothing(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_deleted_job_is_history_and_waits_for_nothing(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A))
     await author.delete("u1")

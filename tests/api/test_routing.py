@@ -15,7 +15,7 @@ from queuer.api.app import create_app
 from queuer.api.identity.rights import administering, reading
 from queuer.cli import main
 from queuer.cli.client import Client
-from tests.api.identity import Table, client_of, local
+from tests.api.identity import Api, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
 
@@ -43,7 +43,7 @@ TREE = {
 
 
 @pytest_asyncio.fixture
-async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+async def asked(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[Api]:
     """An API with this tree, asked by bob."""
     await author.tree(TREE)
     users = Table(
@@ -70,7 +70,7 @@ async def asked(engine: AsyncEngine, database_url: str, author: Author) -> Async
         ("namespace=ns&queue=root.gone", {"queue": "root.gone", "by": "label", "may": False, "state": None}),
     ],
 )  # fmt: skip
-async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expected: dict[str, Any]) -> None:
+async def test_where_a_job_would_go(asked: Api, query: str, expected: dict[str, Any]) -> None:
     """Others are asked about by who sees the jobs of all."""
     who = "watch" if "user=" in query else "bob"
     found = (await asked.get(f"routing?{query}", headers={"user": who})).json()
@@ -78,7 +78,7 @@ async def test_where_a_job_would_go(asked: httpx2.AsyncClient, query: str, expec
     assert found["may"] is not bool(found["reason"])
 
 
-async def test_who_administers_the_queues_is_told_whom_they_name(asked: httpx2.AsyncClient) -> None:
+async def test_who_administers_the_queues_is_told_whom_they_name(asked: Api) -> None:
     """M7: access lists and rules name people to administrators alone."""
     found = (await asked.get("routing?namespace=ns&user=eve", headers={"user": "lead"})).json()
     assert found["steps"] == [{"queue": "root", "rule": {"user": "eve", "queue": A}}]
@@ -87,7 +87,7 @@ async def test_who_administers_the_queues_is_told_whom_they_name(asked: httpx2.A
 
 
 @pytest.mark.parametrize("query", ["user=eve", "user=bob&group=ml", "group=ml"])
-async def test_nobody_finds_out_what_others_may_use(asked: httpx2.AsyncClient, query: str) -> None:
+async def test_nobody_finds_out_what_others_may_use(asked: Api, query: str) -> None:
     """Asked name by name, the answer would be the list of who may use a queue."""
     problem_of(await asked.get(f"routing?namespace=ns&{query}"), "forbidden")
     for who in ("lead", "watch"):
@@ -96,12 +96,12 @@ async def test_nobody_finds_out_what_others_may_use(asked: httpx2.AsyncClient, q
     assert (await asked.get("routing?namespace=ns&user=bob")).status_code == 200
 
 
-async def test_a_namespace_is_needed(asked: httpx2.AsyncClient) -> None:
+async def test_a_namespace_is_needed(asked: Api) -> None:
     problem = problem_of(await asked.get("routing"), "invalid_input")
     assert problem["errors"][0]["field"] == "namespace"
 
 
-async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.AsyncClient) -> None:
+async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: Api) -> None:
     queues = (await asked.get("queue-tree")).json()["queues"]
     assert queues["root"]["placement"] == [{"queue": "root.research"}]
     assert queues["root.research"]["placement"] == [
@@ -110,9 +110,7 @@ async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: httpx2.A
     ]
 
 
-async def test_the_command_line_says_it_in_words(
-    asked: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_command_line_says_it_in_words(asked: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     found = (await asked.get("routing?namespace=ns&user=eve", headers={"user": "watch"})).json()
     transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=found))
     monkeypatch.setattr(Client, "from_env", lambda: Client("http://queuer.test", transport=transport))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import httpx2
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,6 +13,7 @@ from queuer.api import simulator
 from queuer.api.simulator import AT_ONCE
 from queuer.domain.workload import Workload
 from queuer.solver.stored import encode
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, Author
 from tests.api.test_why import decided
@@ -56,7 +56,7 @@ async def keep(author: Author, *also: Workload, tree: dict[str, Any] = FREE, **f
     await author.keep(encode(replace(cycle, priorities={"": 0, "low": 1, "high": 5}, **facts)))
 
 
-async def ask(api: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
+async def ask(api: Api, **body: Any) -> dict[str, Any]:
     """The answer for a job of one node in root, unless said otherwise."""
     asked = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a", **body}
     found = await api.post("/api/v1/simulations", json=asked)
@@ -74,9 +74,7 @@ async def rows(engine: AsyncEngine) -> list[int]:
         ]
 
 
-async def test_a_job_would_start_wait_or_never_start(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_a_job_would_start_wait_or_never_start(api: Api, author: Author, engine: AsyncEngine) -> None:
     await keep(author)
     before = await rows(engine)
     starts = (await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5})).json()
@@ -95,7 +93,7 @@ async def test_a_job_would_start_wait_or_never_start(
     assert await rows(engine) == before
 
 
-async def test_who_is_in_the_way_is_not_named_to_others(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_who_is_in_the_way_is_not_named_to_others(shared: Api, author: Author) -> None:
     """And only those who may see a namespace's jobs may ask for one."""
     await keep(author, tree=ruled(policy={"order": "strict"}))
     found = await shared.post(
@@ -107,7 +105,7 @@ async def test_who_is_in_the_way_is_not_named_to_others(shared: httpx2.AsyncClie
     problem_of(denied, "forbidden")
 
 
-async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_priority_is_that_of_the_class(api: Api, author: Author) -> None:
     """A class that is not there is told as intake would, with those that are."""
     await keep(author, tree=ruled(access={"maxPriority": "low"}))
     refused = (await api.post("/api/v1/simulations", json={"job": JOB})).json()
@@ -145,7 +143,7 @@ async def test_the_priority_is_that_of_the_class(api: httpx2.AsyncClient, author
     ],
 )  # fmt: skip
 async def test_the_answer_keeps_to_the_rules_of_the_queue(
-    api: httpx2.AsyncClient, author: Author, root: dict[str, Any], asked: dict[str, Any], answer: str,
+    api: Api, author: Author, root: dict[str, Any], asked: dict[str, Any], answer: str,
     token: str | None, text: str,
 ) -> None:  # fmt: skip
     """As intake and the limits of users do. A job of alice started in the cycle; it is not recorded yet."""
@@ -157,16 +155,14 @@ async def test_the_answer_keeps_to_the_rules_of_the_queue(
     assert text in (found["primary"] or {}).get("text", "")
 
 
-async def test_what_nobody_looked_at_is_said(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_nobody_looked_at_is_said(api: Api, author: Author) -> None:
     await keep(author, unseen={"team-a": ("ResourceQuota",), "team-b": ("LimitRange",)})
     found = await ask(api)
     assert found["notConsidered"] == ["ResourceQuota"]
     assert found["warnings"] == ["the ResourceQuotas of namespace team-a were not considered"]
 
 
-async def test_only_who_sees_all_jobs_asks_for_another_user(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_only_who_sees_all_jobs_asks_for_another_user(shared: Api, author: Author) -> None:
     """The answer tells what that user has."""
     await keep(author)
     body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
@@ -183,7 +179,7 @@ def stingy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulator, "A_MINUTE", 0.0)
 
 
-async def test_nobody_asks_all_the_time(stingy: None, api: httpx2.AsyncClient, author: Author) -> None:
+async def test_nobody_asks_all_the_time(stingy: None, api: Api, author: Author) -> None:
     await keep(author)
     body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
     answers = [await api.post("/api/v1/simulations", json=body) for _ in range(int(AT_ONCE) + 1)]
@@ -208,20 +204,20 @@ async def test_nobody_asks_all_the_time(stingy: None, api: httpx2.AsyncClient, a
     ],
 )
 async def test_what_cannot_be_asked_is_told_by_field(
-    api: httpx2.AsyncClient, author: Author, body: dict[str, Any], field: str
+    api: Api, author: Author, body: dict[str, Any], field: str
 ) -> None:
     await keep(author)
     found = problem_of(await api.post("/api/v1/simulations", json=body), "invalid_input")
     assert field in {error["field"] for error in found["errors"]}
 
 
-async def test_without_a_cycle_there_is_no_answer(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_without_a_cycle_there_is_no_answer(api: Api, author: Author) -> None:
     await author.tree(FREE)
     problem_of(await api.post("/api/v1/simulations", json={"job": JOB}), "not_found")
     problem_of(await api.get("/api/v1/topology"), "not_found")
 
 
-async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_the_map_and_its_slots(api: Api, author: Author) -> None:
     await keep(author)
     found = (await api.get("/api/v1/topology", params={"level": "rack", "limit": 1})).json()
     assert (found["resource"], found["free"], found["largestFree"], found["leftOut"]) == (GPU, "32", "16", 1)
@@ -246,9 +242,7 @@ async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) ->
         assert wrong["errors"][0]["field"] == field
 
 
-async def test_a_job_that_names_an_inner_queue_is_placed_by_rule(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_job_that_names_an_inner_queue_is_placed_by_rule(api: Api, author: Author) -> None:
     await keep(author)
     new = {**FREE, "queues": {
         "root": {**ROOT, "placement": [{"namespace": "team-a", "queue": "root.new"}]},

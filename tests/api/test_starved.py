@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import httpx2
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,6 +14,7 @@ from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import rollup
 from queuer.store.engine import begin
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, NOW, Author
 from tests.store.support import workload
@@ -44,7 +44,7 @@ def because(token: Token, **params: Any) -> Explanation:
     ],
 )
 async def test_only_admissible_work_starves_its_queue(
-    api: httpx2.AsyncClient, author: Author, told: Explanation | None, starved: bool, counted: bool
+    api: Api, author: Author, told: Explanation | None, starved: bool, counted: bool
 ) -> None:
     await author.tree()
     borrower = workload("b1", queue=B, pods=7, gpus=8)
@@ -73,7 +73,7 @@ async def test_only_admissible_work_starves_its_queue(
     ],
 )
 async def test_what_is_left_of_a_guarantee_accuses_nobody(
-    api: httpx2.AsyncClient, author: Author, asks: int, runs: int, borrows: int, starved: bool
+    api: Api, author: Author, asks: int, runs: int, borrows: int, starved: bool
 ) -> None:
     """Pods of 8 GPUs on 64; each team is guaranteed 32."""
     await author.tree()
@@ -89,9 +89,7 @@ async def test_what_is_left_of_a_guarantee_accuses_nobody(
     assert [item["ref"] for item in attention if item["kind"] == "starved"] == [A] * starved
 
 
-async def test_the_clock_of_a_starved_queue_is_its_own(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_the_clock_of_a_starved_queue_is_its_own(api: Api, author: Author, engine: AsyncEngine) -> None:
     """It runs from the first of the unbroken minutes in which the queue was starved, whoever leads meanwhile; the job
     may wait for much longer.
     """
@@ -130,7 +128,7 @@ async def test_the_clock_of_a_starved_queue_is_its_own(
     assert await since() == datetime.fromisoformat(job["since"]) < begun, "longer than minutes are kept"
 
 
-async def test_work_on_hold_starves_nobody(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_work_on_hold_starves_nobody(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A), state=State.HELD)
     queue = (await api.get(f"/api/v1/queues/{A}")).json()
@@ -141,7 +139,7 @@ async def test_work_on_hold_starves_nobody(api: httpx2.AsyncClient, author: Auth
     ("path", "near"), [("root.research.team-x", A), ("root.res", "root.research"), ("root.zzzzzz", None)]
 )
 async def test_a_filter_by_an_unknown_queue_names_the_nearest(
-    api: httpx2.AsyncClient, author: Author, path: str, near: str | None
+    api: Api, author: Author, path: str, near: str | None
 ) -> None:
     await author.tree()
     for address in (f"/api/v1/workloads?queue={path}", f"/api/v1/queues/{path}"):

@@ -6,7 +6,6 @@ import copy
 from datetime import datetime
 from typing import Any
 
-import httpx2
 import pytest
 
 from queuer.api.identity.rights import administering, reading
@@ -22,7 +21,7 @@ from queuer.store.engine import begin
 from queuer.store.tables import NotAsked
 from queuer.store.workloads import Intake
 from tests.api.cli import run
-from tests.api.identity import EVERYTHING, Table
+from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author, decided_on, two_racks
 from tests.store.support import NOW, workload
@@ -41,7 +40,7 @@ USERS = Table(
 )
 
 
-async def test_a_queue_is_held_drained_and_opened(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_queue_is_held_drained_and_opened(shared: Api, author: Author) -> None:
     """All else that it says stays as it is; each is a revision with its reason."""
     await author.tree()
     before = (await shared.get("/api/v1/queue-tree", headers=ROOT)).json()
@@ -59,7 +58,7 @@ async def test_a_queue_is_held_drained_and_opened(shared: httpx2.AsyncClient, au
 
 @pytest.mark.parametrize(("verb", "word"), [("hold", "is held"), ("drain", "drains")])
 async def test_a_job_says_since_when_by_whom_and_why_its_queue_is_closed(
-    shared: httpx2.AsyncClient, author: Author, verb: str, word: str
+    shared: Api, author: Author, verb: str, word: str
 ) -> None:
     """It is held, not at fault; the controller knows the state alone, the changesets know the rest."""
     await author.tree()
@@ -88,7 +87,7 @@ async def test_a_job_says_since_when_by_whom_and_why_its_queue_is_closed(
     assert root["next"] == told["next"]
 
 
-async def test_a_reason_of_the_version_before_is_read(shared: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_reason_of_the_version_before_is_read(shared: Api, author: Author) -> None:
     """It has the closed queues as paths alone: its own sentence stays, and the next step is known."""
     await author.tree()
     await author.submit(workload("u1", queue=A))
@@ -100,7 +99,7 @@ async def test_a_reason_of_the_version_before_is_read(shared: httpx2.AsyncClient
     assert told["do"] == "wait, or ask who administers root to resume it"
 
 
-async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_what_is_so_already_makes_no_revision(api: Api, author: Author) -> None:
     await author.tree()
     told = (await api.post(f"{QUEUES}/{A}:resume")).json()
     assert (told["id"], told["revision"], told["changes"]) == (None, None, [])
@@ -109,9 +108,7 @@ async def test_what_is_so_already_makes_no_revision(api: httpx2.AsyncClient, aut
     assert (await api.get(f"{QUEUES}/{A}")).json()["state"] == "open"
 
 
-async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(api: Api, author: Author) -> None:
     """Of the queue and of those below it; neither what leaves, nor what is on hold or can never start."""
     await author.tree()
     runs = [workload("r1", queue=A, gpus=8, pods=2), workload("r2", queue=B, gpus=8)]
@@ -147,9 +144,7 @@ async def test_the_plan_of_a_hold_tells_what_runs_on_and_what_stops(
     assert "root.research: 2 jobs (8 gpu) may start again\n" in opened.out
 
 
-async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(api: Api, author: Author) -> None:
     """No decision was asked about jobs that came while the queue drained: "0 jobs would start" is not said of them."""
     await author.tree()
     await run(api, "queue", "drain", A, "-y")
@@ -169,7 +164,7 @@ async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(
 
 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     """On the queue and those below it, in the attention list, tree and `queue show`: of who did it last, and the
     deeds before are forgotten.
@@ -218,7 +213,7 @@ async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
 
 
 async def test_a_reason_that_speaks_of_several_objects_is_not_for_everybody(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     """As in the history: who did it and when is told without it."""
     await author.tree()
@@ -238,9 +233,7 @@ async def test_a_reason_that_speaks_of_several_objects_is_not_for_everybody(
     assert [(made["by"], made["reason"]) for made in (queue["closed"], cut)] == [("test", "")] * 2
 
 
-async def test_who_may_not_and_what_is_another_writers_is_refused(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_who_may_not_and_what_is_another_writers_is_refused(shared: Api, author: Author) -> None:
     await author.tree()
     eve = await shared.post(f"{QUEUES}/{A}:hold", headers=EVE)
     assert f"queues.queuer.dev {A}" in problem_of(eve, "forbidden")["detail"]
@@ -265,15 +258,13 @@ async def test_who_may_not_and_what_is_another_writers_is_refused(
         ("PUT", "topology-levels/rack", "not_found"),
     ],
 )
-async def test_all_else_of_a_tree_is_one_document(
-    api: httpx2.AsyncClient, method: str, path: str, code: str
-) -> None:
+async def test_all_else_of_a_tree_is_one_document(api: Api, method: str, path: str, code: str) -> None:
     refused = await api.request(method, f"/api/v1/{path}")
     detail = problem_of(refused, code)["detail"]
     assert "PUT /api/v1/queue-tree, or POST /api/v1/changesets" in detail
 
 
-async def test_a_put_warns_as_a_plan_does(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_put_warns_as_a_plan_does(api: Api, author: Author) -> None:
     """With the place of each in the document."""
     await author.tree()
     runs = workload("u1", queue=A, gpus=8)
@@ -294,7 +285,7 @@ async def test_a_put_warns_as_a_plan_does(api: httpx2.AsyncClient, author: Autho
     }
 
 
-async def test_a_plan_is_applied_under_a_key_alone(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_plan_is_applied_under_a_key_alone(api: Api, author: Author) -> None:
     """The header is named; nothing was changed."""
     await author.tree()
     made = (await api.post("/api/v1/changesets", json={**TREE, "queues": {A: {"weight": 2}}})).json()
@@ -315,13 +306,7 @@ async def test_a_plan_is_applied_under_a_key_alone(api: httpx2.AsyncClient, auth
     ],
 )
 async def test_a_field_of_the_body_has_its_place_there(
-    api: httpx2.AsyncClient,
-    author: Author,
-    method: str,
-    path: str,
-    body: object,
-    field: str,
-    pointer: str | None,
+    api: Api, author: Author, method: str, path: str, body: object, field: str, pointer: str | None
 ) -> None:
     """A parameter has none."""
     await author.tree()

@@ -24,7 +24,7 @@ from queuer.api.live import feed as feeds
 from queuer.api.live import stream as streams
 from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
-from tests.api.identity import EVERYTHING, Table, local
+from tests.api.identity import EVERYTHING, Api, Table, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author, waits
 from tests.store.support import workload
@@ -53,9 +53,7 @@ def users() -> Rights:
 
 
 @pytest_asyncio.fixture
-async def server(
-    engine: AsyncEngine, database_url: str, author: Author, users: Rights
-) -> AsyncIterator[httpx2.AsyncClient]:
+async def server(engine: AsyncEngine, database_url: str, author: Author, users: Rights) -> AsyncIterator[Api]:
     app = create_app(engine, local(database_url), Table(users))
     await author.tree()
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
@@ -109,17 +107,13 @@ class Told:
 
 
 @asynccontextmanager
-async def followed(
-    client: httpx2.AsyncClient, user: str, query: str = "", **headers: str
-) -> AsyncIterator[Told]:
+async def followed(client: Api, user: str, query: str = "", **headers: str) -> AsyncIterator[Told]:
     async with client.stream("GET", f"/stream{query}", headers={"user": user, **headers}) as response:
         assert response.status_code == 200
         yield Told(response, response.aiter_lines())
 
 
-async def test_a_step_and_a_reason_are_told_to_who_reads_the_namespace(
-    server: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_step_and_a_reason_are_told_to_who_reads_the_namespace(server: Api, author: Author) -> None:
     async with followed(server, "alice", "?topics=workloads,cycle") as told:
         assert told.response.headers["content-type"].startswith("text/event-stream")
         assert told.response.headers["x-accel-buffering"] == "no"
@@ -136,7 +130,7 @@ async def test_a_step_and_a_reason_are_told_to_who_reads_the_namespace(
         assert (row["uid"], row["reason"]) == ("a1", "TopologyPlacementFailed")
 
 
-async def test_amounts_and_counts_are_for_all(server: httpx2.AsyncClient, author: Author) -> None:
+async def test_amounts_and_counts_are_for_all(server: Api, author: Author) -> None:
     async with followed(server, "alice", "?topics=queues,overview") as told:
         await told.start()
         await author.submit(workload("b1", queue="root.research.team-b", namespace="team-b", gpus=8))
@@ -147,7 +141,7 @@ async def test_amounts_and_counts_are_for_all(server: httpx2.AsyncClient, author
         assert amounts["nvidia.com/gpu"]["pending"] == "8"
 
 
-async def test_marks_of_a_queue_are_told_like_its_amounts(server: httpx2.AsyncClient, author: Author) -> None:
+async def test_marks_of_a_queue_are_told_like_its_amounts(server: Api, author: Author) -> None:
     """Else a page that has read it a moment before shows for ever what is so no more: held, starved, another limit."""
     async with followed(server, "alice", "?topics=queues,overview") as told:
         await told.start()
@@ -157,7 +151,7 @@ async def test_marks_of_a_queue_are_told_like_its_amounts(server: httpx2.AsyncCl
         assert [row["path"] for row in (await told.until("queues"))["queues"]] == ["root.research.team-b"]
 
 
-async def test_who_comes_back_misses_nothing(server: httpx2.AsyncClient, author: Author) -> None:
+async def test_who_comes_back_misses_nothing(server: Api, author: Author) -> None:
     """By `Last-Event-ID`, also where nobody followed meanwhile, and by the `seq` of a list."""
     async with followed(server, "root", "?topics=workloads") as told:
         last = await told.start()
@@ -171,7 +165,7 @@ async def test_who_comes_back_misses_nothing(server: httpx2.AsyncClient, author:
 
 
 async def test_an_id_that_is_too_old_resets(
-    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    server: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "SEED", 1)
     await author.submit(*(workload(f"w{n}", queue="root.research.team-a") for n in range(5)))
@@ -180,9 +174,7 @@ async def test_an_id_that_is_too_old_resets(
         assert int(await told.start()) > 5
 
 
-async def test_a_restored_backup_resets_all_and_ids_of_before(
-    server: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_restored_backup_resets_all_and_ids_of_before(server: Api, author: Author) -> None:
     """Its ids come again under other events."""
     await author.submit(*(workload(f"w{n}", queue="root.research.team-a") for n in range(5)))
     async with followed(server, "root", "?topics=workloads") as told:
@@ -199,7 +191,7 @@ async def test_a_restored_backup_resets_all_and_ids_of_before(
 
 
 async def test_more_changes_than_a_message_holds_reset_the_topic(
-    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    server: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "ROWS", 3)
     async with followed(server, "root", "?topics=workloads") as told:
@@ -209,7 +201,7 @@ async def test_more_changes_than_a_message_holds_reset_the_topic(
 
 
 async def test_a_token_that_ends_ends_the_stream_and_a_right_that_goes_what_it_showed(
-    server: httpx2.AsyncClient, author: Author, users: Rights, monkeypatch: pytest.MonkeyPatch
+    server: Api, author: Author, users: Rights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "AGAIN", 0.2)
     async with followed(server, "alice", "?topics=workloads,overview") as told:
@@ -224,7 +216,7 @@ async def test_a_token_that_ends_ends_the_stream_and_a_right_that_goes_what_it_s
 
 
 async def test_one_connection_listens_for_all_and_goes_with_the_last(
-    server: httpx2.AsyncClient, engine: AsyncEngine
+    server: Api, engine: AsyncEngine
 ) -> None:
     async def listeners() -> int:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
@@ -253,13 +245,13 @@ async def test_a_follower_that_does_not_read_is_given_up() -> None:
     assert await follower.next(1) is None
 
 
-async def test_topics_are_words(server: httpx2.AsyncClient) -> None:
+async def test_topics_are_words(server: Api) -> None:
     found = await server.get("/stream?topics=queue", headers={"user": "root"})
     assert "queues" in problem_of(found, "invalid_input")["detail"]
 
 
 async def test_a_hiccup_of_the_cluster_is_told_apart_from_a_logout(
-    server: httpx2.AsyncClient, users: Rights, monkeypatch: pytest.MonkeyPatch
+    server: Api, users: Rights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def asked(*_: object) -> Any:
         raise Unavailable("the cluster cannot be asked")
@@ -272,7 +264,7 @@ async def test_a_hiccup_of_the_cluster_is_told_apart_from_a_logout(
 
 
 async def test_a_fault_of_the_reader_is_heard_and_who_comes_back_has_a_new_one(
-    server: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    server: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = feeds.Feed._look
     broken = False
@@ -299,7 +291,7 @@ async def test_a_fault_of_the_reader_is_heard_and_who_comes_back_has_a_new_one(
 
 
 async def test_a_failure_of_the_database_without_a_message_is_outlived(
-    server: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = feeds.Feed._look
     failed = False
@@ -319,7 +311,7 @@ async def test_a_failure_of_the_database_without_a_message_is_outlived(
 
 
 async def test_a_database_that_is_away_at_the_start_is_told_with_what_to_do(
-    server: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(_: feeds.Feed, *, begins: bool) -> None:
         raise psycopg.OperationalError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 
 from queuer.api.models import instant
@@ -13,6 +12,7 @@ from queuer.api.workloads.views import failure
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.reads import Moment
+from tests.api.identity import Api
 from tests.api.rows import NOW, Author, waits
 from tests.store.support import Eviction, workload
 
@@ -64,7 +64,7 @@ def test_reasons_fill_the_time_that_it_waited_and_no_other() -> None:
     assert sum((now if row.end is None else row.end) - row.begin for row in held) == 50.0
 
 
-async def test_it_is_told_over_rest(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_it_is_told_over_rest(api: Api, author: Author) -> None:
     await author.tree()
     made = workload("u1", queue=A)
     await author.submit(made)
@@ -84,7 +84,7 @@ async def test_it_is_told_over_rest(api: httpx2.AsyncClient, author: Author) -> 
     ]
 
 
-async def test_a_deleted_job_waits_no_longer(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_deleted_job_waits_no_longer(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A))
     await author.delete("u1")

@@ -12,6 +12,7 @@ import yaml
 from queuer.domain.document import export
 from queuer.domain.queue import ManagedBy
 from queuer.imports.kueue import read as read_kueue
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
 from tests.unit.imports.given import manifests
@@ -20,9 +21,7 @@ from tests.unit.imports.test_kueue import COHORT
 PATH = "/api/v1/queue-tree"
 
 
-async def put(
-    api: httpx2.AsyncClient, document: object, *, match: str | None = "*", **params: str
-) -> httpx2.Response:
+async def put(api: Api, document: object, *, match: str | None = "*", **params: str) -> httpx2.Response:
     headers = {} if match is None else {"If-Match": match}
     return await api.put(PATH, json=document, params=params, headers=headers)
 
@@ -39,7 +38,7 @@ def changed(**bodies: Any) -> dict[str, Any]:
     return document
 
 
-async def test_what_is_read_can_be_applied_again_without_a_change(api: httpx2.AsyncClient) -> None:
+async def test_what_is_read_can_be_applied_again_without_a_change(api: Api) -> None:
     assert (await put(api, TREE)).json()["applied"] is True
     for accept, load in (
         ("application/json", httpx2.Response.json),
@@ -52,7 +51,7 @@ async def test_what_is_read_can_be_applied_again_without_a_change(api: httpx2.As
         assert (again["applied"], again["changes"], again["revision"]) == (False, [], 1)
 
 
-async def test_a_subtree_can_be_read_alone(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_subtree_can_be_read_alone(api: Api, author: Author) -> None:
     await author.tree()
     document = (await api.get(PATH, params={"root": "root.research.team-a"})).json()
     assert document["root"] == "root.research.team-a"
@@ -62,15 +61,13 @@ async def test_a_subtree_can_be_read_alone(api: httpx2.AsyncClient, author: Auth
     assert "did you mean root.research.team-" in problem_of(unknown, "not_found")["detail"]
 
 
-async def test_an_empty_installation_reads_as_an_empty_document(api: httpx2.AsyncClient) -> None:
+async def test_an_empty_installation_reads_as_an_empty_document(api: Api) -> None:
     document = (await api.get(PATH)).json()
     assert document["queues"] == {}
     assert (await put(api, document)).json()["applied"] is False
 
 
-async def test_a_dry_run_says_what_would_change_and_changes_nothing(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(api: Api, author: Author) -> None:
     await author.tree()
     row = {"resource": GPU, "guaranteed": 16, "limit": 24}
     wish = changed(team_b={"namespaces": ["team-b"], "weight": 2, "quota": [row]})
@@ -85,9 +82,7 @@ async def test_a_dry_run_says_what_would_change_and_changes_nothing(
     assert (await api.get(PATH)).headers["etag"] == '"1"'
 
 
-async def test_a_write_needs_the_revision_it_was_planned_against(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_a_write_needs_the_revision_it_was_planned_against(api: Api, author: Author) -> None:
     await author.tree()
     wish = changed(team_b={"namespaces": ["team-b"]})
     problem_of(await put(api, wish, match=None), "revision_required")
@@ -98,16 +93,14 @@ async def test_a_write_needs_the_revision_it_was_planned_against(
     problem_of(await put(api, TREE, match='"1"'), "stale_revision")
 
 
-async def test_another_writer_is_refused_and_told_whose_queue_it_is(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_another_writer_is_refused_and_told_whose_queue_it_is(api: Api, author: Author) -> None:
     await author.tree(writer=ManagedBy.CRD)
     found = problem_of(await put(api, changed(team_b={"weight": 3})), "conflict")
     assert found["errors"][0]["field"] == "queues.root.research.team-b"
     assert "managed by crd" in found["errors"][0]["message"]
 
 
-async def test_only_a_pruning_document_deletes(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_only_a_pruning_document_deletes(api: Api, author: Author) -> None:
     await author.tree()
     wish = changed(team_b=None)
     assert (await put(api, wish)).json()["changes"] == []
@@ -118,12 +111,12 @@ async def test_only_a_pruning_document_deletes(api: httpx2.AsyncClient, author: 
 
 
 @pytest.mark.parametrize("document", [[], "text", 7, {"kind": "Pod"}, {"queues": {"root": 5}}])
-async def test_what_is_no_tree_is_refused_field_by_field(api: httpx2.AsyncClient, document: object) -> None:
+async def test_what_is_no_tree_is_refused_field_by_field(api: Api, document: object) -> None:
     found = problem_of(await put(api, document), "invalid_input")
     assert found["errors"]
 
 
-async def test_an_imported_tree_is_accepted(api: httpx2.AsyncClient) -> None:
+async def test_an_imported_tree_is_accepted(api: Api) -> None:
     """What `queuer import` prints passes every check of a write, and is what was imported."""
     document = export(read_kueue(manifests(COHORT)).document)
     assert (await put(api, document)).json()["applied"] is True

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -20,6 +19,7 @@ from queuer.solver.stored import StoredCycle, encode
 from queuer.store import retention, workloads
 from queuer.store.engine import begin
 from tests.api.cli import run
+from tests.api.identity import Api
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
 from tests.api.test_why import decided
@@ -29,7 +29,7 @@ from tests.store.support import Eviction, workload
 
 
 @pytest_asyncio.fixture
-async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClient:
+async def shared(shared: Api, author: Author) -> Api:
     """An API with users, and one job in each of two namespaces."""
     await author.tree()
     await author.submit(
@@ -46,24 +46,20 @@ async def shared(shared: httpx2.AsyncClient, author: Author) -> httpx2.AsyncClie
         ("lead", set[str]()),  # it administers the queue of `a1`
     ],
 )  # fmt: skip
-async def test_lists_hold_the_jobs_of_readable_namespaces(
-    shared: httpx2.AsyncClient, user: str, seen: set[str]
-) -> None:
+async def test_lists_hold_the_jobs_of_readable_namespaces(shared: Api, user: str, seen: set[str]) -> None:
     found = await shared.get("/api/v1/workloads", headers={"user": user})
     assert {item["uid"] for item in found.json()["items"]} == seen
 
 
 @pytest.mark.parametrize("query", ["namespace=team-b", "queue=root.research.team-b", "name=secret-b"])
-async def test_no_filter_reaches_over_the_border(shared: httpx2.AsyncClient, query: str) -> None:
+async def test_no_filter_reaches_over_the_border(shared: Api, query: str) -> None:
     found = await shared.get(f"/api/v1/workloads?{query}", headers={"user": "alice"})
     assert found.json()["items"] == []
     assert "secret-b" not in found.text
 
 
 @pytest.mark.parametrize("tail", ["", "/explanation", "/timeline"])
-async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
-    shared: httpx2.AsyncClient, tail: str
-) -> None:
+async def test_a_foreign_uid_reads_like_one_that_does_not_exist(shared: Api, tail: str) -> None:
     foreign, absent = [
         problem_of(await shared.get(f"/api/v1/workloads/{uid}{tail}", headers={"user": "alice"}), "not_found")
         for uid in ("b1", "zz")
@@ -71,7 +67,7 @@ async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
     assert foreign["detail"].replace("b1", "zz") == absent["detail"]
 
 
-async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: httpx2.AsyncClient) -> None:
+async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: Api) -> None:
     said = [
         problem_of(
             await shared.get(f"/api/v1/workloads/by-ref/team-b/job/{name}", headers={"user": "alice"}),
@@ -83,13 +79,13 @@ async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: http
     assert "get workloads.queuer.dev in namespace team-b" in said[0]
 
 
-async def test_whoever_is_not_known_gets_no_answer(shared: httpx2.AsyncClient) -> None:
+async def test_whoever_is_not_known_gets_no_answer(shared: Api) -> None:
     problem_of(await shared.get("/api/v1/queues"), "unauthenticated")
 
 
 @pytest.mark.parametrize(("user", "named"), [("alice", False), ("root", True)])
 async def test_who_is_ahead_is_named_to_whoever_may_read_it(
-    shared: httpx2.AsyncClient, author: Author, user: str, named: bool
+    shared: Api, author: Author, user: str, named: bool
 ) -> None:
     """Behind another team's job in a strict queue. The stored reason names it to nobody."""
     mine = workload("a1", queue="root", namespace="team-a", name="mine", pods=1, gpus=8)
@@ -109,9 +105,7 @@ async def test_who_is_ahead_is_named_to_whoever_may_read_it(
     assert "secret-b" not in (await shared.get("/api/v1/workloads", headers={"user": "alice"})).text
 
 
-async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(shared: Api, author: Author) -> None:
     made = workload("a1", queue="root.research.team-a", namespace="team-a", name="mine")
     await author.cycle(admit=[made])
     await author.evict(Eviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note="evicted"))
@@ -128,7 +122,7 @@ async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(
     ("user", "named"), [("eve", False), ("alice", False), ("lead", True), ("root", True)]
 )
 async def test_who_may_use_a_queue_is_told_to_who_administers_it(
-    shared: httpx2.AsyncClient, author: Author, user: str, named: bool
+    shared: Api, author: Author, user: str, named: bool
 ) -> None:
     """Amounts and words of `access` are for everybody."""
     team = "root.research.team-a"
@@ -145,9 +139,7 @@ async def test_who_may_use_a_queue_is_told_to_who_administers_it(
             assert ("carol-k" in answer.text) is named, path
 
 
-async def test_the_history_of_a_subtree_tells_nothing_of_its_neighbours(
-    shared: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_the_history_of_a_subtree_tells_nothing_of_its_neighbours(shared: Api, author: Author) -> None:
     """M7: one changeset touched two teams and the queue above; its reason speaks of all."""
     await author.tree()
     a, b, above = "root.research.team-a", "root.research.team-b", "root.research"
@@ -171,9 +163,7 @@ async def test_the_history_of_a_subtree_tells_nothing_of_its_neighbours(
         assert "team-b" not in answer.text
 
 
-async def test_a_namespace_made_anew_has_no_past(
-    shared: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_a_namespace_made_anew_has_no_past(shared: Api, author: Author, engine: AsyncEngine) -> None:
     """M12: its next owner reads nothing of the former one's jobs; what is still there is left as it is."""
     team = "root.research.team-a"
     await author.submit(workload("live", queue=team, name="live"))
@@ -195,7 +185,7 @@ async def test_a_namespace_made_anew_has_no_past(
 
 
 async def test_the_map_names_whom_room_is_held_for_to_their_readers_alone(
-    shared: httpx2.AsyncClient, author: Author
+    shared: Api, author: Author
 ) -> None:
     waits = gang("b1", pod_set(2, 8), queue="root", required="rack")
     waits = replace(waits, namespace="team-b", name="secret-b")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import httpx2
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -19,6 +18,7 @@ from queuer.store import commands, lookup
 from queuer.store.commands import NewCommand
 from queuer.store.engine import begin
 from queuer.store.tables import CommandVerb
+from tests.api.identity import Api
 from tests.api.rows import GPU, Author, decided_on, two_racks
 from tests.store import support
 from tests.store.support import commit_cycle, workload
@@ -33,7 +33,7 @@ def decided(*waiting: Workload, order: Order = Order.PRIORITY) -> StoredCycle:
     return decided_on(two_racks(tree, *(replace(made, queue="root") for made in waiting)))
 
 
-async def why(api: httpx2.AsyncClient, uid: str = "u1") -> dict[str, Any]:
+async def why(api: Api, uid: str = "u1") -> dict[str, Any]:
     """The explanation, which is the same wherever it is asked for."""
     found: dict[str, Any] = (await api.get(f"/api/v1/workloads/{uid}/explanation")).json()
     for path in (uid, f"by-ref/team-a/job/{uid}"):
@@ -62,7 +62,7 @@ async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
     return cycle.plan
 
 
-async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_it_is_worked_out_on_the_newest_cycle(api: Api, author: Author) -> None:
     """A job that can never start has no place in line, and no time to start at, whatever was recorded before."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
@@ -80,9 +80,7 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, aut
     assert said(detail) == {"need", "available", "excluded"}
 
 
-async def test_what_the_cycle_did_not_see_is_told_as_recorded(
-    api: httpx2.AsyncClient, author: Author
-) -> None:
+async def test_what_the_cycle_did_not_see_is_told_as_recorded(api: Api, author: Author) -> None:
     """A job that came since, or was edited; another reason than the cycle's; a cycle that nobody here can read."""
     await author.tree()
     made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
@@ -104,7 +102,7 @@ async def test_what_the_cycle_did_not_see_is_told_as_recorded(
 
 
 async def test_the_reason_is_told_while_nothing_answers_about_the_cycle(
-    api: httpx2.AsyncClient, author: Author, monkeypatch: pytest.MonkeyPatch
+    api: Api, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An overloaded or broken child costs a job its details, never its reason; that more is unknown is told."""
     await author.tree()
@@ -119,7 +117,7 @@ async def test_the_reason_is_told_while_nothing_answers_about_the_cycle(
     assert any("not known just now" in row["text"] for row in found["paragraphs"])
 
 
-async def test_who_is_ordered_to_leave_declares_an_end(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_who_is_ordered_to_leave_declares_an_end(api: Api, author: Author) -> None:
     """An ordered eviction is in no stored cycle: only the tables know that the holder does not stay."""
     await author.tree()
     *runs, made = (workload(uid, queue=A, gpus=8) for uid in ("r0", "r1", "r2", "r3", "u1"))
@@ -139,7 +137,7 @@ async def test_who_is_ordered_to_leave_declares_an_end(api: httpx2.AsyncClient, 
     assert found["next"] is None
 
 
-async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author) -> None:
+async def test_a_newer_cycle_is_taken_up(api: Api, author: Author) -> None:
     await author.tree()
     for pods in (3, 5):
         made = workload("u1", queue=A, pods=pods, gpus=8, required="rack")
@@ -149,7 +147,7 @@ async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author
 
 
 async def test_a_range_is_told_with_how_many_of_the_last_week_held(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+    api: Api, author: Author, engine: AsyncEngine
 ) -> None:
     """Those that started are counted: inside what they had been told, outside, or told nothing."""
     await author.tree()

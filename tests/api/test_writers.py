@@ -15,7 +15,7 @@ from queuer.api.app import create_app
 from queuer.api.identity.denied import A_CALLER, Denials
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.domain.queue import ManagedBy
-from tests.api.identity import EVERYTHING, Table, client_of, local
+from tests.api.identity import EVERYTHING, Api, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import TREE, Author
 
@@ -33,13 +33,13 @@ USERS = Table(
 
 
 @pytest_asyncio.fixture
-async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[Api]:
     settings = local(database_url, file_writers=frozenset({"ci"}))
     async with client_of(create_app(engine, settings, USERS)) as client:
         yield client
 
 
-async def put(api: httpx2.AsyncClient, user: str, document: dict[str, Any], **params: str) -> httpx2.Response:
+async def put(api: Api, user: str, document: dict[str, Any], **params: str) -> httpx2.Response:
     return await api.put(PATH, json=document, params=params, headers={"user": user, "If-Match": "*"})
 
 
@@ -55,16 +55,12 @@ async def audit(engine: AsyncEngine) -> list[tuple[str, str, Any]]:
 
 
 async def test_a_lead_changes_its_subtree_and_nothing_else(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+    api: Api, author: Author, engine: AsyncEngine
 ) -> None:
     await author.tree()
     assert (await put(api, "lead", body(A))).json()["applied"] is True
     assert (await put(api, "lead", body(f"{A}.sub"))).json()["applied"] is True
-    for outside in (
-        body("root.research.team-b"),
-        body("root.research"),
-        TREE,
-    ):
+    for outside in (body("root.research.team-b"), body("root.research"), TREE):
         said = problem_of(await put(api, "lead", outside), "forbidden")
         assert "lead may not update queues.queuer.dev root" in said["detail"]
     for wider in (body(A, flavors=[]), body(A, topology={"levels": []})):
@@ -76,7 +72,7 @@ async def test_a_lead_changes_its_subtree_and_nothing_else(
     assert rows[:2] == [("lead", "config.apply")] * 2
 
 
-async def test_the_writer_follows_from_who_writes(api: httpx2.AsyncClient) -> None:
+async def test_the_writer_follows_from_who_writes(api: Api) -> None:
     assert (await put(api, "ci", TREE)).json()["applied"] is True
     queue = (await api.get(f"/api/v1/queues/{A}", headers={"user": "eve"})).json()
     assert queue["managedBy"] == ManagedBy.FILE
@@ -90,9 +86,7 @@ async def test_the_writer_follows_from_who_writes(api: httpx2.AsyncClient) -> No
         assert said["errors"][0]["field"] == "managedBy"
 
 
-async def test_refusals_are_audited_once_a_right(
-    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
-) -> None:
+async def test_refusals_are_audited_once_a_right(api: Api, author: Author, engine: AsyncEngine) -> None:
     await author.tree()
     for _ in range(5):
         await put(api, "eve", TREE)
@@ -106,9 +100,7 @@ async def test_refusals_are_audited_once_a_right(
     }  # fmt: skip
 
 
-async def test_a_server_of_another_schema_refuses_and_writes_no_audit(
-    api: httpx2.AsyncClient, engine: AsyncEngine
-) -> None:
+async def test_a_server_of_another_schema_refuses_and_writes_no_audit(api: Api, engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
     problem_of(await put(api, "eve", TREE), "forbidden")
