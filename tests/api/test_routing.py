@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
-from typer.testing import CliRunner
 
 from queuer.api.app import create_app
 from queuer.api.identity.rights import administering, reading
-from queuer.cli import main
-from queuer.cli.client import Client
+from tests.api.cli import run
 from tests.api.identity import Api, Table, client_of, local
 from tests.api.problems import problem_of
 from tests.api.rows import Author
@@ -110,12 +107,8 @@ async def test_the_tree_keeps_its_rules_and_hides_whom_they_name(asked: Api) -> 
     ]
 
 
-async def test_the_command_line_says_it_in_words(asked: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = (await asked.get("routing?namespace=ns&user=eve", headers={"user": "watch"})).json()
-    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=found))
-    monkeypatch.setattr(Client, "from_env", lambda: Client("http://queuer.test", transport=transport))
-    arguments = ["queue", "where", "-n", "ns", "--user", "eve"]
-    said = CliRunner().invoke(main.build(arguments), arguments).output
+async def test_the_command_line_says_it_in_words(asked: Api) -> None:
+    said = (await run(asked, "queue", "where", "-n", "ns", "--user", "eve", user="watch")).out
     assert f"{A}  for eve in ns" in said
     assert "by rule     " in said
     assert "no: user eve may not use queue" in said

@@ -122,9 +122,7 @@ QUEUE = [
     ),
     Attack("a bare pod where a queue is required", lambda at: _strict(at).create(pod()), FORBIDDEN),
     Attack(
-        "to opt out",
-        lambda at: at.alice.run("label", "namespace", at.mine, "queuer.dev/managed-"),
-        FORBIDDEN,
+        "to opt out", lambda at: at.alice.run("label", "namespace", at.mine, "queuer.dev/managed-"), FORBIDDEN
     ),
 ]
 

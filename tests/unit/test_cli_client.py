@@ -276,11 +276,20 @@ def test_apply_without_differences_does_not_write(document: str) -> None:
     assert (done.code, len(sent), "no differences" in done.err) == (0, 1, True)
 
 
-def test_a_queue_is_resumed_by_one_request() -> None:
-    """`why` tells an admin to do so."""
-    sent: list[str] = []
-    done = run(noting(sent, **plan(revision=5)), "queue", "resume", "root.a", "-y")
-    assert (done.code, sent, "revision 5" in done.err) == (0, ["/api/v1/queues/root.a:resume"], True)
+def test_a_queue_is_resumed_by_one_request_with_a_reason_and_a_key() -> None:
+    """`why` tells an admin to do so. Other fields are not sent: they would revert an edit made meanwhile."""
+    sent: list[httpx2.Request] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=plan(revision=5))
+
+    done = run(api, "queue", "resume", "root.a", "-y", "--reason", "upgrade")
+    assert (done.code, "revision 5" in done.err) == (0, True)
+    (request,) = sent
+    assert (request.method, request.url.path) == ("POST", "/api/v1/queues/root.a:resume")
+    assert json.loads(request.content) == {"reason": "upgrade"}
+    assert request.headers["idempotency-key"]
 
 
 @pytest.mark.parametrize(("same", "expected"), [(True, 0), (False, Exit.FAILURE)])

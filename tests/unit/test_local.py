@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -193,81 +194,68 @@ def test_two_starts_at_once_choose_different_ports() -> None:
         assert stack.choose_ports({"api": api}, keep_all=False, claims=later)["api"] == api
 
 
-def test_a_process_that_exits_is_told_with_its_last_words(tmp_path: Path) -> None:
-    table = ProcessTable(tmp_path)
-    command = Command(
-        name="part", arguments=[sys.executable, "-c", "raise SystemExit('no licence')"], ready=lambda: False
-    )
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[ProcessTable]:
+    """The processes of a folder; whatever is called `part` is stopped after the test."""
+    found = ProcessTable(tmp_path)
+    yield found
+    found.stop("part")
+
+
+def test_a_process_that_exits_is_told_with_its_last_words(table: ProcessTable) -> None:
+    says = [sys.executable, "-c", "raise SystemExit('no licence')"]
+    command = Command(name="part", arguments=says, ready=lambda: False)
     table.start(command)
-    with pytest.raises(
-        ProcessFailed, match=r"part exited; its log is at .*part\.log, last lines:\nno licence"
-    ):
+    said = r"part exited; its log is at .*part\.log, last lines:\nno licence"
+    with pytest.raises(ProcessFailed, match=said):
         table.wait_ready(command)
     assert table.state("part") is ProcessState.CRASHED
     assert not table.stop("part")
     assert table.state("part") is ProcessState.STOPPED
 
 
-def test_a_late_process_is_told(tmp_path: Path) -> None:
-    table = ProcessTable(tmp_path)
+def test_a_late_process_is_told(table: ProcessTable) -> None:
     command = Command(name="part", arguments=FOREVER, ready=lambda: False)
     table.start(command)
-    try:
-        with pytest.raises(ProcessFailed, match="part is not ready after 0 s"):
-            table.wait_ready(command, timeout=0.1)
-    finally:
-        table.stop("part")
+    with pytest.raises(ProcessFailed, match="part is not ready after 0 s"):
+        table.wait_ready(command, timeout=0.1)
 
 
-def test_a_frozen_process_is_not_said_to_run_nor_started_again(tmp_path: Path) -> None:
-    table = ProcessTable(tmp_path)
-    command = Command(name="part", arguments=FOREVER)
-    table.start(command)
-    pid = table.pid("part")
-    assert pid is not None
-    try:
-        os.kill(pid, signal.SIGSTOP)
-        os.waitpid(pid, os.WUNTRACED)
-        assert table.state("part") is ProcessState.FROZEN
-        table.start(command)
-        assert table.pid("part") == pid
-        os.kill(pid, signal.SIGCONT)
-        os.waitpid(pid, os.WCONTINUED)
-        assert table.state("part") is ProcessState.RUNNING
-    finally:
-        table.stop("part")
-
-
-def test_another_program_finds_and_stops_what_one_started(tmp_path: Path) -> None:
-    started = ProcessTable(tmp_path)
-    started.start(Command(name="part", arguments=FOREVER))
-    other = ProcessTable(tmp_path)
-    assert other.pid("part") == started.pid("part")
-    assert other.names() == ["part"]
-    other.stop("part")
-    assert started.state("part") is ProcessState.STOPPED
-
-
-def test_a_frozen_process_is_stopped(tmp_path: Path) -> None:
-    table = ProcessTable(tmp_path)
+def test_a_frozen_process_is_not_said_to_run_nor_started_again_and_is_stopped(table: ProcessTable) -> None:
     command = Command(name="part", arguments=FOREVER, ready=lambda: "up" in table.log("part").read_text())
     table.start(command)
     table.wait_ready(command)
     pid = table.pid("part")
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    for number, seen, state in (
+        (signal.SIGSTOP, os.WUNTRACED, ProcessState.FROZEN),
+        (signal.SIGCONT, os.WCONTINUED, ProcessState.RUNNING),
+        (signal.SIGSTOP, os.WUNTRACED, ProcessState.FROZEN),
+    ):
+        os.kill(pid, number)
+        os.waitpid(pid, seen)
+        assert table.state("part") is state
+        table.start(command)
+        assert table.pid("part") == pid
     assert not table.stop("part")  # by SIGTERM, not by SIGKILL
     assert table.pid("part") is None
 
 
-def test_a_recycled_pid_is_not_taken_for_the_process(tmp_path: Path) -> None:
-    table = ProcessTable(tmp_path)
+def test_another_program_finds_and_stops_what_one_started(table: ProcessTable, tmp_path: Path) -> None:
+    table.start(Command(name="part", arguments=FOREVER))
+    other = ProcessTable(tmp_path)
+    assert other.pid("part") == table.pid("part")
+    assert other.names() == ["part"]
+    other.stop("part")
+    assert table.state("part") is ProcessState.STOPPED
+
+
+def test_a_recycled_pid_is_not_taken_for_the_process(table: ProcessTable, tmp_path: Path) -> None:
     table.start(Command(name="part", arguments=FOREVER))
     table.stop("part")
     with subprocess.Popen(FOREVER, stdout=subprocess.DEVNULL) as stranger:
-        (tmp_path / "pid" / "part.json").write_text(
-            json.dumps({"pid": stranger.pid, "started": time.time() - 86400})
-        )
+        recycled = json.dumps({"pid": stranger.pid, "started": time.time() - 86400})
+        (tmp_path / "pid" / "part.json").write_text(recycled)
         assert table.state("part") is ProcessState.CRASHED
         table.stop("part")
         assert stranger.poll() is None

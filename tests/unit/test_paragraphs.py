@@ -120,11 +120,7 @@ def test_it_says_when_it_may_start() -> None:
             start + 7_200,
             f"starts in 5m to 2h from now, likely in 15m, if nothing comes before it {kept}",
         ),
-        (
-            None,
-            None,
-            f"starts in 5m or later, if nothing comes before it {kept}",
-        ),
+        (None, None, f"starts in 5m or later, if nothing comes before it {kept}"),
     ):
         estimate = {
             "from": start + 300, "likely": likely, "to": last, "basis": "declared ends", "n": 9, "hitRate": 0.778,
@@ -141,11 +137,7 @@ def test_it_says_what_is_reserved_for_it() -> None:
     """asOf is 10:09, 1795255740 s. Without a start it is a hold."""
     now = 1_795_255_740
     for start, hosts, said in (
-        (
-            now + 900,
-            ["n1", "n2"],
-            "n1, n2, from 15m from now, if others end as expected; for 30m at most",
-        ),
+        (now + 900, ["n1", "n2"], "n1, n2, from 15m from now, if others end as expected; for 30m at most"),
         (None, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
     ):
         reservation = {"start": start, "expires": now + 1_800, "hosts": hosts}

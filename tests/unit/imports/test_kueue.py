@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx2
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from queuer.cli import main
 from queuer.cli.imports import manifests_of
 from queuer.domain.document import export, parse
 from queuer.domain.errors import InvalidInput
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.imports.kueue import read
 from queuer.imports.records import Fate
+from tests.cli import queuer
 from tests.unit.imports.given import manifests, routes, rows, told
 
 API = "apiVersion: kueue.x-k8s.io/v1beta2"
@@ -208,11 +208,11 @@ def test_the_verb_prints_a_document_and_the_list_beside_it(tmp_path: Path) -> No
     bodies = [dict(manifest.body) for manifest in manifests(COHORT)]
     given = tmp_path / "given.json"
     given.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}))
-    ran = CliRunner().invoke(main.build(["import"]), ["import", "kueue", str(given)])
-    assert ran.exit_code == 0
-    assert parse(yaml.safe_load(ran.stdout)) == read(manifests(COHORT)).document
-    assert "refused      LocalQueue b/day: the namespaceSelector" in ran.stderr
-    assert "6 queues" not in ran.stdout
+    done = queuer(httpx2.MockTransport(lambda _: httpx2.Response(500)), "import", "kueue", str(given))
+    assert done.code == 0
+    assert parse(yaml.safe_load(done.out)) == read(manifests(COHORT)).document
+    assert "refused      LocalQueue b/day: the namespaceSelector" in done.err
+    assert "6 queues" not in done.out
 
 
 @pytest.mark.parametrize(
