@@ -1,10 +1,14 @@
-"""Runs the command line in this process against any API, as its entry point does."""
+"""Runs the command line in this process against any API, as its entry point does; an API for one that runs apart."""
 
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stderr, redirect_stdout
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import patch
 
 import httpx2
@@ -42,3 +46,28 @@ def queuer(transport: httpx2.BaseTransport, *arguments: str) -> Done:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     return Done(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+@contextmanager
+def serving(answer: Callable[[str], object], *, port: int = 0) -> Iterator[int]:
+    """A server of this machine that answers each address so, in JSON; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answer(self.path)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

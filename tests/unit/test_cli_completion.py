@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,51 +14,38 @@ import pytest
 
 from queuer.cli.completion import KEPT_SECONDS
 from queuer.cli.main import finished
+from tests.cli import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = [("team-a", "llama"), ("team-a", "eval"), ("team-b", "bert"), ("team-b", "$(touch x)")]
 Ask = Callable[..., str]
 
 
-class Api(ThreadingHTTPServer):
-    """Knows two queues and a few jobs; counts what it is asked."""
+@dataclass(frozen=True)
+class Api:
+    """Knows two queues and a few jobs. `asked`: the paths that it was asked for."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[str] = []
+    port: int
+    asked: list[str]
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers the two lists that names come from."""
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """An API with the two lists that names come from."""
+    asked = list[str]()
 
-    server: Api
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self.server.asked.append(url.path)
+    def answer(address: str) -> object:
+        url = urlsplit(address)
+        asked.append(url.path)
         spaces = parse_qs(url.query).get("namespace", ["team-a", "team-b"])
         lists = {
             "/api/v1/queues": [{"path": path} for path in ("root", "root.a", "root.b")],
             "/api/v1/workloads": [{"kind": "Job", "name": name} for space, name in JOBS if space in spaces],
         }
-        body = json.dumps({"items": lists[url.path]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return {"items": lists[url.path]}
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    with Api() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    with serving(answer) as port:
+        yield Api(port, asked)
 
 
 @pytest.fixture
@@ -74,7 +59,7 @@ def environment(api: Api, tmp_path: Path) -> dict[str, str]:
         "PATH": f"{program.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HOME": str(tmp_path),
-        "QUEUER_API": f"http://127.0.0.1:{api.server_port}",
+        "QUEUER_API": f"http://127.0.0.1:{api.port}",
     }
 
 

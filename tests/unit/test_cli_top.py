@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pty
 import select
@@ -11,18 +10,17 @@ import signal
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from queuer.cli.top import Seen, frame
+from tests.cli import serving
 
 GPU = "nvidia.com/gpu"
 PATIENCE = 90  # seconds: a loaded machine takes long to start a process, and to end one
@@ -76,28 +74,8 @@ def test_a_frame_of_a_server_that_is_away_says_how_old_it_is() -> None:
     assert "STALE: as of 1m ago: no Queuer API" in shown(queue("root"), stale="no Queuer API")[0]
 
 
-class _Answers(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = {"items": [queue("root")]} if self.path.endswith("/queues") else OVERVIEW
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def serving(port: int = 0) -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", port), _Answers)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def answer(path: str) -> object:
+    return {"items": [queue("root")]} if path.endswith("/queues") else OVERVIEW
 
 
 def _environment(port: int) -> dict[str, str]:
@@ -107,7 +85,7 @@ def _environment(port: int) -> dict[str, str]:
 
 
 def test_without_a_terminal_one_frame_is_printed() -> None:
-    with serving() as port:
+    with serving(answer) as port:
         ran = subprocess.run(
             [sys.executable, "-m", "queuer", "top"],
             env=_environment(port), capture_output=True, text=True, check=False, timeout=PATIENCE,
@@ -147,12 +125,12 @@ def _running(port: int) -> Iterator[tuple[subprocess.Popen[bytes], int, Callable
 
 def test_it_says_stale_while_the_server_is_away_recovers_and_leaves_a_clean_terminal() -> None:
     with ExitStack() as first:
-        port = first.enter_context(serving())
+        port = first.enter_context(serving(answer))
         with _running(port) as (process, keyboard, until):
             until(b"cycle 7 GREEDY")
             first.close()
             until(b"STALE")
-            with serving(port):
+            with serving(answer, port=port):
                 deadline = time.monotonic() + PATIENCE
                 while b"STALE" in _next_frame(until):
                     assert time.monotonic() < deadline, "it recovers"
@@ -168,7 +146,7 @@ def _next_frame(until: Callable[[bytes], bytes]) -> bytes:
 
 
 def test_ctrl_c_leaves_as_clean_a_terminal() -> None:
-    with serving() as port, _running(port) as (process, _, until):
+    with serving(answer) as port, _running(port) as (process, _, until):
         until(b"cycle 7 GREEDY")
         process.send_signal(signal.SIGINT)
         until(b"\x1b[?1049l")
