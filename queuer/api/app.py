@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI
-from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -57,7 +56,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
         docs_url=None,  # would load scripts from elsewhere
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
         dependencies=[Depends(not_an_action), Depends(known_parameters)],
@@ -111,7 +110,3 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity) -
     app.include_router(login.router)
     app.include_router(dashboard.router)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

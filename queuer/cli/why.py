@@ -45,7 +45,8 @@ def why(
         )
     with Client.from_env() as client:
         if job is None:
-            _grouped(client, out)
+            overview = client.get("/overview")
+            out.listing(overview, reasons(moment(overview["asOf"])), nothing="no job waits")
             return
         found = client.get(f"/workloads/{find(client, job, namespace)['uid']}")
     if out.for_people:
@@ -55,12 +56,6 @@ def why(
         out.answer(found, names=[reference(found)])
     if exit_status:
         raise typer.Exit(EXIT_BY_VERDICT.get(found["explanation"]["verdict"], Exit.OK))
-
-
-def _grouped(client: Client, out: Printer) -> None:
-    """The reasons of all jobs that wait. JSON and YAML are the overview that has them."""
-    overview = client.get("/overview")
-    out.listing(overview, reasons(moment(overview["asOf"])), nothing="no job waits")
 
 
 def reasons(now: datetime) -> View:

@@ -20,11 +20,10 @@ from queuer.api.models import instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.errors import InvalidInput, NotFound, Unavailable
-from queuer.domain.queue import ManagedBy, QueueTree
+from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Verdict, hide, namespaces_in
 from queuer.domain.rules import Rules
 from queuer.domain.usable import routed
-from queuer.domain.workload import Workload
 from queuer.solver.ask import SimulateJob
 from queuer.solver.verified import UnsoundPlan
 from queuer.solver.whatif import Simulated
@@ -54,13 +53,18 @@ async def simulate(
         with pointers.placed(document):
             asked = asked_of(document, resources=known)
         rules = await _rules(connection, asked)
-        workload, groups = _whose(asked, asker.caller, rules.tree)
+        who = asker.caller if asked.user is None else Caller(name=asked.user, groups=asked.groups)
+        workload = routed(replace(asked.workload, user=who.name), who.groups, rules.tree, asked.labels)
         ahead = await waiting.in_line(connection, queue=workload.queue, namespace=workload.namespace)
     await asker.require(reading(workload.namespace))
     if asked.user not in (None, asker.caller.name):
         await asker.require(reading())
     question = SimulateJob(
-        workload=workload, rules=rules, groups=groups, priority_classes=asked.priority_classes, ahead=ahead
+        workload=workload,
+        rules=rules,
+        groups=who.groups,
+        priority_classes=asked.priority_classes,
+        ahead=ahead,
     )
     try:
         found = await simulator.ask(asker.caller.party, question)
@@ -75,12 +79,6 @@ async def simulate(
     unseen = [f"the {kind}s of namespace {workload.namespace} were not considered" for kind in kinds]
     told = {"warnings": [*asked.assumed, *unseen], "not_considered": list(kinds), "controller": leader}
     return answer.model_copy(update=told)
-
-
-def _whose(asked: SimulationRequest, caller: Caller, tree: QueueTree) -> tuple[Workload, tuple[str, ...]]:
-    """The workload as its user's, in the queue to which its routing leads, and their groups."""
-    user, groups = (caller.name, caller.groups) if asked.user is None else (asked.user, asked.groups)
-    return routed(replace(asked.workload, user=user), groups, tree, asked.labels), tuple(groups)
 
 
 async def _rules(connection: AsyncConnection, asked: SimulationRequest) -> Rules:

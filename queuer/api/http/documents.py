@@ -43,7 +43,7 @@ async def read_document(request: Request, body: bytes | None = None) -> Any:
         if media_type in _YAMLS:
             return await asyncio.to_thread(_yaml, body)
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidInput.at("body", _one_line(error)) from error
+        raise InvalidInput.at("body", " ".join(str(error).split())) from error
     except RecursionError as error:
         raise InvalidInput.at("body", "nested too deeply") from error
     raise UnsupportedMediaType(
@@ -123,7 +123,3 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(str(key.value))
         found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return found
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -229,7 +229,9 @@ class Feed:
             if now == since and not self._stale:
                 return
             older = now.event < since.event
-            batch = _anew(now) if older else await self._batch(connection, since, now)
+            # An older backup was restored: all that was told may be otherwise.
+            anew = Batch(id=now.event, told={}, jobs={}, anew=frozenset(Topic))
+            batch = anew if older else await self._batch(connection, since, now)
             self._metrics.stream_lag.set(0 if begins else await news.lag(connection, since))
         if begins or older:
             self._oldest = now.event if older else since.event
@@ -277,11 +279,6 @@ class Feed:
 def message(event: str, data: Any) -> bytes:
     """An event as it is sent. `data`: what JSON has, and times."""
     return format_sse_event(event=event, data_str=msgspec.json.encode(data).decode())
-
-
-def _anew(now: TableMark) -> Batch:
-    """An older backup was restored: all that was told may be otherwise."""
-    return Batch(id=now.event, told={}, jobs={}, anew=frozenset(Topic))
 
 
 def _figures(view: TreeView) -> dict[str, Any]:
