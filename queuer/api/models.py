@@ -68,6 +68,16 @@ class Model(BaseModel):
         return cls.model_validate(more)
 
 
+class Job(Model):
+    """A job by its names."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+
+
 class FieldError(Model):
     """The fault of one field, and the fix. `pointer`: its place in the body that was sent (RFC 6901)."""
 

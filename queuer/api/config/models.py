@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from queuer.api.models import Amounts, FieldError, Instant, Model
+from queuer.api.models import Amounts, FieldError, Instant, Job, Model
 from queuer.domain.queue import QueueState
 from queuer.store.tables import Effect
 
@@ -30,16 +30,6 @@ class TreePlan(Model):
     applied: bool
     changes: list[Change]
     warnings: list[FieldError]
-
-
-class Job(Model):
-    """A job by its names."""
-
-    uid: str
-    kind: str
-    namespace: str
-    name: str
-    queue: str
 
 
 class Jobs(Model):

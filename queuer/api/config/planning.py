@@ -12,7 +12,7 @@ from queuer.api.config import models
 from queuer.api.config.cautions import Cautions, Consequences
 from queuer.api.http.pointers import place
 from queuer.api.latest_cycle import NO_DECISION, LatestCycle
-from queuer.api.models import FieldError, instant
+from queuer.api.models import FieldError, Job, instant
 from queuer.domain.errors import FieldProblem, Unavailable
 from queuer.domain.quantity import add, devices, format_quantity, format_resources
 from queuer.domain.queue import QueueState
@@ -152,5 +152,5 @@ def _jobs(
     total: dict[str, int] = {}
     for part in amounts:
         total = add(total, part)
-    jobs = [models.Job.model_validate(each, from_attributes=True) for each in found[:most]]
+    jobs = [Job.model_validate(each, from_attributes=True) for each in found[:most]]
     return models.Jobs(count=len(found), amounts=format_resources(total), jobs=jobs)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Instant, Model
+from queuer.api.models import Amounts, Instant, Job, Model
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.api.workloads.models import ReasonDetail
 from queuer.domain.workload import State
@@ -155,14 +155,9 @@ class Cycle(Model):
     replayable: bool = Field(description="Whether it is the one that is stored.")
 
 
-class Decision(Model):
+class Decision(Job):
     """A job that a decision admitted or evicted."""
 
-    uid: str
-    kind: str
-    namespace: str
-    name: str
-    queue: str
     to: State
     amounts: Amounts
     text: str

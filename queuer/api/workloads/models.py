@@ -8,7 +8,7 @@ from pydantic import Field
 
 from queuer.api.controller import Controller
 from queuer.api.http.lists import Page
-from queuer.api.models import Amounts, Instant, Model, instant
+from queuer.api.models import Amounts, Instant, Job, Model, instant
 from queuer.api.workloads.detail import Detail, WouldAdmit
 from queuer.domain import reasons
 from queuer.domain.reasons import Token, Verdict
@@ -47,14 +47,9 @@ class Override(Model):
     reason: str
 
 
-class Workload(Model):
+class Workload(Job):
     """A row of the list: one user job. `priority`: the one that counts."""
 
-    uid: str
-    kind: str
-    namespace: str
-    name: str
-    queue: str
     user: str
     priority: int
     state: State
