@@ -23,7 +23,7 @@ from tests.e2e import nursery
 from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.scene import HIGH
 from tests.e2e.support import create, job_manifest, kubectl, wait_until
-from tests.e2e.tenancy import Place
+from tests.e2e.tenancy import Place, let_change
 
 API = "/api/v1"
 MINE, THEIRS, CUT = "root.mine", "root.theirs", "root.cut"
@@ -223,34 +223,14 @@ def opened(cluster: Cluster, database_url: str) -> Iterator[Field]:
 def _namespaces(cluster: Cluster, mine: str, theirs: str, strict: str) -> None:
     required = namespace_manifest(strict)
     required["metadata"]["labels"]["queuer.dev/managed"] = "required"
-    group = "rbac.authorization.k8s.io"
-    rule = {
-        "apiGroups": ["queuer.dev"],
-        "resources": ["queues"],
-        "resourceNames": [THEIRS],
-        "verbs": ["update"],
-    }
-    role = {
-        "apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": theirs}, "rules": [rule],
-    }  # fmt: skip
-    binding = {
-        "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": theirs},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": theirs},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "bob"}],
-    }  # fmt: skip
     robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": mine}}
     items = [
-        namespace_manifest(mine), namespace_manifest(theirs), required, robot, role, binding, HIGH,
+        namespace_manifest(mine), namespace_manifest(theirs), required, robot, HIGH,
         tenant_binding("alice", mine), tenant_binding("alice", strict), tenant_binding("bob", theirs),
     ]  # fmt: skip
-    kubectl(
-        cluster,
-        "admin",
-        "apply",
-        "-f",
-        "-",
-        input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
-    )
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl(cluster, "admin", "apply", "-f", "-", input=listed)
+    let_change(cluster, THEIRS, "bob", role=theirs)
 
 
 def _remove(cluster: Cluster, mine: str, theirs: str, strict: str) -> None:

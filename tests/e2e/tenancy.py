@@ -19,7 +19,7 @@ import pytest
 
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
-from tests.e2e.support import collection, send, wait_until
+from tests.e2e.support import collection, kubectl, send, wait_until
 
 Manifest = dict[str, Any]
 
@@ -32,6 +32,13 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 OPERATOR = "training-operator"
 KINDS = ("job", "pytorchjob")
 _numbers = itertools.count(1)
+
+
+def let_change(cluster: Cluster, queue: str, user: str, *, role: str) -> None:
+    """Let a user change a queue, by a role and a binding of this name."""
+    kubectl(cluster, "admin", "create", "clusterrole", role, "--verb=update", "--resource=queues.queuer.dev",
+            f"--resource-name={queue}")  # fmt: skip
+    kubectl(cluster, "admin", "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--user={user}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -18,7 +17,8 @@ from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
 from tests.api.rows import TREE, Author, leading
 from tests.e2e import nursery
-from tests.e2e.support import crash, kubectl, wait_until
+from tests.e2e.support import crash, wait_until
+from tests.e2e.tenancy import let_change
 from tests.e2e.tokens import create_token
 from tests.store.support import workload
 
@@ -155,18 +155,7 @@ def test_who_administers_a_subtree_changes_it_and_not_its_sibling(
     api: Api, cluster: Cluster, namespace: str
 ) -> None:
     """One rule on `queues.queuer.dev`, named by path, means the same over REST and over kubectl."""
-    rule = {"apiGroups": ["queuer.dev"], "resources": ["queues"], "resourceNames": [A], "verbs": ["update"]}
-    group = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": namespace}}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": namespace},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": namespace},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "bob"}],
-    }
-    items = {"apiVersion": "v1", "kind": "List", "items": [{**role, "rules": [rule]}, binding]}
-    kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(items))
+    let_change(cluster, A, "bob", role=namespace)
     bob = cluster.token("bob")
     try:
         wait_until(lambda: api.get("/me", bob).json()["administers"] == [A], timeout=45, describe="the right")
