@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from tests.store.support import Eviction, Step, commit_cycle, evict, take_steps
 GPU = support.GPU
 RACK = "topology.kubernetes.io/rack"
 NOW = support.NOW
+A, B = "root.research.team-a", "root.research.team-b"
 TREE: dict[str, Any] = {
     "apiVersion": "queuer.dev/v1",
     "kind": "QueueTree",
@@ -42,6 +44,18 @@ TREE: dict[str, Any] = {
     },
     "topology": {"levels": ["topology.kubernetes.io/rack"]},
 }
+
+
+def changed(**bodies: Any) -> dict[str, Any]:
+    """`TREE` with other bodies of some queues below `root.research`; underscores stand for hyphens, None deletes."""
+    document = copy.deepcopy(TREE)
+    for name, body in bodies.items():
+        path = "root.research." + name.replace("_", "-")
+        if body is None:
+            del document["queues"][path]
+        else:
+            document["queues"][path] = body
+    return document
 
 
 def waits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -16,21 +15,12 @@ from queuer.domain.queue import ManagedBy
 from queuer.store.engine import begin
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author
+from tests.api.rows import GPU, TREE, A, Author, B, changed
 from tests.store.support import workload
 
 PATH = "/api/v1/changesets"
 TREE_PATH = "/api/v1/queue-tree"
-A, B = "root.research.team-a", "root.research.team-b"
 WHY = {"reason": "team-b needs them for a release"}
-
-
-def wish(**bodies: Any) -> dict[str, Any]:
-    """TREE with the bodies of some queues replaced; underscores stand for dots."""
-    document = copy.deepcopy(TREE)
-    for name, body in bodies.items():
-        document["queues"]["root.research." + name.replace("_", "-")] = body
-    return document
 
 
 def gpus(namespace: str, **amounts: int) -> dict[str, Any]:
@@ -59,7 +49,7 @@ async def export(api: Api) -> Any:
 
 async def test_a_plan_is_shown_applied_and_found_again(api: Api, author: Author) -> None:
     await author.tree()
-    made = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
+    made = await plan(api, changed(team_a=gpus("team-a", guaranteed=32, limit=64)))
     assert (made["state"], made["baseRevision"], made["revision"]) == ("planned", 1, None)
     assert [change["text"] for change in made["changes"]] == [f"{A}: quota {GPU} limit none -> 64"]
     assert (await api.get(TREE_PATH)).headers["etag"] == '"1"'
@@ -80,15 +70,15 @@ async def test_a_plan_is_shown_applied_and_found_again(api: Api, author: Author)
 async def test_what_changes_nothing_is_not_kept(api: Api, author: Author) -> None:
     await author.tree()
     assert (await plan(api, TREE, status=200))["id"] is None
-    dry = await plan(api, wish(team_a=gpus("team-a", limit=9)), status=200, dryRun="true")
+    dry = await plan(api, changed(team_a=gpus("team-a", limit=9)), status=200, dryRun="true")
     assert (dry["id"], len(dry["changes"])) == (None, 1)
 
 
 async def test_other_edits_do_not_conflict(api: Api, author: Author) -> None:
     """Two admins plan on one revision; each touches its own queue."""
     await author.tree()
-    first = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
-    second = await plan(api, wish(team_b=gpus("team-b", guaranteed=32, limit=48)))
+    first = await plan(api, changed(team_a=gpus("team-a", guaranteed=32, limit=64)))
+    second = await plan(api, changed(team_b=gpus("team-b", guaranteed=32, limit=48)))
     assert (await apply(api, first["id"])).status_code == 200
     assert (await apply(api, second["id"])).json()["revision"] == 3
     assert {A, B} <= (await export(api))["queues"].keys()
@@ -96,8 +86,8 @@ async def test_other_edits_do_not_conflict(api: Api, author: Author) -> None:
 
 async def test_an_edit_of_the_same_queue_is_told_field_by_field(api: Api, author: Author) -> None:
     await author.tree()
-    first = await plan(api, wish(team_a={**gpus("team-a", guaranteed=32, limit=64), "weight": 2}))
-    second = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=48)))
+    first = await plan(api, changed(team_a={**gpus("team-a", guaranteed=32, limit=64), "weight": 2}))
+    second = await plan(api, changed(team_a=gpus("team-a", guaranteed=32, limit=48)))
     assert (await apply(api, first["id"])).status_code == 200
     before = await export(api)
     stale = problem_of(await apply(api, second["id"]), "stale_revision")
@@ -109,7 +99,7 @@ async def test_an_edit_of_the_same_queue_is_told_field_by_field(api: Api, author
 
 async def test_a_put_on_an_old_revision_is_told_what_moved(api: Api, author: Author) -> None:
     await author.tree()
-    await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": 2}))
+    await author.tree(changed(team_a={**gpus("team-a", guaranteed=32), "weight": 2}))
     stale = problem_of(await api.put(TREE_PATH, json=TREE, headers={"If-Match": '"1"'}), "stale_revision")
     assert [error["field"] for error in stale["errors"]] == [f"queues.{A}.weight"]
 
@@ -126,10 +116,10 @@ async def test_what_others_made_impossible_meanwhile_is_refused(api: Api, author
 
 async def test_a_discarded_or_old_plan_is_not_applied(api: Api, author: Author, engine: AsyncEngine) -> None:
     await author.tree()
-    gone = await plan(api, wish(team_a=gpus("team-a", limit=64)))
+    gone = await plan(api, changed(team_a=gpus("team-a", limit=64)))
     assert (await api.post(f"{PATH}/{gone['id']}:discard")).json()["state"] == "discarded"
     assert "discarded" in problem_of(await apply(api, gone["id"], WHY), "conflict")["detail"]
-    old = await plan(api, wish(team_a=gpus("team-a", limit=64)))
+    old = await plan(api, changed(team_a=gpus("team-a", limit=64)))
     async with begin(engine) as connection:
         await connection.execute(text("UPDATE draft SET expires = now() - interval '1 s'"))
     assert (await api.get(f"{PATH}/{old['id']}")).json()["state"] == "expired"
@@ -142,9 +132,9 @@ async def test_a_revert_restores_the_same_export(api: Api, author: Author, engin
     """By revision and by audit entry; what is taken back can be taken back again."""
     await author.tree()
     before = await export(api)
-    made = await plan(api, wish(team_a={**gpus("team-a", guaranteed=16), "weight": 3}))
+    made = await plan(api, changed(team_a={**gpus("team-a", guaranteed=16), "weight": 3}))
     assert (await apply(api, made["id"], WHY)).status_code == 200
-    changed = await export(api)
+    edited = await export(api)
     async with begin(engine) as connection:
         audit = await connection.execute(
             text("SELECT id, actor, source, reason, revision FROM audit ORDER BY id")
@@ -157,7 +147,7 @@ async def test_a_revert_restores_the_same_export(api: Api, author: Author, engin
     assert await export(api) == before
     again = await plan(api, {"revert": 3})
     assert (await apply(api, again["id"], WHY)).status_code == 200
-    assert await export(api) == changed
+    assert await export(api) == edited
     problem_of(await api.post("/api/v1/audit/999:revert"), "not_found")
     for wrong in ({"revert": True}, {"revert": 0}, {"revert": 1, "queues": {}}):
         problem_of(await api.post(PATH, json=wrong), "invalid_input")
@@ -168,17 +158,17 @@ async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
 ) -> None:
     await author.tree(writer=ManagedBy.CRD)
     problem_of(await api.post(PATH, json={"revert": 1}), "conflict")
-    found = problem_of(await api.post(PATH, json=wish(team_a={"weight": 2})), "conflict")
+    found = problem_of(await api.post(PATH, json=changed(team_a={"weight": 2})), "conflict")
     assert "managed by crd" in found["errors"][0]["message"]
     for writer in ("crd", "me"):
-        sent = await api.post(PATH, json=wish(team_a={"weight": 2}), params={"managedBy": writer})
+        sent = await api.post(PATH, json=changed(team_a={"weight": 2}), params={"managedBy": writer})
         problem_of(sent, "invalid_input")
 
 
 async def test_the_history_is_read_page_by_page(api: Api, author: Author) -> None:
     await author.tree()
     for weight in (2, 3, 4):
-        await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": weight}))
+        await author.tree(changed(team_a={**gpus("team-a", guaranteed=32), "weight": weight}))
     await author.tree({**TREE, "queues": {B: {**gpus("team-b", guaranteed=32), "weight": 2}}})
     seen: list[int] = []
     page = await api.get(PATH, params={"root": A, "limit": 3})
@@ -205,7 +195,7 @@ async def running(author: Author, *sizes: tuple[str, str, int]) -> None:
 async def test_a_cut_below_use_warns_by_how_much_and_needs_a_reason(api: Api, author: Author) -> None:
     await author.tree()
     await running(author, ("a1", A, 24), ("a2", A, 16), ("a3", A, 8))
-    made = await plan(api, wish(team_a=gpus("team-a", guaranteed=16, limit=28)))
+    made = await plan(api, changed(team_a=gpus("team-a", guaranteed=16, limit=28)))
     assert made["overLimit"] == [
         {"queue": A, "flavor": None, "resource": GPU, "limit": "28", "used": "48", "over": "20"}
     ]
@@ -226,7 +216,7 @@ async def test_nobody_is_hit_who_is_not_needed(api: Api, author: Author) -> None
     """The newest go first; one that an older, larger one makes needless stays."""
     await author.tree()
     await running(author, ("a1", A, 8), ("a2", A, 32), ("a3", A, 8))
-    made = await plan(api, wish(team_a=gpus("team-a", limit=16)))
+    made = await plan(api, changed(team_a=gpus("team-a", limit=16)))
     assert [job["uid"] for job in made["victims"]["jobs"]] == ["a2"]
 
 
@@ -272,10 +262,10 @@ async def test_what_takes_something_away_needs_a_reason(
 async def test_a_cut_may_be_refused_while_somebody_is_over(api: Api, author: Author) -> None:
     await author.tree()
     await running(author, ("a1", A, 24))
-    cut = wish(team_a=gpus("team-a", limit=16))
+    cut = changed(team_a=gpus("team-a", limit=16))
     refused = problem_of(await api.post(PATH, json=cut, params={"effect": "refuse"}), "invalid_input")
     assert refused["errors"][0]["field"] == f"queues.{A}.quota[0].limit"
-    await plan(api, wish(team_a=gpus("team-a", limit=24)), effect="refuse")
+    await plan(api, changed(team_a=gpus("team-a", limit=24)), effect="refuse")
 
 
 async def test_a_cut_may_evict_those_whom_the_plan_showed(
@@ -283,7 +273,7 @@ async def test_a_cut_may_evict_those_whom_the_plan_showed(
 ) -> None:
     await author.tree()
     await running(author, ("a1", A, 8), ("a2", A, 16))
-    cut = wish(team_a=gpus("team-a", limit=16))
+    cut = changed(team_a=gpus("team-a", limit=16))
     made = await plan(api, cut, effect="evict", evictAfter="10m")
     shown = [job["uid"] for job in made["victims"]["jobs"]]
     assert (made["effect"], made["evictAfter"], shown) == ("evict", "10m", ["a2"])
@@ -305,7 +295,7 @@ async def test_a_cut_that_would_evict_others_than_it_showed_is_planned_again(
 ) -> None:
     await author.tree()
     await running(author, ("a1", A, 16))
-    made = await plan(api, wish(team_a=gpus("team-a", limit=16)), effect="evict")
+    made = await plan(api, changed(team_a=gpus("team-a", limit=16)), effect="evict")
     await running(author, ("a2", A, 8))
     said = problem_of(await apply(api, made["id"], WHY), "conflict")
     assert "1 running jobs would be evicted that the plan did not show" in said["detail"]
@@ -332,10 +322,10 @@ async def test_a_leaf_with_work_does_not_become_an_inner_queue(api: Api, author:
 async def test_a_wrong_field_has_its_json_pointer(api: Api, author: Author) -> None:
     """One refuses the whole document, which names all that is wrong."""
     await author.tree()
-    document = wish(
+    document = changed(
         team_a={"quota": [{"resource": GPU, "limit": "lots"}], "weigth": 2}, team_b={"state": "asleep"}
     )
-    more = wish(team_b=gpus("team-b", guaranteed=48))
+    more = changed(team_b=gpus("team-b", guaranteed=48))
     for method, path in (("POST", PATH), ("PUT", TREE_PATH), ("PUT", f"{TREE_PATH}?dryRun=true")):
         sent = await api.request(method, path, json=document, headers={"If-Match": "*"})
         found = problem_of(sent, "invalid_input")["errors"]

@@ -21,8 +21,8 @@ from queuer.store import rollup
 from queuer.store.engine import begin
 from tests.api.cli import Wire, run
 from tests.api.identity import Api, client_of, open_to_all
-from tests.api.rows import Author
-from tests.api.test_queue_figures import A, decided
+from tests.api.rows import A, Author
+from tests.api.test_queue_figures import decided
 from tests.store.support import workload
 
 MARKUP, ANSI, QUIET = "<img src=x onerror=alert(1)>", "\x1b[31mred\x1b[0m\r[bold]b\u202e", "runs"

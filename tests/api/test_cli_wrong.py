@@ -14,8 +14,8 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from tests.api import cli
 from tests.api.identity import Api
-from tests.api.rows import NOW, Author, waits
-from tests.api.test_queue_figures import A, decided
+from tests.api.rows import NOW, A, Author, waits
+from tests.api.test_queue_figures import decided
 from tests.store.support import Eviction, workload
 
 SILENT = re.compile(

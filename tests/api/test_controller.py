@@ -21,10 +21,8 @@ from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import LastCycle
 from tests.api.identity import Api, local
 from tests.api.problems import problem_of
-from tests.api.rows import Author, waits
+from tests.api.rows import A, Author, waits
 from tests.store.support import workload
-
-A = "root.research.team-a"
 
 
 def concluded(*, ago: float, waiting: int = 3) -> LastCycle:

@@ -25,10 +25,9 @@ from queuer.solver.stored import StoredCycle, encode
 from queuer.solver.verified import verified
 from tests.api.cli import run
 from tests.api.identity import Api
-from tests.api.rows import GPU, NOW, Author, decided_on, two_racks
+from tests.api.rows import GPU, NOW, A, Author, B, decided_on, two_racks
 from tests.store.support import workload
 
-A, B = "root.research.team-a", "root.research.team-b"
 JOB = workload("u1", queue=A, gpus=8, pods=1)
 
 

@@ -11,10 +11,9 @@ from queuer.domain.workload import State
 from queuer.store import listing
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, NOW, Author, waits
+from tests.api.rows import GPU, NOW, A, Author, B, waits
 from tests.store.support import workload
 
-A, B = "root.research.team-a", "root.research.team-b"
 LISTS = {"workloads": "uid", "queues": "path", "events": "id", "audit": "id", "cycles": "id"}
 
 

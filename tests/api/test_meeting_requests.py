@@ -10,9 +10,8 @@ import pytest
 from queuer.api.latest_cycle import LatestCycle
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import TREE, Author
+from tests.api.rows import TREE, A, Author
 
-A = "root.research.team-a"
 QUEUE, PATH = f"/api/v1/queues/{A}", "/api/v1/queue-tree"
 KEY = {"Idempotency-Key": "k-1"}
 Between = Callable[[Callable[[], Awaitable[object]]], None]

@@ -20,8 +20,8 @@ from queuer.store.tables import EntryKind, NotAsked
 from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import Api
-from tests.api.rows import GPU, TREE, Author, waits
-from tests.api.test_queue_figures import A, B, decided
+from tests.api.rows import GPU, TREE, A, Author, B, waits
+from tests.api.test_queue_figures import decided
 from tests.store.support import NOW, Eviction, workload
 
 

@@ -17,10 +17,8 @@ from queuer.store.config import load_config
 from queuer.store.engine import begin
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author, decided_on, two_racks
+from tests.api.rows import GPU, TREE, A, Author, B, decided_on, two_racks
 from tests.store.support import NOW, workload
-
-A, B = "root.research.team-a", "root.research.team-b"
 
 
 async def decided(author: Author, *waiting: Workload, runs: Sequence[Workload] = ()) -> None:

@@ -9,11 +9,9 @@ from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from tests.api.identity import Api
-from tests.api.rows import GPU, NOW, Author, waits
+from tests.api.rows import GPU, NOW, A, Author, B, waits
 from tests.api.test_why import moving
 from tests.store.support import Eviction, workload
-
-A, B = "root.research.team-a", "root.research.team-b"
 
 
 async def account(api: Api, path: str) -> dict[str, Any]:

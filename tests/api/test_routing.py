@@ -14,10 +14,9 @@ from queuer.api.identity.rights import administering, reading
 from tests.api.cli import run
 from tests.api.identity import Api, Table, client_of, local
 from tests.api.problems import problem_of
-from tests.api.rows import Author
+from tests.api.rows import A, Author, B
 
 EVERYONES = reading()
-A, B = "root.research.team-a", "root.research.team-b"
 TREE = {
     "apiVersion": "queuer.dev/v1",
     "kind": "QueueTree",

@@ -16,10 +16,9 @@ from queuer.store import rollup
 from queuer.store.engine import begin
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, NOW, Author
+from tests.api.rows import GPU, NOW, A, Author, B
 from tests.store.support import workload
 
-A, B = "root.research.team-a", "root.research.team-b"
 FIRST = NOW // 60 * 60 + 600
 LACKS_ROOM = Explanation(primary=Reason(Token.TOPOLOGY_PLACEMENT_FAILED, {}, "said"))
 

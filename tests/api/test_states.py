@@ -23,10 +23,9 @@ from queuer.store.workloads import Intake
 from tests.api.cli import run
 from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author, decided_on, two_racks
+from tests.api.rows import GPU, TREE, A, Author, B, decided_on, two_racks
 from tests.store.support import NOW, workload
 
-A, B = "root.research.team-a", "root.research.team-b"
 QUEUES = "/api/v1/queues"
 ROOT, LEAD, EVE = ({"user": name} for name in ("root", "lead", "eve"))
 

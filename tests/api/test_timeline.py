@@ -13,10 +13,8 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.store.reads import Moment
 from tests.api.identity import Api
-from tests.api.rows import NOW, Author, waits
+from tests.api.rows import NOW, A, Author, waits
 from tests.store.support import Eviction, workload
-
-A = "root.research.team-a"
 
 
 def step(at: float, before: State, to: State, *, attempt: int = 1) -> Moment:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import httpx2
 import pytest
 import yaml
@@ -14,7 +11,7 @@ from queuer.domain.queue import ManagedBy
 from queuer.imports.kueue import read as read_kueue
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, TREE, Author
+from tests.api.rows import GPU, TREE, Author, changed
 from tests.unit.imports.given import manifests
 from tests.unit.imports.test_kueue import COHORT
 
@@ -24,18 +21,6 @@ PATH = "/api/v1/queue-tree"
 async def put(api: Api, document: object, *, match: str | None = "*", **params: str) -> httpx2.Response:
     headers = {} if match is None else {"If-Match": match}
     return await api.put(PATH, json=document, params=params, headers=headers)
-
-
-def changed(**bodies: Any) -> dict[str, Any]:
-    """TREE with the bodies of some queues replaced; underscores stand for dots, None deletes."""
-    document = copy.deepcopy(TREE)
-    for name, body in bodies.items():
-        path = "root.research." + name.replace("_", "-")
-        if body is None:
-            del document["queues"][path]
-        else:
-            document["queues"][path] = body
-    return document
 
 
 async def test_what_is_read_can_be_applied_again_without_a_change(api: Api) -> None:

@@ -19,11 +19,10 @@ from queuer.store.commands import NewCommand
 from queuer.store.engine import begin
 from queuer.store.tables import CommandVerb
 from tests.api.identity import Api
-from tests.api.rows import GPU, Author, decided_on, two_racks
+from tests.api.rows import GPU, A, Author, decided_on, two_racks
 from tests.store import support
 from tests.store.support import commit_cycle, workload
 
-A = "root.research.team-a"
 PER = {GPU: "8", "cpu": "4", "pods": "1"}
 
 

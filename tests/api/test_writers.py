@@ -17,10 +17,9 @@ from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.domain.queue import ManagedBy
 from tests.api.identity import EVERYTHING, Api, Table, client_of, local
 from tests.api.problems import problem_of
-from tests.api.rows import TREE, Author
+from tests.api.rows import TREE, A, Author
 
 PATH = "/api/v1/queue-tree"
-A = "root.research.team-a"
 ON_A = Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=A)
 USERS = Table(
     {

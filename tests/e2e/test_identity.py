@@ -15,14 +15,12 @@ from queuer.local.controlplane import API_SERVER
 from queuer.store.engine import make_engine
 from tests.api.problems import problem_of
 from tests.api.provider import agree, provider
-from tests.api.rows import TREE, Author, leading
+from tests.api.rows import TREE, A, Author, B, leading
 from tests.e2e import nursery
 from tests.e2e.support import crash, wait_until
 from tests.e2e.tenancy import let_change
 from tests.e2e.tokens import create_token
 from tests.store.support import workload
-
-A, B = "root.research.team-a", "root.research.team-b"
 
 
 @pytest_asyncio.fixture
