@@ -160,9 +160,6 @@ async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
     problem_of(await api.post(PATH, json={"revert": 1}), "conflict")
     found = problem_of(await api.post(PATH, json=changed(team_a={"weight": 2})), "conflict")
     assert "managed by crd" in found["errors"][0]["message"]
-    for writer in ("crd", "me"):
-        sent = await api.post(PATH, json=changed(team_a={"weight": 2}), params={"managedBy": writer})
-        problem_of(sent, "invalid_input")
 
 
 async def test_the_history_is_read_page_by_page(api: Api, author: Author) -> None:

@@ -129,15 +129,13 @@ async def test_no_text_of_a_job_acts_on_a_terminal(wire: Wire) -> None:
             )
 
 
-async def test_no_word_of_an_error_acts_on_a_terminal(wire: Wire) -> None:
-    done = await run(wire, "why", "\x1b[31mnobody\r\u202e")
-    assert (done.code, done.err.partition(" is known")[0]) == (3, "queuer: no job [31mnobody")
-
-
-async def test_an_unknown_job_with_its_kind_is_named_as_it_was_given(wire: Wire) -> None:
-    """Guards against "no job job/nobody"."""
-    done = await run(wire, "why", "job/nobody")
-    assert (done.code, done.err.partition(" is known")[0]) == (3, "queuer: no job/nobody")
+@pytest.mark.parametrize(
+    ("asked", "said"), [("\x1b[31mnobody\r\u202e", "no job [31mnobody"), ("job/nobody", "no job/nobody")]
+)
+async def test_an_unknown_job_is_named_as_it_was_given(wire: Wire, asked: str, said: str) -> None:
+    """Guards against words that act on a terminal, and against "no job job/nobody"."""
+    done = await run(wire, "why", asked)
+    assert (done.code, done.err.partition(" is known")[0]) == (3, f"queuer: {said}")
 
 
 async def test_markup_of_a_name_is_shown_as_it_is(wire: Wire) -> None:

@@ -106,11 +106,6 @@ async def test_pages_hold_every_event_once_while_more_come(
     assert up == whole[::-1] == sorted(set(up))
 
 
-async def test_one_direction_at_a_time(shared: Api) -> None:
-    found = await shared.get("/api/v1/events?after=1&before=9", headers={"user": "root"})
-    problem_of(found, "invalid_input")
-
-
 async def test_who_administers_queues_sees_the_audit_of_these(shared: Api, author: Author) -> None:
     """The first changeset touches more than theirs, and what stands above them; the second is of team-a alone."""
     await author.tree(

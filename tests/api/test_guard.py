@@ -81,6 +81,7 @@ async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framin
         ("POST", "/api/v1/queues", "method_not_allowed"),
         ("GET", "/api/v1/workloads?limit=0", "invalid_input"),
         ("GET", "/api/v1/workloads?limit=many", "invalid_input"),
+        ("GET", "/api/v1/events?after=1&before=9", "invalid_input"),
         ("GET", "/api/v1/workloads?state=Sleeping", "invalid_input"),
         ("GET", "/api/v1/workloads?reason=Lazy", "invalid_input"),
         ("GET", "/api/v1/workloads?cursor=!!", "invalid_input"),

@@ -178,20 +178,6 @@ async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(api: Api, au
     assert sorted(seen) == [f"u{n:02}" for n in range(25)]
 
 
-async def test_an_ended_workload_is_kept_with_its_history(api: Api, author: Author) -> None:
-    await author.tree()
-    made = workload("u1", queue=A)
-    await author.submit(made)
-    await author.cycle(admit=[made])
-    await author.step("u1", State.RUNNING)
-    await author.step("u1", State.SUCCEEDED)
-    await author.gone("u1")
-    found = (await api.get("/api/v1/workloads/u1")).json()
-    assert found["state"] == "Succeeded"
-    assert found["finished"]
-    assert (await account(api, A))["used"] == "0"
-
-
 async def test_what_no_cycle_has_looked_at_yet_says_so(api: Api, author: Author) -> None:
     await author.tree()
     await author.submit(workload("u1", queue=A))

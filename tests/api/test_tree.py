@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from queuer.domain.document import export
-from queuer.domain.queue import ManagedBy
 from queuer.imports.kueue import read as read_kueue
 from tests.api.identity import Api
 from tests.api.problems import problem_of
@@ -76,13 +75,6 @@ async def test_a_write_needs_the_revision_it_was_planned_against(api: Api, autho
     done = await put(api, wish, match='"1"')
     assert (done.status_code, done.headers["etag"]) == (200, '"2"')
     problem_of(await put(api, TREE, match='"1"'), "stale_revision")
-
-
-async def test_another_writer_is_refused_and_told_whose_queue_it_is(api: Api, author: Author) -> None:
-    await author.tree(writer=ManagedBy.CRD)
-    found = problem_of(await put(api, changed(team_b={"weight": 3})), "conflict")
-    assert found["errors"][0]["field"] == "queues.root.research.team-b"
-    assert "managed by crd" in found["errors"][0]["message"]
 
 
 async def test_only_a_pruning_document_deletes(api: Api, author: Author) -> None:

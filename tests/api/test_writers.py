@@ -75,8 +75,8 @@ async def test_the_writer_follows_from_who_writes(api: Api) -> None:
     assert (await put(api, "ci", TREE)).json()["applied"] is True
     queue = (await api.get(f"/api/v1/queues/{A}", headers={"user": "eve"})).json()
     assert queue["managedBy"] == ManagedBy.FILE
-    said = problem_of(await put(api, "admin", body(A)), "conflict")
-    assert "managed by file" in said["errors"][0]["message"]
+    (error,) = problem_of(await put(api, "admin", body(A)), "conflict")["errors"]
+    assert (error["field"], "managed by file" in error["message"]) == (f"queues.{A}", True)
     reverted = await api.post("/api/v1/changesets", json={"revert": 1}, headers={"user": "admin"})
     said = problem_of(reverted, "conflict")
     assert "written by file, api cannot take it back" in said["errors"][0]["message"]

