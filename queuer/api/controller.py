@@ -1,7 +1,7 @@
 """Whether somebody decides: what every answer that speaks of waiting says of the controller.
 
-Who is gone is told by the lock of the leader, who hangs by the heartbeat. A controller that idles writes it too, so
-that idle and dead are two things.
+The lock of the leader tells that a controller is gone, the heartbeat that one hangs. A controller that idles writes
+it too, so that idle and dead are two things.
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ Leader = Annotated[Controller, Depends(_leader)]
 
 
 class ControllerWatch:
-    """Tells every answer whether somebody decides; it looks every other second at most, on a session of its own: a
-    crowded pool is no PostgreSQL that hangs.
+    """Tells every answer whether somebody decides.
+
+    It looks every other second at most. Its session is its own, so a crowded pool does not pass for a PostgreSQL that
+    hangs.
     """
 
     def __init__(self, database_url: str, *, stale_after: float) -> None:
@@ -167,7 +169,7 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
 
 
 def _ended(beat: Heartbeat, begun: Office) -> str:
-    """What is said of a term that has ended. A new one gives its first sign once it has read everything."""
+    """The sentence on a term that has ended. A new one gives its first sign once it has read everything."""
     if not begun.held or begun.epoch == beat.epoch or begun.since is None:
         return f"nobody decides since {moment(beat.at)}, when the last term of office ended: nothing starts"
     return (

@@ -1,9 +1,9 @@
 """Shell completion: its script, the answers to kubectl, and the names of queues and live jobs that are offered.
 
 The shells ask by running `queuer` with a variable set, and kubectl by `kubectl_complete-queuer` in its own protocol.
-Only the module of the verb that is being typed is loaded then. Names are asked of the API and kept for half a minute:
-a shell asks at every press of a key, and kept names are read without loading the HTTP client. After any error a shell
-is offered nothing, and nothing is said.
+Only the module of the verb that is being typed is loaded then. A shell asks at every press of a key, so names of the
+API are kept for half a minute and read without loading the HTTP client. After any error a shell is offered nothing,
+and nothing is said.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def database(site: Installation) -> Iterator[Finding]:
 
 
 def _fix(error: CommandFailed) -> str:
-    """Who runs the doctor runs Queuer."""
+    """The way out of an error. `TELL` is none: who runs the doctor runs Queuer."""
     hint = "" if error.hint == TELL else error.hint
     return error.next or hint or "mend what it names"
 

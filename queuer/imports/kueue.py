@@ -1,8 +1,8 @@
 """Kueue's ClusterQueues, Cohorts, LocalQueues, ResourceFlavors, Topologies and WorkloadPriorityClasses as a tree.
 
 A Cohort is an inner queue, a ClusterQueue a leaf, a LocalQueue a placement rule at root by namespace; where a namespace
-has several, by the label `kueue.x-k8s.io/queue-name` too, so that manifests of jobs stay as they are. What is outside
-a Cohort, or the Cohort at the top, borrows from nobody: its limit is its nominal quota.
+has several, by the label `kueue.x-k8s.io/queue-name` too, so that manifests of jobs stay as they are. A ClusterQueue
+without Cohort and a Cohort at the top borrow from nobody: their limit is their nominal quota.
 
 A pod set uses one flavor here. So one resource group of a ClusterQueue keeps its flavors; other groups, and flavors
 that name the same nodes, are counted together. Semantics: Kueue v1beta1 and v1beta2, `resource_node.go`.
@@ -98,7 +98,7 @@ def _place(cohorts: Mapping[str, Owner], queues: Mapping[str, Owner], found: Fin
 
 
 def _inner(cohorts: Mapping[str, Owner], queues: Mapping[str, Owner], found: Findings) -> Iterator[Queue]:
-    """The Cohorts as queues. What a Cohort has of its own comes on top of what is nominal below it."""
+    """The Cohorts as queues. A Cohort adds its own quota to the nominal quota below it."""
     totals = defaultdict[str, defaultdict[Account, int]](lambda: defaultdict(int))
     for owner in [*queues.values(), *sorted(cohorts.values(), key=lambda cohort: -cohort.path.count("."))]:
         for account, amounts in owner.rows.items():

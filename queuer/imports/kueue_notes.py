@@ -1,4 +1,4 @@
-"""What a tree cannot say of a ClusterQueue or LocalQueue: each told with its meaning and the nearest way."""
+"""Fields of a ClusterQueue or LocalQueue that a tree has no equal of, each with its meaning and the nearest way."""
 
 from __future__ import annotations
 

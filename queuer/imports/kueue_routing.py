@@ -54,8 +54,8 @@ def local_queues(
 def _rules(
     space: str, homes: Mapping[str, str], stopped: Collection[str], found: Findings
 ) -> Iterator[RoutingRule]:
-    """A rule for each LocalQueue, by label, but for the one that takes the rest: `default`, else the first by name
-    that neither stops itself nor leads to a ClusterQueue that does.
+    """A rule by label for each LocalQueue. One takes the rest, by a rule without label: `default`, or else the first
+    by name that is not stopped and leads to no stopped ClusterQueue.
     """
     first = homes.get("default") or homes[min(homes, key=lambda name: (name in stopped, name))]
     for name, path in sorted(homes.items()):

@@ -1,4 +1,4 @@
-"""What every import reads and answers: manifests, a tree, and findings about each object and field.
+"""Every import reads manifests, and answers a tree and findings about each object and field.
 
 A finding says the fate of one thing with its numbers: mapped, approximated, without an equal, or refused. Nothing of
 the input is dropped without one: `Findings.open` tells fields that an import does not know.
@@ -67,7 +67,7 @@ class Manifest:
 
 
 class Fate(StrEnum):
-    """What became of an object or a field."""
+    """How an import took an object or a field."""
 
     MAPPED = "mapped"
     APPROXIMATED = "approximated"

@@ -57,7 +57,7 @@ def read(manifests: Iterable[Manifest]) -> Imported:
 
 
 def _hard(manifest: Manifest, found: Findings) -> dict[str, int]:
-    """What pods may request by it, by resource."""
+    """Requests that it allows its pods, by resource."""
     about = f"ResourceQuota {manifest.namespace}/{manifest.name}"
     spec = found.spec(manifest, known=("hard", "scopes", "scopeSelector"))
     if spec.said("scopes") or spec.said("scopeSelector"):

@@ -70,8 +70,9 @@ def _reached_by_tenants(site: Site, spaces: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _not_there(site: Site, name: str) -> Iterator[Finding]:
-    """The finding on one controller, whose objects are served; none where all is well or an account is no service
-    account, of which the cluster keeps no list.
+    """The finding on one controller, whose objects the cluster serves.
+
+    An account that is no service account gives none: the cluster keeps no list of those.
     """
     assert site.cluster is not None
     users, resource = site.operators[name], _RUNS[name]

@@ -158,7 +158,7 @@ def with_made(site: Site, kind: JobKind, job: Any) -> JobObject:
 def _entered(kind: JobKind, items: Iterable[bytes]) -> Iterator[tuple[Meta, JobObject | None]]:
     """The objects that entered a queue and stay; None in place of one that cannot be read.
 
-    What KubeRay makes of a job has its labels and annotations, and goes with it.
+    Objects that KubeRay makes of a job have its labels and annotations, and go with it.
     """
     from msgspec import MsgspecError
 

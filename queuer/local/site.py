@@ -84,8 +84,8 @@ class Site:
     """The cluster and the tree that checks look at. Both are None until a check has opened them.
 
     `home`: the namespace in which Queuer is installed. `operators`: the accounts that its policies trust.
-    `upgrade`: the command with which Helm writes the objects of Queuer anew, "" where no release has them; None until a
-    check has found Queuer installed.
+    `upgrade`: the command with which Helm writes the objects of Queuer anew. It is "" where no release has them, and
+    None until a check has found Queuer installed.
     """
 
     kubeconfig: Path | None = None

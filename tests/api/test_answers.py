@@ -1,7 +1,7 @@
 """No answer about a job contradicts itself: hundreds of states are rendered as `queuer why` prints them, and read.
 
-States are those of the stories under tests/scenarios and of random worlds, each as of the decision, and some time
-later, when no cycle has come since.
+States are those of the stories under tests/scenarios and of random worlds. Each is taken as of the decision, and some
+time later, when no cycle has come since.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ async def test_who_administers_queues_sees_the_audit_of_these(shared: Api, autho
 
 
 async def test_the_audit_names_jobs_to_those_who_read_their_namespace(shared: Api, author: Author) -> None:
-    """Who administers the queue sees that a job of it was held, by whom and why; lists name none to them either."""
+    """An administrator of the queue sees who held a job of it, and why. Lists name nobody to them either."""
     held = await shared.post(
         "/api/v1/workloads/a1:hold", json={"reason": "new data"}, headers={"user": "root"}
     )

@@ -63,7 +63,7 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(api:
 async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(
     api: Api, author: Author
 ) -> None:
-    """Whoever made the job makes its claim: that is a change, in the overview as in its own answer."""
+    """The owner of the job makes its claim: that is a change, in the overview as in its own answer."""
     await author.tree()
     await author.submit(*(workload(uid, queue=A) for uid in ("volume", "taint")))
     live = Live(workload=workload("volume", queue=A), state=State.QUEUED, failures=2, rest=NOW + 60)

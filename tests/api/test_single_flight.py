@@ -1,4 +1,4 @@
-"""Who asks at the same time gets one answer, and one failure."""
+"""Callers that ask at the same time get one answer, or one failure."""
 
 from __future__ import annotations
 

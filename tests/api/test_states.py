@@ -165,9 +165,7 @@ async def test_the_plan_of_a_resume_names_what_its_impact_cannot_know(api: Api, 
 async def test_who_closed_a_queue_or_cut_its_limit_is_told_with_time_and_reason(
     shared: Api, author: Author
 ) -> None:
-    """On the queue and those below it, in the attention list, tree and `queue show`: of who did it last, and the
-    deeds before are forgotten.
-    """
+    """The queue and those below it, the attention list, tree and `queue show` have the last deed, and none before."""
     await author.tree()
     runs = workload("r1", queue=A, gpus=8, pods=3)
     await author.submit(runs, workload("w1", queue=A, gpus=4))

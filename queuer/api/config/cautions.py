@@ -27,7 +27,7 @@ from queuer.store.config import ObjectKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cautions:
-    """What there is to say of a changeset, by what it is held against."""
+    """The warnings on a changeset, by what it is held against."""
 
     changeset: JudgedChangeset
 

@@ -27,7 +27,7 @@ router = APIRouter(prefix=PREFIX, tags=["queues"])
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
-    """What each of these routes needs."""
+    """Sets the state of a queue, for each of these routes."""
 
     desk: Writes
     key: RequestKey

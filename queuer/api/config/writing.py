@@ -120,7 +120,7 @@ class Desk:
                 await drafts.keep(connection, draft)
 
     async def before(self, key: str | None) -> Draft | None:
-        """What this very request has made before. Raises InvalidInput where its key was used for another."""
+        """The draft that this very request has made before. Raises InvalidInput where its key was used for another."""
         if key is None:
             return None
         async with one_view(self.engine) as connection:

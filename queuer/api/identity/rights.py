@@ -83,7 +83,7 @@ class Caller:
     def party(self) -> str:
         """The name under which limits of a caller count: service accounts of one namespace are one.
 
-        Whoever may write in a namespace makes as many of them as it likes.
+        A writer in a namespace makes as many of them as it likes.
         """
         return self.name.rpartition(":")[0] if self.name.startswith(_SERVICE_ACCOUNT) else self.name
 

@@ -193,8 +193,9 @@ def _escalated(view: TreeView) -> Iterator[AttentionItem]:
 
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
-    """Jobs whose eviction is not taken, those that wait longer than 95 % of those did that started in the last day, and
-    those that do not land.
+    """Jobs whose eviction is not taken, jobs that do not land, and jobs that wait longer than is usual.
+
+    The usual wait is the 95th percentile of the jobs that started in the last day.
     """
     usual = (await rollup.waits(connection, ROOT, since=now - DAY, until=now)).p95
     long = max(LONG_WAIT, usual or 0.0)

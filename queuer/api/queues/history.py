@@ -79,8 +79,9 @@ async def history(connection: AsyncConnection, queue: str, asked: Window) -> mod
 
 
 def steps(rows: Sequence[UsagePoint], step: int) -> dict[float, list[UsagePoint]]:
-    """Rows by the start of their step, oldest first. The step in which there is something to tell for the first time
-    has only the rows from then on: its average is not one with the time before the tree.
+    """Rows by the start of their step, oldest first.
+
+    Rows before the first that has amounts are left out of its step: no average mixes in the time before the tree.
     """
     begun = next((row.at for row in rows if row.amounts), 0.0)
     found: dict[float, list[UsagePoint]] = {}

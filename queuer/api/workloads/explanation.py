@@ -70,7 +70,7 @@ def with_orders(told: Explanation, due: Mapping[str, float]) -> Explanation:
 
 
 def holders_of(told: Explanation) -> Sequence[Mapping[str, Any]]:
-    """Who has what the job lacks, as the cycle has it."""
+    """The holders of the room that the job lacks, as the cycle has them."""
     found: Sequence[Mapping[str, Any]] = told.detail.get("holders", ())
     return found
 

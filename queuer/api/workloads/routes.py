@@ -115,7 +115,7 @@ async def get_explanation(explainer: Explainer, uid: str) -> Explanation:
 
 
 def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:
-    """What its queue borrows of the resources that it asks for."""
+    """The amounts that its queue borrows of the resources that it asks for."""
     queue = view.queues.get(job.queue)
     rows = () if queue is None else (each for each in queue.amounts if each.flavor is None)
     return format_resources({a.resource: a.borrowed for a in rows if a.borrowed and a.resource in job.demand})
