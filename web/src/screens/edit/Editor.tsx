@@ -10,6 +10,7 @@ import { CopyAs } from "../../kit/CopyAs";
 import { Filter } from "../../kit/Filter";
 import { Heads } from "../../kit/Heads";
 import { Empty, Panel, Trouble } from "../../kit/Panel";
+import { Scroll } from "../../kit/Scroll";
 import { Title } from "../../kit/Title";
 import { short } from "../../text/quantity";
 import {
@@ -262,40 +263,42 @@ function Grid({ base, document, edit, own }: FormProps & { base: Document; own: 
           )}
         </p>
       )}
-      <table className="plain">
-        <Heads titles={["queue", "resource", ...AMOUNTS]} />
-        <tbody>
-          {shown.map(({ path, row, index }) => (
-            <tr key={`${path}${index}`}>
-              <th scope="row">{path}</th>
-              <td title={row.resource}>
-                {short(row.resource)} {row.flavor && <small>{row.flavor}</small>}
-              </td>
-              {AMOUNTS.map((field) => {
-                const was = base.queues[path]?.quota?.[index]?.[field];
-                const is = row[field];
-                if (!own.some((above) => `${path}.`.startsWith(`${above}.`)))
-                  return <td key={field}>{is === undefined ? (field === "lend" ? "all" : "none") : String(is)}</td>;
-                return (
-                  <td key={field}>
-                    <input
-                      size={10}
-                      aria-label={`${field} ${row.resource} of ${path}`}
-                      value={is === undefined ? "" : String(is)}
-                      placeholder={field === "lend" ? "all" : "none"}
-                      className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
-                      onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
-                    />
-                    {String(was ?? "") !== String(is ?? "") && (
-                      <small> was {was === undefined ? "none" : String(was)}</small>
-                    )}
-                  </td>
-                );
-              })}
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Scroll label="Rows of quota">
+        <table className="plain">
+          <Heads titles={["queue", "resource", ...AMOUNTS]} />
+          <tbody>
+            {shown.map(({ path, row, index }) => (
+              <tr key={`${path}${index}`}>
+                <th scope="row">{path}</th>
+                <td title={row.resource}>
+                  {short(row.resource)} {row.flavor && <small>{row.flavor}</small>}
+                </td>
+                {AMOUNTS.map((field) => {
+                  const was = base.queues[path]?.quota?.[index]?.[field];
+                  const is = row[field];
+                  if (!own.some((above) => `${path}.`.startsWith(`${above}.`)))
+                    return <td key={field}>{is === undefined ? (field === "lend" ? "all" : "none") : String(is)}</td>;
+                  return (
+                    <td key={field}>
+                      <input
+                        size={10}
+                        aria-label={`${field} ${row.resource} of ${path}`}
+                        value={is === undefined ? "" : String(is)}
+                        placeholder={field === "lend" ? "all" : "none"}
+                        className={String(was ?? "") === String(is ?? "") ? undefined : "edited"}
+                        onChange={(event) => edit(withAmount(document, path, index, field, event.target.value.trim()))}
+                      />
+                      {String(was ?? "") !== String(is ?? "") && (
+                        <small> was {was === undefined ? "none" : String(was)}</small>
+                      )}
+                    </td>
+                  );
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
     </>
   );
 }
