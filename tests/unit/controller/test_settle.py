@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.controller.landing.settle import evicting, requeued, settle
+from queuer.controller.landing.settle import SettleResult, evicting, requeued, settle
 from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
 from queuer.controller.ledger.round import Change, charges
 from queuer.controller.memory.live import JobView, Live
@@ -14,7 +14,7 @@ from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.workload import PodSet, State
-from tests.unit.make import assigned, gang, job_view, placed
+from tests.unit.make import assigned, gang, job_view, placed, pod_view, sure
 
 LIMITS = Settings(database_url="", landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0)
 WORKLOAD = gang(name="job")
@@ -23,16 +23,21 @@ ADMITTED = Live(workload=WORKLOAD, state=State.ADMITTED, placement=PLACEMENT)
 PLACING = replace(ADMITTED, state=State.PLACING, placement=replace(PLACEMENT, patched=100.0))
 RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
 JOB = job_view(name="job", resource_version="5", suspended=False, admission="adm")
-POD = PodView(
-    uid="p",
-    namespace="ns",
-    name="p",
-    owner="u",
-    pod_set="main",
-    node="n1",
-    requests={"pods": 1},
-    running=True,
-)
+POD = pod_view("p", "n1", running=True)
+
+
+def looked(
+    live: Live, job: JobView | None, *pods: PodView, now: float, seen: Tally | None = None
+) -> SettleResult | None:
+    """A look at the gang, by its pods or by what else is known of them."""
+    return settle(live, job, tally(pods) if seen is None else seen, now=now, limits=LIMITS)
+
+
+def settled(
+    live: Live, job: JobView | None, *pods: PodView, now: float, seen: Tally | None = None
+) -> SettleResult:
+    """A look that leads to something."""
+    return sure(looked(live, job, *pods, now=now, seen=seen))
 
 
 def recharged(before: Live, after: Live) -> list[str]:
@@ -46,8 +51,7 @@ def test_steps_of_one_moment_are_one_write() -> None:
 
     The database hears of the last alone.
     """
-    outcome = settle(ADMITTED, JOB, tally([POD]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(ADMITTED, JOB, POD, now=105.0)
     assert [s.move for s in outcome.steps] == [Move.PATCHED, Move.LANDED, Move.RUNNING]
     assert outcome.after.state is State.RUNNING
     assert (outcome.after.landed, outcome.after.running) == (105.0, 105.0)
@@ -55,8 +59,7 @@ def test_steps_of_one_moment_are_one_write() -> None:
 
 def test_a_finished_job_without_pods_is_released_in_the_same_write() -> None:
     finished = replace(JOB, outcome=State.SUCCEEDED)
-    outcome = settle(RUNNING, finished, tally([replace(POD, succeeded=True)]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(RUNNING, finished, replace(POD, succeeded=True), now=105.0)
     assert (outcome.after.state, outcome.after.is_over) == (State.SUCCEEDED, True)
     assert not outcome.confirm, "all its pods were seen; they ended before the job did"
     assert outcome.ran == 4.0
@@ -65,27 +68,24 @@ def test_a_finished_job_without_pods_is_released_in_the_same_write() -> None:
 def test_only_a_run_that_ends_by_itself_tells_how_long_it_takes() -> None:
     """Not one that was evicted or deleted; a quick one counts from its admission."""
     finished = replace(JOB, outcome=State.FAILED)
-    quick = settle(PLACING, finished, tally([]), now=105.0, limits=LIMITS)
-    evicted = settle(replace(RUNNING, state=State.EVICTING), finished, tally([]), now=105.0, limits=LIMITS)
-    deleted = settle(RUNNING, None, tally([]), now=105.0, limits=LIMITS)
+    quick = looked(PLACING, finished, now=105.0)
+    evicted = looked(replace(RUNNING, state=State.EVICTING), finished, now=105.0)
+    deleted = looked(RUNNING, None, now=105.0)
     assert [o and o.ran for o in (quick, evicted, deleted)] == [5.0, None, None]
 
 
 def test_a_job_that_ended_before_its_pods_were_seen_is_released_after_a_consistent_read_only() -> None:
-    outcome = settle(PLACING, replace(JOB, outcome=State.FAILED), tally([]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(PLACING, replace(JOB, outcome=State.FAILED), now=105.0)
     assert (outcome.after.is_over, outcome.confirm) == (True, True)
 
 
 def test_a_deleted_job_holds_its_capacity_until_its_pods_are_gone() -> None:
-    outcome = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(RUNNING, None, POD, now=105.0)
     after = outcome.after
     assert (after.state, outcome.cause, after.deleted, after.is_over) == (
         State.FAILED, "deleted", True, False,
     )  # fmt: skip
-    gone = settle(after, None, tally([]), now=106.0, limits=LIMITS)
-    assert gone is not None
+    gone = settled(after, None, now=106.0)
     assert (gone.after.is_over, gone.confirm) == (True, True)
 
 
@@ -97,17 +97,15 @@ def test_a_job_under_deletion_is_released_when_its_pods_are_gone_whatever_keeps_
     live: Live,
 ) -> None:
     """Guards quotas against finalizers: the object stays and never says that it is quiet."""
-    outcome = settle(live, DELETING, tally([]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(live, DELETING, now=105.0)
     assert (outcome.after.state, outcome.after.is_over, outcome.confirm) == (State.FAILED, True, True)
-    leaving = settle(live, DELETING, tally([POD]), now=105.0, limits=LIMITS)
+    leaving = looked(live, DELETING, POD, now=105.0)
     assert leaving is None, "its pod is there; nothing of it is missing or to be evicted"
 
 
 def test_a_waiting_job_under_deletion_is_offered_no_more() -> None:
     """No pod would be made of it."""
-    outcome = settle(Live(workload=WORKLOAD, state=State.HELD), DELETING, tally([]), now=1.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(Live(workload=WORKLOAD, state=State.HELD), DELETING, now=1.0)
     assert (outcome.after.is_over, outcome.cause) == (True, "deleted")
 
 
@@ -125,30 +123,24 @@ def test_the_charge_of_a_job_that_is_over_falls_with_its_last_pods(job: JobView 
         (130.0, pods[:2]),
         (130.0 + CORRECT, pods[:2]),
     ):
-        outcome = settle(live, job, tally(there), now=now, limits=LIMITS)
-        assert outcome is not None
-        live = outcome.after
+        live = settled(live, job, *there, now=now).after
         assert live.placement is not None
         held.append(live.placement.held["main"])
         assert len(deadlines(live, limits=LIMITS)) == (live.placement.due is not None)
     assert held == [3, 2, 2, 1]
-    over = settle(live, job, tally(pods[:1]), now=150.0, limits=LIMITS)
-    assert over is not None
-    assert over.after.is_over
+    assert settled(live, job, *pods[:1], now=150.0).after.is_over
 
 
 def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> None:
     """And its next attempt knows nothing of that."""
     finished = replace(JOB, outcome=State.FAILED)
-    ended = settle(RUNNING, finished, tally([POD]), now=105.0, limits=LIMITS)
-    deleted = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
+    ended = looked(RUNNING, finished, POD, now=105.0)
+    deleted = looked(RUNNING, None, POD, now=105.0)
     evicted = replace(RUNNING, state=State.EVICTING, left=103.0)
-    both = settle(evicted, None, tally([POD]), now=105.0, limits=LIMITS)
+    both = looked(evicted, None, POD, now=105.0)
     assert [o and o.after.left for o in (ended, deleted, both)] == [105.0, 105.0, 103.0]
     quiet = replace(JOB, suspended=True, quiet=True, admission=None)
-    again = settle(evicted, quiet, tally([]), now=105.0, limits=LIMITS)
-    assert again is not None
-    assert again.after.left is None
+    assert settled(evicted, quiet, now=105.0).after.left is None
 
 
 LEAVING = evicting(RUNNING, now=100.0)
@@ -157,21 +149,20 @@ SUSPENDED = replace(JOB, suspended=True)
 
 def _confirmed(live: Live) -> Live:
     """Its PATCH, or the deletion of its pods, has gone through."""
-    assert live.placement is not None
-    return replace(live, placement=replace(live.placement, unconfirmed=False))
+    return replace(live, placement=replace(sure(live.placement), unconfirmed=False))
 
 
 def test_pods_that_the_controller_of_an_evicted_job_leaves_are_taken_down_ever_more_rarely() -> None:
     """A dead controller costs a minute, and one that makes the pods anew no storm of deletions."""
     live, taken = _confirmed(LEAVING), list[float]()
     for now in range(100, 700, 10):
-        outcome = settle(live, SUSPENDED, tally([POD]), now=float(now), limits=LIMITS)
+        outcome = looked(live, SUSPENDED, POD, now=float(now))
         if outcome is not None:
             taken.append(now)
             assert outcome.moves == {Move.TAKE_DOWN}
             assert outcome.note.startswith(f"1 pod was left {now - 100} s after the eviction")
             live = outcome.after
-            assert settle(live, SUSPENDED, tally([POD]), now=now + 500.0, limits=LIMITS) is None, "under way"
+            assert looked(live, SUSPENDED, POD, now=now + 500.0) is None, "under way"
             live = _confirmed(live)
             assert taken[-1] + (now - 100) in deadlines(live, limits=LIMITS)
     assert taken == [160, 220, 340, 580]
@@ -190,15 +181,14 @@ def test_pods_that_the_controller_of_an_evicted_job_leaves_are_taken_down_ever_m
 )
 def test_no_other_pod_is_taken_down(live: Live, job: JobView, pod: PodView) -> None:
     """Of a job that its owner suspended, of one that may still run, and those that leave by themselves."""
-    assert settle(live, job, tally([pod]), now=9_000.0, limits=LIMITS) is None
+    assert looked(live, job, pod, now=9_000.0) is None
 
 
 def test_a_leaving_job_whose_controller_is_silent_is_back_in_its_queue_once_no_pod_came_for_a_while() -> None:
     """One that makes pods anew is never released between two of its pods."""
     live = replace(_confirmed(LEAVING), taken_down=160.0)
-    assert settle(live, SUSPENDED, tally([]), now=219.0, limits=LIMITS) is None
-    outcome = settle(live, SUSPENDED, tally([]), now=220.0, limits=LIMITS)
-    assert outcome is not None
+    assert looked(live, SUSPENDED, now=219.0) is None
+    outcome = settled(live, SUSPENDED, now=220.0)
     assert (outcome.after.state, outcome.confirm) == (State.QUEUED, True)
     assert (outcome.after.left, outcome.after.taken_down) == (None, None)
 
@@ -209,35 +199,28 @@ def test_a_silent_job_is_released_only_once_the_jobs_that_make_its_pods_are_susp
 ) -> None:
     """The Job controller backs off for up to six minutes: pods that it makes then would run uncharged."""
     live, job = replace(_confirmed(LEAVING), evictions=evictions), replace(SUSPENDED, makes_jobs=True)
-    assert settle(live, job, tally([]), now=159.0, limits=LIMITS) is None
-    first = settle(live, job, tally([]), now=160.0, limits=LIMITS)
-    assert first is not None
+    assert looked(live, job, now=159.0) is None
+    first = settled(live, job, now=160.0)
     assert first.moves == {Move.TAKE_DOWN}
     assert first.after.state is State.EVICTING
     assert first.note.startswith("the controller of Job objects has not confirmed the suspension for 60 s")
-    assert settle(first.after, job, tally([]), now=900.0, limits=LIMITS) is None, "under way"
+    assert looked(first.after, job, now=900.0) is None, "under way"
     live = _confirmed(first.after)
     assert 220.0 in deadlines(live, limits=LIMITS)
-    assert settle(live, job, tally([]), now=219.0, limits=LIMITS) is None
-    then = settle(live, job, tally([]), now=220.0, limits=LIMITS)
-    assert then is not None
-    assert then.moves == {Move.REQUEUE}
+    assert looked(live, job, now=219.0) is None
+    assert settled(live, job, now=220.0).moves == {Move.REQUEUE}
 
 
 def test_pods_that_were_taken_down_took_the_jobs_with_them() -> None:
     """A silent job whose pods were taken down is released without another take-down."""
     job = replace(SUSPENDED, makes_jobs=True)
-    pods = settle(_confirmed(LEAVING), job, tally([POD]), now=160.0, limits=LIMITS)
-    assert pods is not None
+    pods = settled(_confirmed(LEAVING), job, POD, now=160.0)
     assert pods.moves == {Move.TAKE_DOWN}
-    then = settle(_confirmed(pods.after), job, tally([]), now=220.0, limits=LIMITS)
-    assert then is not None
-    assert then.moves == {Move.REQUEUE}
+    assert settled(_confirmed(pods.after), job, now=220.0).moves == {Move.REQUEUE}
 
 
 def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
-    outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(Live(workload=WORKLOAD, state=State.QUEUED), None, now=1.0)
     assert (outcome.after.deleted, outcome.after.state, outcome.after.is_over) == (True, State.QUEUED, True)
 
 
@@ -246,10 +229,7 @@ REFUSED = tally([replace(POD, node=None, running=False, problem="no")])
 
 def _failed(live: Live, seen: Tally, *, now: float) -> Live:
     """The gang after it was given up, as it lands again."""
-    noted = settle(live, JOB, seen, now=101.0, limits=LIMITS)
-    assert noted is not None
-    outcome = settle(noted.after, JOB, seen, now=now, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(settled(live, JOB, seen=seen, now=101.0).after, JOB, seen=seen, now=now)
     assert (Move.EVICT in outcome.moves, outcome.cause) == (True, "landing-timeout")
     assert (outcome.after.state, outcome.after.left) == (State.EVICTING, now)
     return replace(outcome.after, state=State.PLACING, placement=PLACING.placement, short=None)
@@ -279,30 +259,23 @@ def test_a_refusal_that_stands_ends_the_try_at_once() -> None:
     """Guards places against gangs that a quota or an invalid spec keeps from ever being whole."""
     two = replace(PLACING, placement=replace(PLACEMENT, assignments=(assigned({"n1": 2}),), patched=100.0))
     refused = replace(tally([POD]), refused="exceeded quota: q")
-    outcome = settle(two, JOB, refused, now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(two, JOB, seen=refused, now=105.0)
     assert outcome.moves == {Move.EVICT}
     assert outcome.cause == "landing-timeout"
     assert outcome.note == "1 of 2 pods was refused: exceeded quota: q"
     assert (outcome.after.avoid, outcome.after.rest) == ({}, 205.0)
-    whole = settle(
-        two, JOB, replace(tally([POD, replace(POD, uid="q")]), refused="x"), now=105.0, limits=LIMITS
-    )
-    assert whole is not None
+    whole = settled(two, JOB, seen=replace(tally([POD, replace(POD, uid="q")]), refused="x"), now=105.0)
     assert Move.LANDED in whole.moves, "what was refused once has come"
 
 
 def test_a_gang_that_landed_begins_anew() -> None:
-    landed = settle(replace(PLACING, failures=7), JOB, tally([POD]), now=105.0, limits=LIMITS)
-    assert landed is not None
-    assert landed.after.failures == 0
+    assert settled(replace(PLACING, failures=7), JOB, POD, now=105.0).after.failures == 0
 
 
 def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned() -> None:
     evicting = replace(RUNNING, state=State.EVICTING, avoid={"n1": 300.0}, failures=1)
     quiet = replace(JOB, suspended=True, quiet=True, admission=None)
-    outcome = settle(evicting, quiet, tally([]), now=200.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(evicting, quiet, now=200.0)
     queued = outcome.after
     assert (queued.state, outcome.confirm) == (State.QUEUED, True)
     assert (queued.attempt, queued.placement, queued.landed, queued.avoid) == (2, None, None, {"n1": 300.0})
@@ -318,12 +291,11 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
     for second in range(1, 181):
         now, done = 110.0 + second, min(159, second)
         pods = [replace(POD, uid=f"p{i}", succeeded=i < done) for i in range(160)]
-        outcome = settle(live, replace(JOB, left=160 - done), tally(pods), now=now, limits=LIMITS)
+        outcome = looked(live, replace(JOB, left=160 - done), *pods, now=now)
         if outcome is not None:
             writes += bool(recharged(live, outcome.after))
             live = outcome.after
-        assert live.placement is not None
-        charged.append(live.placement.held["main"])
+        charged.append(sure(live.placement).held["main"])
     assert (charged[0], charged[20], charged[-1]) == (160, 160 - 11, 1)
     assert writes <= 160 / CORRECT + 1
     assert live.placement is not None
@@ -331,10 +303,8 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
     assert (row.count, row.amounts) == (1, {"pods": 1})
     over = replace(JOB, left=0)
     ended = [replace(POD, uid=f"p{i}", succeeded=True) for i in range(160)]
-    assert settle(live, over, tally(ended), now=900.0, limits=LIMITS) is None
-    evicted = settle(
-        evicting(live, now=900.0), replace(JOB, suspended=True), tally([]), now=901.0, limits=LIMITS
-    )
+    assert looked(live, over, *ended, now=900.0) is None
+    evicted = looked(evicting(live, now=900.0), replace(JOB, suspended=True), now=901.0)
     assert evicted is None
     again = requeued(evicting(live, now=900.0))
     assert (again.placement, again.workload.pod_sets[0].count) == (None, 160), "it asks for everything again"
@@ -343,23 +313,20 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
 def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
     two = (assigned({"n1": 2}),)
     live = replace(RUNNING, placement=replace(PLACEMENT, assignments=two, patched=100.0))
-    outcome = settle(live, replace(JOB, sizes={"main": 1}), tally([POD]), now=110.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(live, replace(JOB, sizes={"main": 1}), POD, now=110.0)
     assert recharged(live, outcome.after) == []
     assert deadlines(outcome.after, limits=LIMITS) == (110.0 + CORRECT,)
     state = ClusterState()
     state.put(outcome.after)
     assert state.moving == {"u"}
-    back = settle(outcome.after, JOB, tally([POD, replace(POD, uid="q")]), now=120.0, limits=LIMITS)
-    assert back is not None
+    back = settled(outcome.after, JOB, POD, replace(POD, uid="q"), now=120.0)
     assert recharged(outcome.after, back.after) == [], "it is whole again: nothing to write"
     assert deadlines(back.after, limits=LIMITS) == ()
 
 
 def test_a_differing_charge_is_corrected_before_it_is_said_to_run() -> None:
     heavier = replace(POD, requests={"pods": 1, "cpu": 100})
-    outcome = settle(PLACING, JOB, tally([heavier]), now=105.0, limits=LIMITS)
-    assert outcome is not None
+    outcome = settled(PLACING, JOB, heavier, now=105.0)
     assert recharged(PLACING, outcome.after) == ["main"]
     assert outcome.after.workload.pod_sets[0].requests == {"pods": 1, "cpu": 100}
     assert outcome.after.state is State.RUNNING
