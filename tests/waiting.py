@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any
 
@@ -21,3 +22,14 @@ async def until(condition: Callable[[], Any], *, within: float = PATIENCE, every
             if found:
                 return found
             await asyncio.sleep(every)
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """The work goes on beside the block. Afterwards it is called off and has ended."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -21,7 +21,7 @@ from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
 from tests.store.support import NOW, come, intake_of, workload
-from tests.waiting import until
+from tests.waiting import beside, until
 
 
 @pytest.fixture
@@ -168,14 +168,12 @@ async def test_an_eviction_for_later_is_told_at_its_order_once(jobs: AsyncEngine
     assert text.endswith(' UTC by order of alice: "node maintenance"')
     heard: list[str] = []
     state = ClusterState()
-    follows = asyncio.create_task(
-        take_up.follow(jobs, state, ordered=lambda o: heard.append(o.text), every=0.01)
-    )
-    await until(lambda: heard)
-    async with begin(jobs) as connection:
-        await _put(connection, NewCommand(verb=CommandVerb.EVICT, uid="b", administers="root.a", delay=60.0))
-    await until(lambda: len(heard) > 1)
-    follows.cancel()
+    async with beside(take_up.follow(jobs, state, ordered=lambda o: heard.append(o.text), every=0.01)):
+        await until(lambda: heard)
+        later = NewCommand(verb=CommandVerb.EVICT, uid="b", administers="root.a", delay=60.0)
+        async with begin(jobs) as connection:
+            await _put(connection, later)
+        await until(lambda: len(heard) > 1)
     assert heard[0] == text
     assert len(heard) == 2
 

@@ -14,6 +14,7 @@ from queuer.store.heartbeat import Heartbeat, LastCycle
 from queuer.store.leader import check_epoch
 from tests.store.support import NOW
 from tests.unit.make import sure
+from tests.waiting import beside
 
 CYCLE = LastCycle(id=7, at=NOW - 3, took=0.25, waiting=12, status="OPTIMAL")
 
@@ -31,19 +32,13 @@ async def test_the_leader_says_what_it_did_last_also_when_idle(engine: AsyncEngi
     health = Health(stalled=30.0, clock=lambda: now, phase=Phase.LEADING)
     async with begin(engine) as deciding:
         await check_epoch(deciding, epoch)
-        task = asyncio.create_task(
-            write_heartbeat(engine, health, epoch=epoch, holder="one", clock=clock, every=0.01)
-        )
-        try:
-            async with asyncio.timeout(60):
-                while (first := await _read(engine)) is None:
-                    assert not task.done()
-                now, health.cycle = NOW + 5, CYCLE
-                while (later := await _read(engine)) is None or later.at == first.at:
-                    assert not task.done()
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+        writes = write_heartbeat(engine, health, epoch=epoch, holder="one", clock=clock, every=0.01)
+        async with asyncio.timeout(60), beside(writes) as task:
+            while (first := await _read(engine)) is None:
+                assert not task.done()
+            now, health.cycle = NOW + 5, CYCLE
+            while (later := await _read(engine)) is None or later.at == first.at:
+                assert not task.done()
     assert first == Heartbeat(holder="one", epoch=epoch, phase="leading", at=NOW, round_at=NOW)
     assert later.at > NOW + 5, "its clock follows the database's"
     assert (later.phase, later.cycle) == ("leading", CYCLE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ from tests.store.support import (
     wish,
     workload,
 )
-from tests.waiting import until
+from tests.waiting import beside, until
 
 Shown = dict[tuple[str, str, str], float]
 
@@ -68,9 +67,9 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
         await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=started, explanations=why)
     metrics = Metrics()
     assert not any(shown(metrics).values())
-    leads = asyncio.create_task(metrics.queues.follow(engine))
-    await until(lambda: shown(metrics)["used"])
-    found = shown(metrics)
+    async with beside(metrics.queues.follow(engine)):
+        await until(lambda: shown(metrics)["used"])
+        found = shown(metrics)
     gpus = {name: found[name].get((a, "", GPU)) for name in found}
     assert gpus == {
         "used": 0, "guaranteed": 32, "limit": None, "borrowed": None, "lent": 24, "pending": 12, "starved": 12,
@@ -84,9 +83,6 @@ async def test_a_leader_shows_what_each_queue_uses_lends_lacks_and_waits_for(
     assert found["limit"]["root", "", GPU] == 64, "the live capacity"
     assert {resource for rows in found.values() for _, _, resource in rows} == {GPU, "cpu"}
     assert {(queue, flavor) for queue, flavor, _ in found["used"] if flavor} == {(b, "h100")}
-    leads.cancel()
-    with suppress(asyncio.CancelledError):
-        await leads
     assert not any(shown(metrics).values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -22,6 +22,7 @@ from tests import waiting
 from tests.solver.make import plan_of
 from tests.store.support import NOW, take_office, workload
 from tests.unit.make import sure
+from tests.waiting import beside
 
 
 def decision(*uids: str, at: float = NOW) -> StoredCycle:
@@ -48,13 +49,8 @@ async def until(engine: AsyncEngine, fits: Callable[[StoredRow | None], bool]) -
 
 @asynccontextmanager
 async def recording(recorder: Recorder) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(recorder.write_rows())
-    try:
+    async with beside(recorder.write_rows()) as task:
         yield task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await task
 
 
 async def test_one_row_is_replaced(engine: AsyncEngine, epoch: int) -> None:

@@ -25,7 +25,7 @@ from queuer.domain.workload import State, Workload
 from tests.kube.stub import Stub, serving
 from tests.unit.landed import LIMITS
 from tests.unit.make import gang, placed
-from tests.waiting import until
+from tests.waiting import beside, until
 
 
 def leaving(uid: str, namespace: str = "ns", *, admission: str = "adm") -> Live:
@@ -57,12 +57,8 @@ async def confirming(pods: Pods, *lives: Live) -> AsyncIterator[tuple[ClusterSta
     for live in lives:
         state.put(live)
     confirmer = Confirmer(pods, state, lost_after=300.0, clock=lambda: 0.0)
-    task = asyncio.create_task(confirmer.run())
-    try:
+    async with beside(confirmer.run()):
         yield state, confirmer
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def released(state: ClusterState, confirmer: Confirmer) -> list[str]:

@@ -19,7 +19,7 @@ from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
 from tests.unit.make import gang
-from tests.waiting import until
+from tests.waiting import beside, until
 
 NOW = 6_000.0
 TARGETS = "tests.solver.process.targets"
@@ -39,12 +39,8 @@ def snapshot() -> Snapshot:
 @asynccontextmanager
 async def running(forecaster: Forecaster) -> AsyncIterator[None]:
     """It forecasts beside the block, and has ended with its child afterwards."""
-    task = asyncio.create_task(forecaster.run())
-    try:
+    async with beside(forecaster.run()) as task:
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
     assert task.cancelled()
 
 

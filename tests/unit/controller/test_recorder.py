@@ -15,7 +15,7 @@ from queuer.domain.queue import QueueTree
 from queuer.solver.records import Budget, CycleStats, Snapshot
 from queuer.solver.stored import StoredCycle, decode
 from tests.solver.make import plan_of
-from tests.waiting import until
+from tests.waiting import beside, until
 
 CYCLE = StoredCycle(
     snapshot=Snapshot(nodes=(), tree=QueueTree.of(())), now=5.0, seed=1, budget=Budget(), plan=plan_of()
@@ -32,11 +32,8 @@ def recorder_of(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> Re
 @asynccontextmanager
 async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Recorder]:
     recorder = recorder_of(directory, clock)
-    task = asyncio.create_task(recorder.write_files())
-    try:
+    async with beside(recorder.write_files()):
         yield recorder
-    finally:
-        task.cancel()
 
 
 async def written(directory: Path, name: str) -> None:
@@ -77,9 +74,8 @@ async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
         for number in range(2, 7):
             recorder.offer(number, FAILED, took=0.1, committed=False)
             await written(tmp_path, f"{number:010}-failed.cycle")
-        recorder.offer(
-            7, replace(CYCLE, plan=None), took=0.1, committed=False
-        )  # written after the last one was pruned
+        unsound = replace(CYCLE, plan=None)
+        recorder.offer(7, unsound, took=0.1, committed=False)  # written after the last one was pruned
         await written(tmp_path, "0000000007-unsound.cycle")
     names = names_in(tmp_path)
     kept = ["0000000001-regular", "0000000005-failed", "0000000006-failed", "0000000007-unsound"]
@@ -89,12 +85,10 @@ async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
 async def test_while_one_waits_others_pass_by(tmp_path: Path) -> None:
     recorder = recorder_of(tmp_path)
     for number in (1, 2, 3):
-        recorder.offer(
-            number, FAILED, took=0.1, committed=False
-        )  # nobody writes: neither blocked nor an error
-    task = asyncio.create_task(recorder.write_files())
-    await written(tmp_path, "0000000001-failed.cycle")
-    task.cancel()
+        # Nobody writes: neither blocked nor an error.
+        recorder.offer(number, FAILED, took=0.1, committed=False)
+    async with beside(recorder.write_files()):
+        await written(tmp_path, "0000000001-failed.cycle")
     assert names_in(tmp_path) == ["0000000001-failed.cycle"]
 
 
@@ -115,13 +109,10 @@ async def test_a_slow_database_keeps_no_file_back(tmp_path: Path) -> None:
         return 0.0
 
     recorder._write_row = stands  # type: ignore[method-assign]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(recorder.write_rows()), group.create_task(recorder.write_files())]
+    async with beside(recorder.write_rows()), beside(recorder.write_files()):
         for number in (1, 2):
             recorder.offer(number, FAILED, took=0.1, committed=True)
             await written(tmp_path, f"{number:010}-failed.cycle")
-        for task in tasks:
-            task.cancel()
 
 
 async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from queuer.controller.apply.refusals import Refusals
 from queuer.controller.landing.settle import requeued
 from queuer.controller.ledger.round import Change, Round
 from queuer.controller.memory.live import Live, Short
-from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.backoff import BackOff
 from queuer.domain.errors import Unavailable
@@ -22,8 +21,8 @@ from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.events import PodRefusal, newest_refusal
 from queuer.kube.kinds import JOB
-from tests.unit.make import gang, placed, sure
-from tests.waiting import until
+from tests.unit.make import gang, placed, pod_view, sure
+from tests.waiting import beside, until
 
 WORKLOAD = gang(name="job")
 LEAVES = Live(
@@ -53,12 +52,8 @@ async def asked(events: Events, state: ClusterState, *evictions: Change) -> None
     """All that was to be asked is."""
     refusals = Refusals(events, state)
     refusals.look([*evictions, *evictions])
-    task = asyncio.create_task(refusals.run())
-    try:
+    async with beside(refusals.run()):
         await until(lambda: events.asked == 2 * len(evictions))
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def test_the_reason_says_why_no_pod_could_be_created() -> None:
@@ -93,7 +88,7 @@ async def test_who_lacks_pods_at_its_landing_deadline_is_asked_about(
     """A quota that is too small for the last pods is told as one that is too small for all."""
     state = ClusterState()
     state.put(LEAVES)
-    state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="u", node=node))
+    state.pod_changed(pod_view(node=node))
     refusals = Refusals(Events(state), state)
     refusals.look([replace(GONE, cause=cause)])
     assert refusals._asked.qsize() == asked
@@ -140,17 +135,13 @@ class Answers:
 
 
 async def followed(state: ClusterState, answers: Answers, *, until_asked: int) -> str:
-    """What is known of the landing gang once it was looked up so often, or is known before."""
+    """The refusal of the landing gang once it was looked up so often, or is known before."""
     refusals = Refusals(answers, state, looks=BackOff(first=0.001, longest=0.002))
     refusals.follow([Change(uid="u", before=replace(LANDS, short=None), after=LANDS)])
     refusals.follow([Change(uid="u", before=LANDS, after=LANDS)])
-    task = asyncio.create_task(refusals.run())
-    try:
+    async with beside(refusals.run()):
         await until(lambda: "u" in state.refusals or answers.asked >= until_asked)
         await asyncio.sleep(0.01)
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
     return state.refusals.get("u", "")
 
 

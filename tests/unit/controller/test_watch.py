@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 import msgspec
@@ -41,7 +40,7 @@ from queuer.kube.objects import (
 from queuer.kube.reflector import Change, ChangeKind
 from tests.kube.manifests import job
 from tests.kube.stub import Stub, serving
-from tests.waiting import until
+from tests.waiting import beside, until
 
 JOB = {"metadata": {"name": "late", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
 NAMESPACE = {"metadata": {"name": "ns", "uid": "n", "labels": {MANAGED: next(iter(OPTED_IN))}}}
@@ -77,8 +76,7 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
         assert "PyTorchJob" not in {kind.name for kind in kinds}
         watches = Watches(client, state, Facts(), kinds=kinds, look=0.01)
         health = Health(stalled=30.0)
-        task = asyncio.create_task(watches.run(Metrics(), health))
-        try:
+        async with beside(watches.run(Metrics(), health)):
             await watches.synced()
             await until(lambda: server.asked > 3)
             assert not state.jobs
@@ -86,9 +84,6 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
             await until(lambda: "u" in state.jobs)
             server.out = True
             await until(lambda: health.away_since is not None, within=4.0)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
 
 async def test_a_kind_is_followed_only_with_what_carries_its_templates() -> None:
