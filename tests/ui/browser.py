@@ -16,6 +16,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from queuer.api.http.problems import KINDS
 from queuer.domain.errors import NotFound
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -76,3 +77,16 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     page.unroute_all(behavior="ignoreErrors")  # the page goes on asking while it closes
     context.close()
     assert wrong == []
+
+
+def failing(page: Page, where: str, code: str, detail: str) -> None:
+    """Have the server answer with this problem there, until `page.unroute(where)`."""
+    kind = KINDS[code]
+    problem = {
+        "title": kind.title,
+        "status": kind.status,
+        "code": code,
+        "detail": detail,
+        "requestId": "r-4711",
+    }
+    page.route(where, lambda route: route.fulfill(status=kind.status, json=problem))

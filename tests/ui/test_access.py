@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.browser import opened
+from tests.ui.browser import failing, opened
 from tests.ui.jobs import Waiting, vanished
 from tests.ui.looks import cut_off, in_both_colours, settled, whole_when_narrow
 from tests.ui.site import Site
@@ -94,9 +94,7 @@ def columns(page: Page) -> None:
 
 
 def login_ended(page: Page) -> None:
-    detail = "the token has expired"
-    problem = {"title": "Not logged in", "status": 401, "code": "unauthenticated", "detail": detail}
-    page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
+    failing(page, "**/api/v1/**", "unauthenticated", "the token has expired")
     page.goto("/")
     expect(page.get_by_text("Your login has ended.")).to_be_visible()
 

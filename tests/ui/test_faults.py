@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from playwright.sync_api import Page, Route, expect
 
+from tests.ui.browser import failing
 from tests.ui.jobs import Waiting
 from tests.ui.looks import faults, settled
 from tests.ui.site import Site
@@ -21,38 +22,23 @@ SOON = 30_000
 stream alone would tell it.
 """
 QUEUES = "**/api/v1/queues"
+EVERYTHING = "**/api/v1/**"
 
 
 def test_a_part_that_fails_breaks_alone_and_is_tried_again(page: Page) -> None:
-    fails = True
-
-    def answer(route: Route) -> None:
-        if not fails:
-            route.fallback()
-            return
-        problem = {"type": "/problems/internal", "title": "Internal error", "status": 500, "code": "internal",
-                   "detail": "something went wrong here", "requestId": "r-4711"}  # fmt: skip
-        route.fulfill(status=500, content_type="application/problem+json", body=json.dumps(problem))
-
-    page.route(QUEUES, answer)
+    failing(page, QUEUES, "internal", "something went wrong here")
     page.goto("/")
     shares = page.get_by_role("region", name="Where gpu goes")
     expect(shares.get_by_role("alert")).to_contain_text("something went wrong here")
     expect(shares).to_contain_text("request r-4711")
     expect(page.get_by_role("region", name="Now")).to_contain_text("gpu used")
-    fails = False
+    page.unroute(QUEUES)
     shares.get_by_role("button", name="Retry").click()
     expect(shares.get_by_role("link", name="root", exact=False).first).to_be_visible()
 
 
 def test_one_answer_that_fails_is_told_once_and_the_rest_keeps_its_resource(page: Page) -> None:
-    problem = {
-        "title": "Internal error",
-        "status": 500,
-        "code": "internal",
-        "detail": "something went wrong here",
-    }
-    page.route(OVERVIEW, lambda route: route.fulfill(status=500, json=problem))
+    failing(page, OVERVIEW, "internal", "something went wrong here")
     page.goto("/")
     expect(page.get_by_role("alert")).to_have_count(1)
     expect(page.get_by_role("heading", name="Where gpu goes")).to_be_visible()
@@ -61,8 +47,7 @@ def test_one_answer_that_fails_is_told_once_and_the_rest_keeps_its_resource(page
 
 
 def test_a_cluster_without_a_decision_has_no_map_and_says_so_once(page: Page) -> None:
-    problem = {"title": "Not found", "status": 404, "code": "not_found", "detail": "no cycle is stored yet"}
-    page.route("**/api/v1/topology**", lambda route: route.fulfill(status=404, json=problem))
+    failing(page, "**/api/v1/topology**", "not_found", "no cycle is stored yet")
     page.goto("/topology")
     expect(page.get_by_text("There is no map yet")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -174,14 +159,8 @@ def test_no_lamp_is_green_while_nobody_decides_and_it_says_since_when_and_what_t
 
 
 def test_a_database_that_is_away_is_told_from_a_server_that_is(page: Page) -> None:
-    problem = {
-        "title": "Unavailable",
-        "status": 503,
-        "code": "database_unavailable",
-        "detail": "the database does not answer",
-    }
     settled(page, "/queues")
-    page.route(CONTROLLER, lambda route: route.fulfill(status=503, json=problem))
+    failing(page, CONTROLLER, "database_unavailable", "the database does not answer")
     expect(page.get_by_role("status")).to_contain_text("no database", timeout=SOON)
     expect(page.locator(".banner", has_text="the database does not answer")).to_be_visible()
     page.unroute(CONTROLLER)
@@ -193,14 +172,8 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
     page.goto("/jobs")
     grid = page.get_by_role("grid", name="Jobs")
     expect(grid.get_by_role("row").nth(1)).to_be_visible()
-    problem = {
-        "title": "Not logged in",
-        "status": 401,
-        "code": "unauthenticated",
-        "detail": "the token has expired",
-    }
     expect(page.get_by_role("status").first).to_contain_text("live")
-    page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=problem))
+    failing(page, EVERYTHING, "unauthenticated", "the token has expired")
     expect(page.get_by_role("status").first).to_contain_text("not logged in", timeout=SOON)
     demo.run(demo.submit())
     expect(page.get_by_text("Your login has ended.")).to_contain_text("was read before")
@@ -210,7 +183,7 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
     expect(link).to_have_attribute("href", "/login?next=%2Fjobs%3Fstate%3DRunning")
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("region", name="Jobs")).to_contain_text("This was not read")
-    page.unroute("**/api/v1/**")
+    page.unroute(EVERYTHING)
     expect(link).to_have_count(0)
 
 
@@ -247,13 +220,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
     expect(page.get_by_role("status").first).to_contain_text("live")
     first = page.get_by_role("grid", name="Jobs").locator("[data-index='0']").get_by_role("link").first
     shown = first.inner_text()
-    refused = {
-        "title": "Not logged in",
-        "status": 401,
-        "code": "unauthenticated",
-        "detail": "the session has ended",
-    }
-    page.route("**/api/v1/**", lambda route: route.fulfill(status=401, json=refused))
+    failing(page, EVERYTHING, "unauthenticated", "the session has ended")
     demo.run(demo.pause())
     demo.run(demo.resume())
     banner = page.get_by_text("Your login has ended.")
@@ -263,7 +230,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
         pass
     expect(banner).to_be_visible()
     expect(first).to_have_text(shown)
-    page.unroute("**/api/v1/**")
+    page.unroute(EVERYTHING)
     expect(banner).to_be_hidden()
     expect(page.get_by_role("status").first).to_contain_text("live")
 
