@@ -9,7 +9,6 @@ import pytest
 from queuer.controller.cycle.snapshot import take
 from queuer.controller.ledger.record import out_of_use, reserved
 from queuer.controller.memory.live import Live
-from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Admission, Reservation
 from queuer.domain.outside import Outside, bounded
 from queuer.domain.workload import State
@@ -19,27 +18,23 @@ from queuer.solver.clustermap import ClusterMap
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget
 from queuer.solver.stored import StoredCycle
-from tests.unit.controller.test_state import GPU, RULES, WORKLOAD, node, placed, pod
+from tests.unit.controller.test_state import GPU, PLACING, WORKLOAD, cluster, node, placed, pod
 from tests.unit.make import assigned, gang
 
 
 def test_pods_that_no_queue_pays_for_are_told_by_owner() -> None:
     """Guards against nodes that are full of nobody: `why` and the overview name who has the room."""
-    state = ClusterState()
-    for name in ("n1", "n2"):
-        state.node_changed(node(name))
-    state.configure(RULES)
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state = cluster(*map(node, ("n1", "n2")))
+    state.put(PLACING)
     state.pod_changed(pod("mine", "n1", owner="u", pod_set="main"))
     state.pod_changed(pod("j1", "n1", owner="stranger", controller=("Job", "big")))
     state.pod_changed(pod("j2", "n2", owner="stranger", controller=("Job", "big")))
     state.pod_changed(pod("over", "n2", owner="stranger", controller=("Job", "big"), succeeded=True))
     state.pod_changed(pod("unbound", controller=("Job", "none")))
     state.pod_changed(pod("bare", "n2"))
-    for i in range(2):
-        state.pod_changed(
-            replace(pod(f"d{i}", "n1", controller=("DaemonSet", "agent")), requests={"pods": 1})
-        )
+    agent = replace(pod("d0", "n1", controller=("DaemonSet", "agent")), requests={"pods": 1})
+    for uid in ("d0", "d1"):
+        state.pod_changed(replace(agent, uid=uid, name=uid))
     job, bare, system = take(state, now=60.0).outside
     assert (job.namespace, job.kind, job.name, job.pods) == ("ns", "Job", "big", 2)
     assert job.nodes == {"n1": GPU, "n2": GPU}
@@ -53,27 +48,19 @@ def test_pods_that_no_queue_pays_for_are_told_by_owner() -> None:
 
 def test_the_largest_owners_are_named_and_the_others_are_one_sum() -> None:
     """Guards the size of every record against a cluster full of small owners."""
-    found = [
-        Outside(
-            namespace="ns", kind="Pod", name=f"p{i}", amounts={"gpu": i, "pods": 1}, nodes={"n": {"gpu": i}}
-        )
+    one = Outside(namespace="ns", kind="Pod", name="p", amounts={}, nodes={})
+    *named, others = bounded(
+        replace(one, name=f"p{i}", amounts={"gpu": i, "pods": 1}, nodes={"n": {"gpu": i}})
         for i in range(1, 14)
-    ]
-    told = bounded(found)
-    assert [each.name for each in told] == [f"p{i}" for i in range(13, 3, -1)] + [""]
-    assert (told[-1].owners, told[-1].amounts, told[-1].nodes) == (
-        3,
-        {"gpu": 6, "pods": 3},
-        {"n": {"gpu": 6}},
     )
+    assert [each.name for each in named] == [f"p{i}" for i in range(13, 3, -1)]
+    assert (others.name, others.owners) == ("", 3)
+    assert (others.amounts, others.nodes) == ({"gpu": 6, "pods": 3}, {"n": {"gpu": 6}})
 
 
 def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
     """Guards `free` of the overview: room that is held for others is not free, nor what is used reserved."""
-    state = ClusterState()
-    for each in (node("n1"), node("n2"), node("n3"), node("n4", unschedulable=True)):
-        state.node_changed(each)
-    state.configure(RULES)
+    state = cluster(node("n1"), node("n2"), node("n3"), node("n4", unschedulable=True))
     waits = gang("w", pods=8, requests=GPU)
     for workload in (waits, gang("s", requests=GPU)):
         state.put(Live(workload=workload, state=State.QUEUED))
@@ -81,7 +68,7 @@ def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
         uid="w", assignments=(assigned({f"n{n}": 2 for n in range(1, 5)}),), start=9.0, expires=99.0
     )
     assert reserved(state, [hold]) == {"gpu": 24, "pods": 6}, "the last node is cordoned"
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state.put(PLACING)
     assert reserved(state, [hold]) == {"gpu": 12, "pods": 6}, "two are to land on n1, one on n2"
     state.pod_changed(pod("a", "n1", owner="u", pod_set="main"))
     state.pod_changed(pod("other", "n2"))
@@ -94,10 +81,7 @@ def test_reserved_is_the_room_that_nobody_uses_or_is_about_to() -> None:
 @pytest.mark.parametrize("landed", [True, False])
 def test_the_room_that_a_decision_reserves_is_what_the_map_shows(landed: bool) -> None:
     """Guards `free` of two screens: the record of a cycle and the map of the stored one agree on it."""
-    state = ClusterState()
-    for name in ("n1", "n2", "n3"):
-        state.node_changed(node(name, "r2" if name == "n3" else "r1"))
-    state.configure(RULES)
+    state = cluster(node("n1"), node("n2"), node("n3", "r2"))
     runs = replace(WORKLOAD, max_runtime=600.0)
     state.put(placed(Live(workload=runs, state=State.QUEUED)))
     for uid, at in (("a", "n1"), ("b", "n1"), ("c", "n2" if landed else None)):
@@ -116,11 +100,8 @@ def test_the_room_that_a_decision_reserves_is_what_the_map_shows(landed: bool) -
 
 def test_live_capacity_is_told_as_the_decision_counts_it() -> None:
     """A GPU that died and a node that is gone are capacity as long as pods of ours use them."""
-    state = ClusterState()
-    for name in ("n1", "n2", "n3"):
-        state.node_changed(node(name))
-    state.configure(RULES)
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state = cluster(*map(node, ("n1", "n2", "n3")))
+    state.put(PLACING)
 
     def gpus() -> int:
         told = state.capacity_by_flavor["default"]["gpu"]
@@ -141,8 +122,6 @@ def test_live_capacity_is_told_as_the_decision_counts_it() -> None:
 
 
 def test_what_is_free_on_nodes_that_take_no_pods_is_out_of_use() -> None:
-    state = ClusterState()
-    for each in (node("n1"), node("n2", unschedulable=True), node("n3", unschedulable=True, ready=False)):
-        state.node_changed(each)
+    state = cluster(node("n1"), node("n2", unschedulable=True), node("n3", unschedulable=True, ready=False))
     state.pod_changed(pod("a", "n2"))
     assert out_of_use(state) == {"cordoned": 1, "notReady": 1, "free": {"gpu": 12, "pods": 19}}

@@ -52,6 +52,18 @@ def placed(live: Live) -> Live:
     return replace(live, state=State.PLACING, placement=placement)
 
 
+PLACING = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+
+
+def cluster(*nodes: Node) -> ClusterState:
+    """These nodes under the rules."""
+    state = ClusterState()
+    for each in nodes:
+        state.node_changed(each)
+    state.configure(RULES)
+    return state
+
+
 def test_a_pod_counts_on_its_node_until_it_ends_or_is_gone() -> None:
     pods = PodIndex()
     pods.put(pod("a", "n1"))
@@ -103,10 +115,7 @@ def test_pods_are_given_up_only_with_their_node() -> None:
 
 
 def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may_land() -> None:
-    state = ClusterState()
-    for each in (node("n1"), node("n2"), node("n3", unschedulable=True), node("n4", "r2")):
-        state.node_changed(each)
-    state.configure(RULES)
+    state = cluster(node("n1"), node("n2"), node("n3", unschedulable=True), node("n4", "r2"))
     went = Live(workload=WORKLOAD, state=State.QUEUED, displaced_by=frozenset({"w"}))
     state.put(placed(went))
     state.pod_changed(pod("a", "n2", owner="u", pod_set="main"))
@@ -125,9 +134,8 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
 
 
 def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
-    state = ClusterState()
-    state.configure(RULES)
-    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    state = cluster()
+    live = PLACING
     state.put(replace(live, landed=60.0, placement=replace(sure(live.placement), reduced={"main": 1})))
     [admitted] = take(state, now=70.0).admitted
     assert admitted.counts == {"main": 1}
@@ -135,9 +143,8 @@ def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
 
 def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:
     """Of two victims that cost the same the one that was spared goes; after an hour both are equal again."""
-    state = ClusterState()
-    state.configure(RULES)
-    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    state = cluster()
+    live = PLACING
     for now in (100.0, 200.0):
         live = placed(requeued(evicting(live, now=now)))
     state.put(live)
@@ -148,10 +155,7 @@ def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:
 
 def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
     """Else others that start beside them were thought to leave one host too many, and could take the last."""
-    state = ClusterState()
-    for name in ("n1", "n2", "n3"):
-        state.node_changed(node(name))
-    state.configure(RULES)
+    state = cluster(*map(node, ("n1", "n2", "n3")))
     [asked] = WORKLOAD.pod_sets
     apart = replace(WORKLOAD, pod_sets=(replace(asked, exclusive_host=True),))
     state.put(placed(Live(workload=apart, state=State.QUEUED)))
@@ -164,9 +168,8 @@ def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
 
 def test_a_job_that_could_not_run_again_is_nobodys_victim() -> None:
     """Suspended after its first success, a work queue is Complete: its running pods and their work would be lost."""
-    state = ClusterState()
-    state.configure(RULES)
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state = cluster()
+    state.put(PLACING)
     for restarts in (True, False):
         state.job_changed(job_view(suspended=False, restarts=restarts))
         [admitted] = take(state, now=60.0).admitted
@@ -175,9 +178,8 @@ def test_a_job_that_could_not_run_again_is_nobodys_victim() -> None:
 
 def test_pods_that_outlive_their_job_can_be_evicted_once() -> None:
     """Their owner had its controller leave them alone. Their work is done, so that they go before all others."""
-    state = ClusterState()
-    state.configure(RULES)
-    ended = replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED, left=50.0)
+    state = cluster()
+    ended = replace(PLACING, state=State.SUCCEEDED, left=50.0)
     told = replace(ended, placement=replace(sure(ended.placement), unconfirmed=True))
     for live, stays in ((ended, True), (ended, False), (told, True)):
         state.put(live)
@@ -189,9 +191,8 @@ def test_pods_that_outlive_their_job_can_be_evicted_once() -> None:
 
 
 def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
-    state = ClusterState()
-    state.configure(RULES)
-    state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED))
+    state = cluster()
+    state.put(replace(PLACING, state=State.SUCCEEDED))
     [admitted] = take(state, now=60.0).admitted
     assert admitted.releasing
     assert admitted.counts == {"main": 3}
@@ -216,10 +217,8 @@ def test_pods_say_until_when_releasing_work_holds_what_it_has(
     """Kubernetes tells when the grace of a deleted pod ends. Of one that is not deleted yet it is known how long it may
     take once its job has ended, if that was seen.
     """
-    state = ClusterState()
-    state.node_changed(node("n1"))
-    state.configure(RULES)
-    state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.EVICTING, left=left))
+    state = cluster(node("n1"))
+    state.put(replace(PLACING, state=State.EVICTING, left=left))
     for name, facts in pods.items():
         state.pod_changed(pod(name, "n1", owner="u", pod_set="main", **facts))
     [admitted] = take(state, now=60.0).admitted
@@ -228,7 +227,7 @@ def test_pods_say_until_when_releasing_work_holds_what_it_has(
 
 def test_own_pods_that_bind_do_not_call_for_a_decision_but_all_else_does() -> None:
     state = ClusterState()
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    state.put(PLACING)
     assert state.take_stale(), "nothing was decided yet"
     state.pod_changed(pod("a", owner="u", pod_set="main"))
     state.pod_changed(pod("a", "n1", owner="u", pod_set="main"))
@@ -262,21 +261,13 @@ def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
 
 
 def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
-    environ = {
-        "QUEUER_DATABASE_URL": "postgresql://x",
-        "QUEUER_LANDING_DEADLINE": "5",
-        "QUEUER_CONTROLLER_PORT": "80",
-    }
-    settings = Settings.from_env(environ)
+    environ = {"QUEUER_LANDING_DEADLINE": "5", "QUEUER_CONTROLLER_PORT": "80"}
+    settings = Settings.from_env({"QUEUER_DATABASE_URL": "postgresql://x", **environ})
     assert (settings.landing_deadline, settings.port, settings.kubeconfig) == (5.0, 80, None)
     with pytest.raises(InvalidInput) as caught:
         Settings.from_env({"QUEUER_PATCHES": "0", "QUEUER_BOND": "0", "QUEUER_FAILPOINTS": "nowhere=kill"})
-    assert {p.field for p in caught.value.problems} == {
-        "QUEUER_PATCHES",
-        "QUEUER_BOND",
-        "QUEUER_FAILPOINTS",
-        "QUEUER_DATABASE_URL",
-    }
+    wrong = {problem.field.removeprefix("QUEUER_") for problem in caught.value.problems}
+    assert wrong == {"PATCHES", "BOND", "FAILPOINTS", "DATABASE_URL"}
 
 
 def test_failpoints_are_parsed_with_their_passage() -> None:
@@ -292,11 +283,8 @@ def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there()
     state.put(Live(workload=told, state=State.QUEUED))
     state.put(Live(workload=replace(WORKLOAD, uid="o", queue="root.b"), state=State.QUEUED))
     state.learn(WORKLOAD, 300.0)
-    assert {uid: live.workload.estimate for uid, live in state.live.items()} == {
-        "u": 300.0,
-        "t": 300.0,
-        "o": None,
-    }
+    estimates = {uid: live.workload.estimate for uid, live in state.live.items()}
+    assert estimates == {"u": 300.0, "t": 300.0, "o": None}
     state.configure(RULES)
     (running,) = take(state, now=100.0).admitted
     assert running.expected_end == 350.0
