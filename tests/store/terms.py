@@ -11,10 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
+from queuer.controller.leadership import load
 from queuer.controller.ledger.auditor import Auditor
 from queuer.controller.loop import Loop
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.store.engine import begin
 from tests.store.support import NOW
 
 
@@ -37,3 +39,11 @@ def auditing(
         engine, state, metrics, epoch=epoch, actor="me", lost_node=300.0, every=60.0, failpoints=Failpoints(),
         quarantine=quarantine, clock=lambda: NOW + 60,
     )  # fmt: skip
+
+
+async def restarted(engine: AsyncEngine, *, now: float = NOW, **given: Any) -> ClusterState:
+    """Memory of who leads next."""
+    state = ClusterState()
+    async with begin(engine) as connection:
+        await load(connection, state, now=now, **given)
+    return state

@@ -55,7 +55,6 @@ class Cluster:
         async with begin(self.engine) as connection:
             await start(connection, self.epoch, workload("w1", pods=2))
             await take_step(connection, self.epoch, "w1", State.RUNNING)
-        async with begin(self.engine) as connection:
             await load(connection, self.state, now=NOW)
         self.state.rules = Rules(tree=TREE)
         for number in range(2):

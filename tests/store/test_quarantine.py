@@ -14,7 +14,6 @@ from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.leadership import load
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import BACK_OFF
 from queuer.controller.memory.state import ClusterState
@@ -31,7 +30,7 @@ from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost
 from tests.solver.make import plan_of
 from tests.store.support import NOW, take_office, take_step
-from tests.store.terms import looping
+from tests.store.terms import looping, restarted
 from tests.unit.make import assigned, gang, job_view, sure
 
 
@@ -87,10 +86,7 @@ class Scene:
 
     async def restarted(self, uid: str) -> Live:
         """The workload as who leads next has it."""
-        state = ClusterState()
-        async with begin(self.engine) as connection:
-            await load(connection, state, now=self.now)
-        return state.live[uid]
+        return (await restarted(self.engine, now=self.now)).live[uid]
 
     def quarantined(self) -> Iterable[str]:
         """The quarantined workloads."""

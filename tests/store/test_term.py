@@ -43,6 +43,7 @@ from tests.store.support import (
     take_step,
     workload,
 )
+from tests.store.terms import restarted
 
 NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
@@ -158,14 +159,12 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
                 by = None if what == "-" else what
                 await evict(connection, epoch, [Eviction(uid=uid, cause="reclaim", beneficiary=by)], at=NOW)
 
-    memory = ClusterState()
     async with begin(engine) as connection:
         await come(connection, epoch, *map(workload, FATES))
         for uid, (fate, _, _) in FATES.items():
             for number, what in enumerate(["r", *fate]):
                 await step(connection, uid, what, attempt=1 + fate[:number].count("w"))
-    async with begin(engine) as connection:
-        await leadership.load(connection, memory, now=NOW)
+    memory = await restarted(engine)
     found = {uid: (live.state, "".join(live.displaced_by)) for uid, live in memory.live.items()}
     assert found == {uid: (state, by) for uid, (_, state, by) in FATES.items()}
 
@@ -176,7 +175,6 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
     """Else a restart would let the same gang go again and again. A job that its owner suspends is not
     evicted.
     """
-    memory = ClusterState()
     async with begin(engine) as connection:
         await come(connection, epoch, workload("a"), workload("b"))
         for number, at in enumerate((NOW - HOUR - 1.0, NOW - 90.0, NOW - 30.0), start=1):
@@ -187,8 +185,7 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
             await take_step(connection, epoch, "b", State.EVICTING, at=at, cause=Cause.SUSPENDED)
             for uid in ("a", "b"):
                 await take_step(connection, epoch, uid, State.QUEUED, at=at + 1.0)
-    async with begin(engine) as connection:
-        await leadership.load(connection, memory, now=NOW)
+    memory = await restarted(engine)
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
         "a": (NOW - 90.0, NOW - 30.0), "b": (),
     }  # fmt: skip
@@ -198,13 +195,12 @@ async def test_who_leads_next_knows_since_when_work_leaves(engine: AsyncEngine, 
     """However long ago: its controller may have been dead for hours, and Queuer takes its pods down. A job that its
     owner suspended leaves since the new term began, and its pods are left alone.
     """
-    memory, ago = ClusterState(), NOW - 3 * HOUR
+    ago = NOW - 3 * HOUR
     async with begin(engine) as connection:
         await start(connection, epoch, workload("a"), workload("b"), at=ago)
         await evict(connection, epoch, [Eviction(uid="a", cause="reclaim")], at=ago)
         await take_step(connection, epoch, "b", State.EVICTING, at=ago, cause=Cause.SUSPENDED)
-    async with begin(engine) as connection:
-        await leadership.load(connection, memory, now=NOW)
+    memory = await restarted(engine)
     assert {uid: live.left for uid, live in memory.live.items()} == {"a": ago, "b": NOW}
     taken_down = [take_down_at(memory.live[uid], after=60.0) for uid in ("a", "b")]
     assert taken_down == [ago + 60.0, inf]
@@ -213,7 +209,7 @@ async def test_who_leads_next_knows_since_when_work_leaves(engine: AsyncEngine, 
 async def test_no_rest_is_longer_because_the_clock_of_an_earlier_leader_was_ahead(
     engine: AsyncEngine, epoch: int
 ) -> None:
-    memory, late = ClusterState(), NOW + 24 * HOUR
+    late = NOW + 24 * HOUR
     left = [
         Setback(uid="late", avoid={"n1": late}, failures=2, rest=late),
         Setback(uid="soon", avoid={"n1": NOW + 5.0}, failures=2, rest=NOW + 5.0),
@@ -222,8 +218,7 @@ async def test_no_rest_is_longer_because_the_clock_of_an_earlier_leader_was_ahea
         rows = [intake_of(workload(each.uid)) for each in left]
         await workloads.intake(connection, epoch, rows, at=NOW)
         await workloads.set_back(connection, epoch, left)
-    async with begin(engine) as connection:
-        await leadership.load(connection, memory, now=NOW, longest=60.0)
+    memory = await restarted(engine, longest=60.0)
     assert {uid: (live.rest, live.avoid["n1"]) for uid, live in memory.live.items()} == {
         "late": (NOW + 60.0, NOW + 60.0), "soon": (NOW + 5.0, NOW + 5.0),
     }  # fmt: skip
@@ -233,10 +228,9 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
     engine: AsyncEngine, epoch: int
 ) -> None:
     """Else its queue would seem to borrow for a moment, and work could be evicted for that."""
-    memory, made = ClusterState(), workload("a", pods=8)
-    pair = replace(
-        made, uid="b", pod_sets=(*made.pod_sets, PodSet(name="other", count=2, requests={"pods": 1}))
-    )
+    made = workload("a", pods=8)
+    other = PodSet(name="other", count=2, requests={"pods": 1})
+    pair = replace(made, uid="b", pod_sets=(*made.pod_sets, other))
     lost = replace(pair, uid="c")
     async with begin(engine) as connection:
         await start(connection, epoch, made, pair, lost)
@@ -244,7 +238,7 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
         gone = replace(fewer, pod_set="other", count=0, amounts={"pods": 0})
         await ledger.recharge(connection, epoch, [fewer, gone])
         await connection.execute(text("DELETE FROM ledger WHERE uid = 'c' AND pod_set = 'other'"))
-        await leadership.load(connection, memory, now=NOW + 20.0)
+    memory = await restarted(engine, now=NOW + 20.0)
     found = {uid: live.placement and live.placement.held for uid, live in memory.live.items()}
     assert found["a"] == {"main": 8}
     assert found["b"] == {"main": 3, "other": 0}

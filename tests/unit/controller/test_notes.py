@@ -23,6 +23,7 @@ from tests.unit.make import gang, job_view
 
 WAITS = (Token.WAITING_FOR_QUOTA, "16 of 16 are used")
 WRONG = (Token.MISCONFIGURED, "queue root.x does not exist")
+ORDER = EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less")
 
 
 class Cluster:
@@ -162,7 +163,7 @@ async def test_an_ordered_eviction_stands_on_the_job_with_its_time_until_then(
     cluster.waits("u", *WAITS)
     running = replace(cluster.state.live["u"], state=State.RUNNING, explanation=None)
     cluster.becomes(running)
-    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less for team-a"))
+    cluster.notes.ordered(replace(ORDER, reason="less for team-a"))
     said = 'to be evicted at 1970-01-01 00:10:00 UTC by order of admin: "less for team-a"'
     step = "Save its work before 1970-01-01 00:10:00 UTC: its pods end then, and it waits in its queue"
     assert (await cluster.after(0.0), cluster.state.jobs["u"].status) == (["u"], f"EvictionOrdered: {said}")
@@ -191,7 +192,7 @@ async def test_an_order_that_a_former_leader_heard_is_kept_up_without_another_ev
     cluster.state.job_changed(job_view("u", status=status))
     cluster.becomes(Live(workload=gang("u"), state=State.RUNNING))
     cluster.now = 100.0
-    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=at, reason="less", news=False))
+    cluster.notes.ordered(replace(ORDER, at=at, news=False))
     await cluster.after(0.0)
     assert (cluster.state.jobs["u"].status or "").startswith("EvictionOrdered: ") is stands
     assert cluster.events == []
@@ -203,7 +204,7 @@ async def test_the_victim_of_a_cut_is_not_told_that_it_comes_back(cluster: Clust
     cluster.state.configure(replace(cluster.state.rules, tree=QueueTree.of(queues)))
     cluster.state.node_changed(Node(name="n", labels={HOSTNAME: "n"}, allocatable={"pods": 9}))
     cluster.becomes(Live(workload=gang("u", pods=2), state=State.RUNNING))
-    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less"))
+    cluster.notes.ordered(ORDER)
     await cluster.after(0.0)
     ((_, _, said),) = cluster.events
     assert said.endswith("it can never start again as it is: Asks 2 pods; root.a may never use more than 1.")
@@ -211,7 +212,7 @@ async def test_the_victim_of_a_cut_is_not_told_that_it_comes_back(cluster: Clust
 
 async def test_an_order_on_a_job_that_went_before_its_time_is_forgotten(cluster: Cluster) -> None:
     cluster.becomes(Live(workload=gang("u"), state=State.RUNNING))
-    cluster.notes.ordered(EvictionOrder(id=1, uid="u", by="admin", at=600.0, reason="less"))
+    cluster.notes.ordered(ORDER)
     cluster.state.drop("u")
     await cluster.after(0.0)
     assert cluster.notes._orders == {}
