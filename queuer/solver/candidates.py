@@ -80,7 +80,7 @@ class Candidates:
     def __init__(self, state: State, rights: Rights, footprints: Footprints, seeker: Seeker) -> None:
         self.state, self._rights, self.footprints = state, rights, footprints
         gang, charge = seeker.gang, seeker.charge
-        self.runs, self._queue = footprints.runs, gang.queue
+        self.runs, self._gang = footprints.runs, gang
         self.owned, self.respected = rights.of(gang, charge), state.respected(gang, charge)
         self.closed = state.closed(gang, bound=True)
         free = np.full_like(state.free_later, ANY) if self.respected else None
@@ -109,10 +109,15 @@ class Candidates:
         later._take(may_go)
         return later
 
-    def same_as(self, other: Candidates) -> bool:
-        """Whether the same work may go, by the same rules."""
-        mine, theirs = (c.weights[c.numbers] for c in (self, other))
-        return np.array_equal(self.numbers, other.numbers) and np.array_equal(mine, theirs)
+    def serves(self, seeker: Seeker) -> bool:
+        """Whether a gang behind may evict the same work, and come to the same nodes, once this one is bound."""
+        gang, charge = seeker.gang, seeker.charge
+        respected = (uid for uid in self.state.respected(gang, charge) if uid != self._gang.uid)
+        return (
+            self._rights.of(gang, charge) is self.owned
+            and gang.pending.avoid == self._gang.pending.avoid
+            and tuple(respected) == self.respected
+        )
 
     @property
     def _room(self) -> Room:
@@ -165,7 +170,7 @@ class Candidates:
         later = self.state.used_later.copy()
         for number in gone:
             later.count(self.footprints.counted(number), times=-1)
-        return later.fits(self._queue, charge)
+        return later.fits(self._gang.queue, charge)
 
     def placed(self, seeker: Seeker, gone: Sequence[int], nodes: Numbers | None = None) -> Spreads | None:
         """A placement with these gone. `nodes`: where it is to be."""

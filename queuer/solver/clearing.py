@@ -5,7 +5,7 @@ A domain is ranked by the weight of the victims that would be needed there if ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -36,8 +36,8 @@ class Clearing:
     nothing.
     """
 
-    def __init__(self, there: Candidates, seeker: Seeker, tried: Iterable[Ground] = ()) -> None:
-        self.there, self.seeker, self.tried = there, seeker, list(tried)
+    def __init__(self, there: Candidates, seeker: Seeker) -> None:
+        self.there, self.seeker = there, seeker
         self._state, whole = there.state, united(seeker.parts)
         self.parts = list(whole.values())
         self.under = {part.name: whole[part.landing_key].name for part in seeker.parts}
@@ -65,9 +65,19 @@ class Clearing:
             where, whose = self._ranks[n][2]
             if estimate <= most:
                 order = whose[slice(*np.searchsorted(where, (domain, domain + 1)))].tolist()
-                nodes = np.flatnonzero(self._levels[n] == domain)
+                nodes = self._nodes_in(n, domain)
                 if len(self.parts) == 1 or self.there.placed(self.seeker, order, nodes) is not None:
                     yield Ground(nodes, estimate, order)
+
+    def _nodes_in(self, level: int, domain: int) -> Numbers:
+        by_domain, domains = self._sorted[level]
+        return by_domain[slice(*np.searchsorted(domains, (domain, domain + 1)))]
+
+    @cached_property
+    def _sorted(self) -> list[tuple[Numbers, Numbers]]:
+        """By level the nodes by domain, and the domain of each (N)."""
+        orders = [np.argsort(domains, kind="stable") for domains in self._levels]
+        return [(order, domains[order]) for order, domains in zip(orders, self._levels, strict=True)]
 
     @cached_property
     def _ranks(self) -> list[tuple[Floats, Mask, tuple[Numbers, Numbers]]]:

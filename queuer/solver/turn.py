@@ -61,8 +61,6 @@ class Turns:
 
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
-        if gang.uid in self.victims.planned:
-            return False
         key = self._key(gang) if self._state.reserved else gang.turn_key
         known = self._dead.get(key)
         if known is None:
@@ -93,7 +91,7 @@ class Turns:
         """
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING) and not undone:
-            answer = self._lift(gang) or self._evict(gang) or answer
+            answer = self._displace(gang) or answer
         if isinstance(answer, Settled):
             if not undone:
                 self._state.release(gang.uid)
@@ -281,29 +279,51 @@ class Turns:
         """Its rights to the work of others, by its flavors at its smallest size."""
         return (self._rights.of(gang, charge) for _, charge in gang.shape.least)
 
-    # With lifting
+    # With lifting and eviction
 
     def _may_lift(self, gang: Gang) -> bool:
         """Whether there are starts that the gang may take back."""
         return any(map(self._lifting.anything, self._owned(gang)))
 
-    def _lift(self, gang: Gang) -> Settled | None:
-        """Start the gang in the room of starts that it takes back, on the first flavors that can be had so."""
-        for variant, charge in gang.shape.least if self._may_lift(gang) else ():
-            mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
-            if not lifted:
-                continue
-            self._nowhere, known = {}, self._nowhere  # there is more room
-            answer = self._try(gang, variant, charge)
-            if isinstance(answer, Settled):
-                answer = self._grown(answer, gang, partial(self._as_entitled, gang, answer))
-            self._nowhere = known
-            if isinstance(answer, Settled):
-                self._state.start(answer)
-                self._put_back(lifted)
-                return answer
-            self._state.undo(mark)
+    def _may_evict(self, gang: Gang) -> bool:
+        """Whether victims are still to be looked for: once a cycle in a leaf, in all together in `BINDINGS`."""
+        left_out = (
+            gang.queue in self._leaves_bound
+            or self.victims.searches >= SEARCHES
+            or len(self._leaves_bound) >= BINDINGS
+        )
+        if left_out and self.more:
+            return False
+        somebody = any(map(self._rights.anybody, self._owned(gang)))
+        self.more |= somebody and left_out
+        return somebody and not left_out
+
+    def _displace(self, gang: Gang) -> Settled | None:
+        """Settle the gang on its first flavors in the room of starts that it takes back at no cost, else with what the
+        cheapest victims leave beside these. Starts that are not in its way are put back.
+        """
+        for may, settle in ((self._may_lift, self._start_lifted), (self._may_evict, self._evict)):
+            for variant, charge in gang.shape.least:
+                if not may(gang):
+                    break
+                mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
+                settled = settle(gang, variant, charge)
+                if settled is not None:
+                    self._put_back(lifted)
+                    return settled
+                self._state.undo(mark)
         return None
+
+    def _start_lifted(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | None:
+        self._nowhere, known = {}, self._nowhere  # there is more room
+        answer = self._try(gang, variant, charge)
+        if isinstance(answer, Settled):
+            answer = self._grown(answer, gang, partial(self._as_entitled, gang, answer))
+        self._nowhere = known
+        if isinstance(answer, Refusal):
+            return None
+        self._state.start(answer)
+        return answer
 
     def _as_entitled(self, gang: Gang, settled: Settled, counts: dict[str, int]) -> Settled | None:
         """The gang at these sizes, if it has the same rights then."""
@@ -321,63 +341,26 @@ class Turns:
             else:
                 self.has_lifted = True
 
-    # With eviction
-
-    def _may_evict(self, gang: Gang) -> bool:
-        """Whether victims are still to be looked for: once a cycle in a leaf, in all together in `BINDINGS`."""
-        left_out = gang.uid not in self.victims.planned and (
-            gang.queue in self._leaves_bound
-            or self.victims.searches >= SEARCHES
-            or len(self._leaves_bound) >= BINDINGS
-        )
-        if left_out and self.more:
-            return False
-        somebody = any(map(self._rights.anybody, self._owned(gang)))
-        self.more |= somebody and left_out
-        return somebody and not left_out
-
-    def _evict(self, gang: Gang) -> Settled | None:
-        """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
-        for variant, charge in gang.shape.least:
-            if not self._may_evict(gang):
-                break
-            mark, lifted = self._state.mark, self._lifting.lift(self._rights.of(gang, charge))
-            seeker = Seeker(gang, variant, charge, self._parts(gang, variant) or ())
-            settled = self.victims.bound(seeker, self._behind(seeker))
-            if settled is None:
-                self._state.undo(mark)
-            else:
-                for eviction in settled.evictions:
-                    self._state.leave(eviction.uid)
-                settled = self._grown(settled, gang, partial(self._freed, settled))
-                self._state.bind(settled)
-                self._leaves_bound.add(gang.queue)
-                self._put_back(lifted)
-                return settled
-        return None
+    def _evict(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | None:
+        seeker = Seeker(gang, variant, charge, self._parts(gang, variant) or ())
+        settled = self.victims.bound(seeker, self._behind(seeker))
+        if settled is None:
+            return None
+        for eviction in settled.evictions:
+            self._state.leave(eviction.uid)
+        settled = self._grown(settled, gang, partial(self._freed, settled))
+        self._state.bind(settled)
+        self._leaves_bound.add(gang.queue)
+        return settled
 
     def _behind(self, first: Seeker) -> Iterator[Seeker]:
         """Gangs after it in its leaf that might look for the same victims at their turn."""
-        leaf, alike = self._state.arrays.waiting.by_leaf[first.gang.queue], self._terms(first.gang)
+        leaf = self._state.arrays.waiting.by_leaf[first.gang.queue]
         ahead = leaf.index(first.gang) + 1
         for gang in leaf[ahead : ahead + AHEAD]:
             for variant, charge in gang.shape.least[:1] if gang.uid not in self._state.settled else ():
-                parts = self._parts(gang, variant)
-                if parts and self._terms(gang) == alike and not self._starts(gang):
+                if parts := self._parts(gang, variant):
                     yield Seeker(gang, variant, charge, parts)
-
-    def _terms(self, gang: Gang) -> object:
-        """Equal for gangs of a leaf that may have the same rights, and the same nodes."""
-        respected = [self._state.respected(gang, charge) for _, charge in gang.shape.least[:1]]
-        return gang.workload.priority, gang.pending.displaced_by, gang.pending.avoid, respected
-
-    def _starts(self, gang: Gang) -> bool:
-        """Whether the gang starts as things are, without any eviction; it does, for whoever asks to undo."""
-        known = self._nowhere
-        self._nowhere = dict(known)
-        starts = isinstance(self._start(gang), Settled)
-        self._nowhere = known
-        return starts
 
     def _freed(self, settled: Settled, counts: dict[str, int]) -> Settled | None:
         """The bound gang at these sizes in what is free without its victims, if it has the same rights then."""

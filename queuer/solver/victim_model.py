@@ -76,9 +76,6 @@ class VictimModel:
     def _place(self, number: int, clearing: Clearing, known: Settled | None) -> None:
         """The gang is put together on one of its grounds, or on that where it is known to fit."""
         grounds = [ground.nodes for ground in islice(clearing.grounds(self._most), GROUNDS)]
-        for ground in clearing.tried:
-            if not any(np.array_equal(ground.nodes, nodes) for nodes in grounds):
-                grounds.append(ground.nodes)
         hosts = np.array([], dtype=np.intp)
         if known is not None:
             hosts = np.array(sorted(known.hosts), dtype=np.intp)
@@ -180,8 +177,9 @@ class VictimModel:
 
     # The answer
 
-    def solve(self, solver: CpSat) -> tuple[list[int], list[Numbers], bool] | None:
-        """Those who go, the nodes of each gang, and whether nothing is cheaper on these grounds. None = no answer."""
+    def solve(self, solver: CpSat) -> tuple[list[int], Numbers, bool] | None:
+        """Those who go, the nodes of the first gang, and whether nothing is cheaper on these grounds; None = no
+        answer."""
         values, proven = None, True
         for terms, most in self._levels():
             solved = solver.maximise(self.rows, {v: -c for v, c in terms.items()}, most=most)
@@ -193,7 +191,7 @@ class VictimModel:
         if values is None:
             return None
         gone = [number for number, variable in self.goes.items() if values[variable]]
-        return gone, [self._hosts(number, values) for number in range(len(self._grounds))], proven
+        return gone, self._hosts(0, values), proven
 
     def _hosts(self, number: int, values: Sequence[int]) -> Numbers:
         nodes = next(nodes for y, nodes in self._grounds[number].items() if values[y])
