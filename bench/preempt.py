@@ -28,8 +28,8 @@ from queuer.domain.assignments import EvictionRule
 from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
+from queuer.solver.eviction.lost_work import lost_work
 from queuer.solver.records import Budget, Snapshot
-from queuer.solver.rights import lost_work
 
 SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16))
 

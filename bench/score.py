@@ -15,10 +15,10 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
 from queuer.domain.rules import allowed_flavors
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.eviction.lost_work import Cost, lost_work, preempted_work
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.packed import Worth, packed_subtrees
 from queuer.solver.records import Admitted, NodeState, Plan, Snapshot
-from queuer.solver.rights import Cost, lost_work, preempted_work
 
 Placements = Mapping[str, Sequence[Assignment]]
 """Of started and bound gangs, by uid."""

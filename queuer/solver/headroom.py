@@ -19,8 +19,8 @@ from queuer.domain.quota import Account, charge_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.after_cycle import AfterCycle, shares_of, waiting_in
 from queuer.solver.arrays import Arrays
+from queuer.solver.eviction.rights import takes
 from queuer.solver.records import Pending
-from queuer.solver.rights import takes
 from queuer.solver.state import State
 
 PROBE = "probe"

@@ -21,10 +21,10 @@ from queuer.domain.workload import Workload
 from queuer.solver.advice import Advisor
 from queuer.solver.after_cycle import AfterCycle
 from queuer.solver.ends import expected_end, foretold_end
+from queuer.solver.eviction.rights import takes
 from queuer.solver.explain.place import Places
 from queuer.solver.explain.quota import Quotas, named
 from queuer.solver.nodes import Rows
-from queuer.solver.rights import takes
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 

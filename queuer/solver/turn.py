@@ -12,18 +12,18 @@ from functools import partial
 from itertools import chain
 
 from queuer.domain.quota import Charge, charge_for
-from queuer.solver.candidates import Seeker
 from queuer.solver.cpsat import CpSat
-from queuer.solver.lifting import Lifting
+from queuer.solver.eviction.candidates import Seeker
+from queuer.solver.eviction.lifting import Lifting
+from queuer.solver.eviction.rights import GangRights
+from queuer.solver.eviction.search import Victims
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.repair.decode import can_start
 from queuer.solver.reserve import Reserver
-from queuer.solver.rights import GangRights
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import View
 from queuer.solver.state import Settled, State
-from queuer.solver.victims import Victims
 
 Choice = tuple[Variant, Charge]
 """Flavors and sizes, and what they charge."""

@@ -9,8 +9,8 @@ import pytest
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
+from queuer.solver.eviction.rights import GangRights, Rights
 from queuer.solver.records import Admitted, Pending, Snapshot
-from queuer.solver.rights import GangRights, Rights
 from queuer.solver.state import State
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 

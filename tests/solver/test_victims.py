@@ -13,14 +13,14 @@ from queuer.domain.assignments import EvictionRule, LostWork, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
-from queuer.solver.candidates import Seeker
 from queuer.solver.cpsat import CpSat
+from queuer.solver.eviction.candidates import Seeker
+from queuer.solver.eviction.lost_work import lost_work, preempted_work
+from queuer.solver.eviction.search import Victims
 from queuer.solver.placement import parts_of, place
 from queuer.solver.records import Admitted, Pending
-from queuer.solver.rights import lost_work, preempted_work
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.victims import Victims
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 

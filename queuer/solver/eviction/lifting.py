@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from queuer.domain.queue import Order
-from queuer.solver.rights import Excesses, GangRights, Right, Rights
+from queuer.solver.eviction.rights import Excesses, GangRights, Right, Rights
 from queuer.solver.state import Settled, State
 
 

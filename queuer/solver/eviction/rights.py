@@ -13,24 +13,18 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.domain.assignments import EvictionRule
-from queuer.domain.quantity import Resources
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Guarantee
 from queuer.domain.usage import Usage
-from queuer.domain.workload import demand_of
 from queuer.solver.arrays import Running
+from queuer.solver.eviction.lost_work import Cost, lost_work, preempted_work
 from queuer.solver.nodes import Numbers
-from queuer.solver.records import Admitted
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
 Excesses = tuple[tuple[Guarantee, ...], ...]
 """Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
 ALWAYS: Excesses = ((),)
-SHARE = 10**9
-"""A dominant share of 1 as an integer."""
-Cost = tuple[int, ...]
-"""Lost work of those preempted for priority, lost work, gangs, sum of priorities, evictions in the last hour."""
 MOST_EVICTED = 2
 """Nobody is preempted who was evicted as often in the last hour; a guarantee is taken back all the same."""
 
@@ -91,7 +85,6 @@ class Rights:
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
         self._groups = cache(self._find_groups)
-        self.charged = cache(_charged)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -234,42 +227,3 @@ def takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[st
             found[uid] = amount
             remaining.add(run.admitted.workload.queue, run.charge, times=-1)
     return found
-
-
-def _charged(group: VictimGroup, account: Account) -> int:
-    """The use of all work of a group."""
-    return sum(run.charge.get(account, 0) for run in group.runs)
-
-
-def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:
-    """Largest part of the live capacity of any resource, in units of 1/SHARE; resources without capacity are
-    left out.
-    """
-    return max((n * SHARE // capacity[r] for r, n in amounts.items() if capacity.get(r)), default=0)
-
-
-def main_resource(amounts: Resources, capacity: Mapping[str, int]) -> str:
-    """The resource by which people measure this work: a device before cpu, else that of the largest share."""
-    shares = {
-        r: (("/" in r, r == "cpu"), n / capacity[r]) for r, n in amounts.items() if n and capacity.get(r)
-    }
-    return max(shares, key=lambda r: shares[r], default="cpu")
-
-
-def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
-    """The work that an eviction loses: dominant share times seconds."""
-    demand = demand_of(victim.workload.pod_sets, victim.counts)
-    return dominant_share(demand, capacity) * seconds_lost(victim, now=now)
-
-
-def seconds_lost(victim: Admitted, *, now: float) -> int:
-    """Whole seconds since its start or last checkpoint."""
-    since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
-    return max(0, int(now - since))
-
-
-def preempted_work(work: int, rule: EvictionRule) -> int:
-    """The first level of the cost of evicting a gang with this lost work. A reclaimed gang adds nothing, another adds
-    something even if it has just started.
-    """
-    return work + 1 if rule is EvictionRule.PREEMPT else 0

@@ -1,4 +1,4 @@
-"""Candidates for eviction: the running work that gangs of equal rights may evict, and the room that it leaves."""
+"""Candidates for eviction: the running jobs that gangs of equal rights may evict, and the room that they leave."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.assignments import EvictionRule, LostWork
+from queuer.domain.assignments import EvictionRule
 from queuer.domain.quota import Account, Charge, CountedCharge
-from queuer.domain.workload import demand_of
+from queuer.solver.eviction.lost_work import SHARE, Cost, seconds_lost
+from queuer.solver.eviction.rights import Rights, VictimGroup
 from queuer.solver.nodes import Mask, Matrix, Numbers, added
 from queuer.solver.placement import Part, Spreads, Variant, place
-from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup, main_resource, seconds_lost
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room, View
 from queuer.solver.state import ANY, Settled, State
@@ -35,23 +35,21 @@ class Seeker(NamedTuple):
 
 
 class Footprints:
-    """The running work, by its position (H). `share`: its dominant share; `lost`: work that its eviction
-    loses, rounded; nodes and amounts as entries (E, E x R).
+    """The running work of one decision as arrays, indexed by its position (H). `runs`: the records. `share`: dominant
+    shares. `lost`: work that an eviction loses, rounded. `nodes` (E), `amounts` (E x R): a row for each job and node.
     """
 
     def __init__(self, state: State) -> None:
         self.runs = list(state.running.values())
         rows = [state.rows_of(uid) for uid in state.running]
-        self.starts: Numbers = np.cumsum([0, *map(len, rows)], dtype=np.intp)
+        self._starts: Numbers = np.cumsum([0, *map(len, rows)], dtype=np.intp)
         self.nodes: Numbers = np.array([node for row in rows for node in row], dtype=np.intp)
         listed = [np.zeros(0, dtype=np.int64), *(amounts for row in rows for amounts in row.values())]
         self.amounts: Matrix = np.concatenate(listed).reshape(-1, state.nodes.width)
-        admitted = [run.admitted for run in self.runs]
-        since = np.array([a.since for a in admitted], dtype=np.float64)
-        begun = np.maximum(since, [a.since if a.checkpoint is None else a.checkpoint for a in admitted])
         held = [[h.charge.get((None, r), 0) / n for h in self.runs] for r, n in state.capacity.items() if n]
         self.share: Floats = np.max(np.array(held).reshape(-1, len(rows)), axis=0, initial=0.0)
-        self.lost: Floats = self.share * np.maximum(state.time - begun, 0.0) * SHARE
+        seconds = [seconds_lost(run.admitted, now=state.time) for run in self.runs]
+        self.lost: Floats = self.share * np.array(seconds, dtype=np.float64) * SHARE
         self.charged, self.counted = cache(self._find_charged), cache(self._find_counted)
         self._book = state.book
 
@@ -64,28 +62,29 @@ class Footprints:
         return np.array([run.charge.get(account, 0) for run in self.runs], dtype=np.int64)
 
     def entries(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Entries of these, and whose each is."""
-        first, counts = self.starts[numbers], self.starts[numbers + 1] - self.starts[numbers]
+        """Numbers of the rows of these jobs, and the job of each row."""
+        first, counts = self._starts[numbers], self._starts[numbers + 1] - self._starts[numbers]
         whose = np.repeat(numbers, counts)
         return np.arange(len(whose)) + np.repeat(first - (np.cumsum(counts) - counts), counts), whose
 
 
 class Candidates:
-    """Told by their `numbers`, places among the running work (H). `weights`: cost as one number, up to ties (H).
-    `nodes`, `amounts`, `whose`: their entries. Rules, limits and room are those of the moment of the question.
-     `most`: what a gang may use at most beside reservations (N x R), None =
-    all.
+    """The jobs that a gang may evict. `numbers`: their positions in `runs`, ascending. `weights`: costs as one number,
+    equal at most where costs tie (H). `nodes` (E), `amounts` (E x R), `whose` (E): their rows in the footprints.
+    `most`: what the gang may use at most beside reservations (N x R), None = all.
+
+    Rules, limits and room are those at the moment of each question.
     """
 
     def __init__(self, state: State, rights: Rights, footprints: Footprints, seeker: Seeker) -> None:
         self.state, self._rights, self.footprints = state, rights, footprints
         gang, charge = seeker.gang, seeker.charge
         self.runs, self._gang = footprints.runs, gang
-        self.owned, self.respected = rights.of(gang, charge), state.respected(gang, charge)
+        self._own_rights, self._respected = rights.of(gang, charge), state.respected(gang, charge)
         self.closed = state.closed(gang, bound=True)
-        free = np.full_like(state.free_later, ANY) if self.respected else None
-        self.most = None if free is None else state.behind(self.respected, free)
-        self.groups = list(rights.permitted(self.owned))
+        free = np.full_like(state.free_later, ANY) if self._respected else None
+        self.most = None if free is None else state.behind(self._respected, free)
+        self.groups = list(rights.permitted(self._own_rights))
         self.group_numbers = np.zeros(len(self.runs), dtype=np.intp)
         self.weights = footprints.lost + 1
         may_go = np.zeros(len(self.runs), dtype=bool)
@@ -93,58 +92,54 @@ class Candidates:
             self.group_numbers[group.numbers] = n
             self.weights[group.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
             may_go[group.numbers] = True
-        may_go[[rights.numbers[uid] for uid in self.owned.spared & rights.numbers.keys()]] = False
+        may_go[[rights.numbers[uid] for uid in self._own_rights.spared & rights.numbers.keys()]] = False
         self._take(may_go)
 
     def _take(self, may_go: Mask) -> None:
         may_go[[self._rights.numbers[uid] for uid in self.state.leaving]] = False
         self.numbers: Numbers = np.flatnonzero(may_go)
-        entries, self.whose = self.footprints.entries(self.numbers)
-        self.nodes, self.amounts = self.footprints.nodes[entries], self.footprints.amounts[entries]
+        rows, self.whose = self.footprints.entries(self.numbers)
+        self.nodes, self.amounts = self.footprints.nodes[rows], self.footprints.amounts[rows]
 
     def now(self) -> Candidates:
-        """The same once some of them leave."""
+        """The same without those that leave by now."""
         later, may_go = copy(self), np.zeros(len(self.runs), dtype=bool)
         may_go[self.numbers] = True
         later._take(may_go)
         return later
 
     def serves(self, seeker: Seeker) -> bool:
-        """Whether a gang behind may evict the same work, and come to the same nodes, once this one is bound."""
+        """Whether a gang behind may evict the same jobs, and come to the same nodes, once this gang is bound."""
         gang, charge = seeker.gang, seeker.charge
         respected = (uid for uid in self.state.respected(gang, charge) if uid != self._gang.uid)
         return (
-            self._rights.of(gang, charge) is self.owned
+            self._rights.of(gang, charge) is self._own_rights
             and gang.pending.avoid == self._gang.pending.avoid
-            and tuple(respected) == self.respected
+            and tuple(respected) == self._respected
         )
 
-    @property
-    def _room(self) -> Room:
-        return self.state.room(self.respected, View.LATER)
-
-    def number(self, uid: str) -> int:
-        """Its place among the running work."""
-        return self._rights.numbers[uid]
-
     def victims(self, settled: Settled) -> list[int]:
-        """Those who go for a gang."""
-        return [self.number(eviction.uid) for eviction in settled.evictions]
+        """The victims of a gang."""
+        return [self._rights.numbers[eviction.uid] for eviction in settled.evictions]
 
     def uid(self, number: int) -> str:
-        """Whose it is."""
+        """The uid of a job."""
         return self.runs[number].admitted.workload.uid
 
     def group(self, number: int) -> tuple[VictimGroup, EvictionRule]:
-        """With whom it may go, and by which rule as things are."""
+        """The group that it may go with, and by which rule as things were at first."""
         return self.groups[int(self.group_numbers[number])]
+
+    def weight(self, numbers: Sequence[int]) -> float:
+        """The cost of these as one number."""
+        return float(self.weights[list(numbers)].sum())
 
     def cost(self, gone: Sequence[int], rules: Sequence[EvictionRule]) -> Cost:
         """The cost of these evictions."""
         costs = (self._rights.cost(self.runs[n], rule) for n, rule in zip(gone, rules, strict=True))
         return tuple(map(sum, zip(*costs, strict=True)))
 
-    # What is so once some have gone
+    # Once some have gone
 
     def rules(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not."""
@@ -174,7 +169,7 @@ class Candidates:
 
     def placed(self, seeker: Seeker, gone: Sequence[int], nodes: Numbers | None = None) -> Spreads | None:
         """A placement with these gone. `nodes`: where it is to be."""
-        room, closed = self._room, self.closed
+        room, closed = self._room(), self.closed
         if len(gone):
             entries, _ = self.footprints.entries(np.array(gone, dtype=np.intp))
             room = room.but(*self._freed(self.footprints.nodes[entries], self.footprints.amounts[entries]))
@@ -184,13 +179,16 @@ class Candidates:
             closed = outside if closed is None else closed | outside
         return place(room, seeker.gang.workload, seeker.parts, closed=closed)
 
+    def _room(self) -> Room:
+        return self.state.room(self._respected, View.LATER)
+
     def slots(self, part: Part, left: Mask | None = None) -> tuple[Matrix, Matrix]:
         """Slots by node (N), before and once all have gone. `left`: only these entries go."""
         where, amounts = (
             (self.nodes, self.amounts) if left is None else (self.nodes[left], self.amounts[left])
         )
         open_ = self._open(part)
-        before = np.where(open_, self._room.table(part.need, part.accepting).by_node, 0)
+        before = np.where(open_, self._room().table(part.need, part.accepting).by_node, 0)
         nodes, emptied = self._freed(where, amounts)
         after = before.copy()
         after[nodes] = np.where(open_[nodes], part.need.slots(emptied), 0)
@@ -207,34 +205,11 @@ class Candidates:
         return part.accepting if self.closed is None else part.accepting & ~self.closed
 
     def lies(self, number: int, nodes: Numbers) -> bool:
-        """Whether it holds something on one of these nodes."""
-        starts = self.footprints.starts
-        return bool(np.isin(self.footprints.nodes[starts[number] : starts[number + 1]], nodes).any())
+        """Whether a job holds something on one of these nodes."""
+        return bool(np.isin(nodes, self.nodes[self.whose == number]).any())
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""
         nodes, at = np.unique(where, return_inverse=True)
         free = added(self.state.free_later[nodes], at, amounts)
         return nodes, free if self.most is None else np.minimum(free, self.most[nodes])
-
-    # The work that they lose, as their owners count it
-
-    def lost_by(self, gone: Sequence[int], other: Sequence[int], *, proved: bool) -> Iterator[LostWork]:
-        """The work that each of the gone loses, and all of them. `other`: the next best set; () = none is known."""
-        measures = [self._main_resource(n) for n in gone]
-        alike = set(map(self._main_resource, other)) == set(measures)
-        all_ = {r: sum(self._amount_lost(n, r) for n in gone) for r in set(measures)}
-        following = {r: sum(self._amount_lost(n, r) for n in other) for r in all_ if alike}
-        for n, r in zip(gone, measures, strict=True):
-            next = following[r] if alike and following[r] >= all_[r] else None
-            amount = self._amount_lost(n, r)
-            yield LostWork(resource=r, amount=amount, all=all_[r], next=next, proved=proved)
-
-    def _main_resource(self, number: int) -> str:
-        admitted = self.runs[number].admitted
-        return main_resource(demand_of(admitted.workload.pod_sets, admitted.counts), self.state.capacity)
-
-    def _amount_lost(self, number: int, resource: str) -> int:
-        admitted = self.runs[number].admitted
-        held = demand_of(admitted.workload.pod_sets, admitted.counts).get(resource, 0)
-        return held * seconds_lost(admitted, now=self.state.time)

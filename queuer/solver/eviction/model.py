@@ -20,9 +20,9 @@ import numpy as np
 
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.quota import Guarantee
-from queuer.solver.candidates import Candidates
-from queuer.solver.clearing import Clearing
 from queuer.solver.cpsat import CpSat
+from queuer.solver.eviction.candidates import Candidates
+from queuer.solver.eviction.grounds import CLOSE, Clearing
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Part
 from queuer.solver.repair.model import Rows, Terms
@@ -30,8 +30,6 @@ from queuer.solver.state import Settled
 
 GROUNDS, NODES = 32, 48
 """Domains that are open to a gang, and nodes of a domain: these, or three for each pod if that is more."""
-CLOSE = 1 + 1e-9
-"""Estimates that are this close may be the same."""
 PRECISE = 2**50
 """Sums of lost work are kept below this."""
 PASS, TIES = 0.15, 0.01
@@ -41,19 +39,20 @@ PASS, TIES = 0.15, 0.01
 class VictimModel:
     """The rows. `goes`: variables of candidates by number."""
 
-    def __init__(self, there: Candidates, gangs: Sequence[Clearing], known: Sequence[Settled]) -> None:
+    def __init__(self, candidates: Candidates, gangs: Sequence[Clearing], known: Sequence[Settled]) -> None:
         """`known`: the gangs bound one after the other, by which costs are bounded; hints where there are none
         better.
         """
-        self._there, self._state, self.rows = there, there.state, Rows()
+        self._candidates, self._state, self.rows = candidates, candidates.state, Rows()
         self.goes: dict[int, int] = {}
         self._lies: dict[tuple[int, str, int], int] = {}
         self._on: dict[int, list[tuple[Part, int]]] = defaultdict(list)
         self._grounds: list[dict[int, Numbers]] = []
-        known_victims = {there.number(e.uid): e.rule for s in known for e in s.evictions}
-        self._limit = there.cost(list(known_victims), list(known_victims.values()))[:2] if known else None
-        self._most = float(there.weights[list(known_victims)].sum()) * CLOSE if known else inf
-        hints = [variable for n in known_victims if (variable := self._goes(n)) is not None]
+        victims = [number for settled in known for number in candidates.victims(settled)]
+        rules = [eviction.rule for settled in known for eviction in settled.evictions]
+        self._limit = candidates.cost(victims, rules)[:2] if victims else None
+        self._most = candidates.weight(victims) * CLOSE if victims else inf
+        hints = [variable for n in victims if (variable := self._goes(n)) is not None]
         for number, clearing in enumerate(gangs):
             self._place(number, clearing, known[number] if known else None)
         self._bear_pods()
@@ -67,7 +66,7 @@ class VictimModel:
     def _goes(self, number: int) -> int | None:
         """Its variable; None = it alone costs more than what is known."""
         if number not in self.goes:
-            work, lost = self._there.cost([number], [self._there.group(number)[1]])[:2]
+            work, lost = self._candidates.cost([number], [self._candidates.group(number)[1]])[:2]
             if self._limit is not None and (work, lost) > self._limit:
                 return None
             self.goes[number] = self.rows.variable(1)
@@ -112,30 +111,30 @@ class VictimModel:
         nodes = nodes[after[nodes] > 0]
         if len(nodes) <= most:
             return nodes
-        weights, whose = self._there.weights, self._there.whose
+        weights, whose = self._candidates.weights, self._candidates.whose
         shares = weights[whose] / np.bincount(whose, minlength=len(weights))[whose]
-        costs = np.bincount(self._there.nodes, weights=shares, minlength=len(after))[nodes]
+        costs = np.bincount(self._candidates.nodes, weights=shares, minlength=len(after))[nodes]
         rates = np.where(before[nodes] > 0, -1.0, costs / np.maximum(after - before, 1)[nodes])
         rates[np.isin(nodes, hosts)] = -2.0
         return np.sort(nodes[np.argsort(rates, kind="stable")[:most]])
 
     def _bear_pods(self) -> None:
-        """Each node bears the pods that come there."""
-        there = self._there
-        inside = np.isin(there.nodes, list(self._on))
+        """Each node bears the pods that come candidates."""
+        candidates = self._candidates
+        inside = np.isin(candidates.nodes, list(self._on))
         leaves = defaultdict[int, list[tuple[int, list[int]]]](list)
         for entry in np.flatnonzero(inside).tolist():
-            variable = self._goes(int(there.whose[entry]))
+            variable = self._goes(int(candidates.whose[entry]))
             if variable is not None:
-                leaves[int(there.nodes[entry])].append((variable, there.amounts[entry].tolist()))
+                leaves[int(candidates.nodes[entry])].append((variable, candidates.amounts[entry].tolist()))
         for node, come in self._on.items():
             free = self._state.free_later[node].tolist()
             rows = [(part.row.tolist(), variable) for part, variable in come]
             for column in _binding([row for row, _ in rows], free, [row for _, row in leaves[node]]):
                 short = max(0, -free[column])  # each pod pays for what is lacking without any
                 terms = {variable: row[column] + short for row, variable in rows if row[column]}
-                if there.most is not None:
-                    self.rows.row(terms, high=int(there.most[node, column]))
+                if candidates.most is not None:
+                    self.rows.row(terms, high=int(candidates.most[node, column]))
                 for variable, row in leaves[node]:
                     terms[variable] = -row[column]
                 self.rows.row(terms, high=max(0, free[column]))
@@ -147,9 +146,9 @@ class VictimModel:
             for account, amount in clearing.asked.items():
                 asked[account] = asked.get(account, 0) + amount
         for short in self._state.used_later.shortfalls(gangs[0].seeker.gang.queue, asked):
-            charged, terms = self._there.footprints.charged(short.account), Terms()
-            for number in self._there.numbers[charged[self._there.numbers] > 0].tolist():
-                if short.queue in self._there.group(number)[0].path:
+            charged, terms = self._candidates.footprints.charged(short.account), Terms()
+            for number in self._candidates.numbers[charged[self._candidates.numbers] > 0].tolist():
+                if short.queue in self._candidates.group(number)[0].path:
                     variable = self._goes(number)
                     if variable is not None:
                         terms[variable] = int(charged[number])
@@ -159,10 +158,10 @@ class VictimModel:
         """Of those that a guarantee must be exceeded for all but the last go beforehand."""
         under = defaultdict[Guarantee, dict[int, int]](dict)
         for number, variable in self.goes.items():
-            group, rule = self._there.group(number)
+            group, rule = self._candidates.group(number)
             rows = group.reclaim if rule is EvictionRule.RECLAIM else group.preempt
             for mark in rows[0] if len(rows) == 1 else ():
-                if amount := self._there.runs[number].charge.get(mark.account, 0):
+                if amount := self._candidates.runs[number].charge.get(mark.account, 0):
                     under[mark][variable] = amount
         for mark, amounts in under.items():
             excess = self._state.remaining.excess(mark)
@@ -201,7 +200,7 @@ class VictimModel:
     def _levels(self) -> Iterator[tuple[Terms, float]]:
         """Costs to keep small, one after the other (docs/decision.md), and the time for each."""
         costs = {
-            variable: self._there.cost([number], [self._there.group(number)[1]])
+            variable: self._candidates.cost([number], [self._candidates.group(number)[1]])
             for number, variable in self.goes.items()
         }
         preempted = [cost[0] > 0 for cost in costs.values()]

@@ -1,0 +1,189 @@
+"""The search for victims, at a gang's turn: the cheapest set that makes room for it and for the gangs behind it.
+
+The simple order finds a set for each gang alone. CP-SAT then chooses for all of them together, bounded by these. Only
+the first gang is bound. The others are chosen for anew in the cycles that follow at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from queuer.domain.assignments import Eviction, EvictionRule
+from queuer.solver.cpsat import CpSat
+from queuer.solver.eviction.candidates import Candidates, Footprints, Seeker
+from queuer.solver.eviction.grounds import CLOSE, Clearing
+from queuer.solver.eviction.lost_work import losses
+from queuer.solver.eviction.model import VictimModel
+from queuer.solver.eviction.rights import Rights
+from queuer.solver.eviction.simple_order import cheapest, next_best, thinned
+from queuer.solver.nodes import Numbers
+from queuer.solver.placement import Spreads, place
+from queuer.solver.slots import View
+from queuer.solver.state import Settled, State
+
+TOGETHER = 5
+"""Gangs of one leaf for which victims are chosen together: with more, fewer sets are proved in the time there is."""
+TRIED_BACK = 32
+"""Victims of an answer that are tried back on all nodes, the dearest."""
+CUTS = 3
+"""Answers of CP-SAT that may turn out to be no set."""
+
+
+class Victims:
+    """Looks for them in one decision. `rights`: of all gangs. `searches`: how often, and of these `proved` to be the
+    cheapest on the nodes that were looked at. `without`: gangs for whom all candidates are too few.
+    """
+
+    def __init__(self, state: State, solver: CpSat) -> None:
+        self._state, self._solver, self.rights = state, solver, Rights(state)
+        self.without: set[object] = set()
+        self.searches = self.proved = 0
+
+    @cached_property
+    def _footprints(self) -> Footprints:
+        return Footprints(self._state)
+
+    def bound(self, seeker: Seeker, behind: Iterable[Seeker]) -> Settled | None:
+        """The gang bound to the room of its victims, or of jobs that leave already; None = it may evict nobody, or no
+        set was found. Evictions are in an order in which each is permitted. `behind`: gangs after it in its leaf.
+        """
+        state, (gang, variant, charge, parts) = self._state, seeker
+        if not parts or not gang.may_take(charge, state.claimed):
+            return None
+        rights, respected = self.rights.of(gang, charge), state.respected(gang, charge)
+        sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
+        key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, rights, respected)
+        if key in self.without or not self.rights.anybody(rights):
+            return None
+        room = state.room(respected, View.LATER)
+        fits = place(room, gang.workload, parts, closed=state.closed(gang, bound=True)) is not None
+        if fits and not state.leaving and state.used_later.fits(gang.queue, charge):
+            return None  # the landing rule is in its way, no job
+        clearing = Clearing(Candidates(state, self.rights, self._footprints, seeker), seeker)
+        if not clearing.could_fit():
+            self.without.add(key)
+            return None
+        self.searches += 1
+        return self._cheapest(clearing, behind)
+
+    def _cheapest(self, first: Clearing, behind: Iterable[Seeker]) -> Settled | None:
+        candidates, asked = first.candidates, self._solver.left > 0
+        simple = self._by_simple_order(first)
+        line = [] if simple is None else [(first.seeker, simple)]
+        if simple is not None and asked:
+            line += self._in_line(candidates, simple, behind)
+        alone = not any(settled.evictions for _, settled in line[1:])
+        answer, proved = simple, simple is not None and alone and self._needs_no_proof(first, simple)
+        if asked and not proved:
+            clearings = [first, *(Clearing(candidates, seeker) for seeker, _ in line[1:])]
+            answer, proved = self._by_model(clearings, [settled for _, settled in line])
+        self.proved += proved
+        if answer is None:
+            return None
+        others = [candidates.victims(settled) for settled in [simple] if settled is not None]
+        others.append(next_best(first, candidates.victims(answer)))
+        return self._with_losses(answer, candidates, others, proved=proved)
+
+    def _in_line(
+        self, candidates: Candidates, first: Settled, behind: Iterable[Seeker]
+    ) -> list[tuple[Seeker, Settled]]:
+        """Gangs behind the first with its rights, each as the simple order binds it after those before it."""
+        state, mark, found = self._state, self._state.mark, list[tuple[Seeker, Settled]]()
+        state.bind(first)
+        for seeker in behind:
+            clearing = Clearing(candidates.now(), seeker) if candidates.serves(seeker) else None
+            settled = None if clearing is None else self._by_simple_order(clearing)
+            if settled is not None:
+                state.bind(settled)
+                found.append((seeker, settled))
+            if len(found) == TOGETHER - 1:
+                break
+        state.undo(mark)
+        return found
+
+    def _by_simple_order(self, clearing: Clearing) -> Settled | None:
+        if not clearing.limited and clearing.spreads is not None:
+            return bound_to(clearing.seeker, clearing.spreads)
+        gone = cheapest(clearing)
+        return self._settled(clearing, gone) if gone else None
+
+    def _needs_no_proof(self, clearing: Clearing, settled: Settled) -> bool:
+        """Whether nobody goes, or one victim is enough and all that are no dearer are too few without it."""
+        candidates, seeker = clearing.candidates, clearing.seeker
+        if len(settled.evictions) != 1:
+            return not settled.evictions
+        (victim,) = candidates.victims(settled)
+        weights = candidates.weights[candidates.numbers]
+        others = candidates.numbers[weights <= candidates.weights[victim] * CLOSE]
+        rest = others[others != victim].tolist()
+        return not candidates.fits(rest, seeker.charge) or candidates.placed(seeker, rest) is None
+
+    def _by_model(
+        self, clearings: Sequence[Clearing], known: Sequence[Settled]
+    ) -> tuple[Settled | None, bool]:
+        """The first gang bound as CP-SAT has it for all of them, else as it is known; whether that is proved."""
+        first, so_far = clearings[0], known[0] if known else None
+        candidates, share = first.candidates, first.candidates.footprints.share
+        try:
+            model = VictimModel(candidates, clearings, known)
+        except OverflowError:
+            return so_far, False
+        for _ in range(CUTS):
+            answer = model.solve(self._solver)
+            if answer is None:
+                break
+            gone, nodes, proven = answer
+            near = gone if first.limited else [n for n in gone if candidates.lies(n, nodes)]
+            near.sort(key=lambda n: (candidates.group(n)[1] is EvictionRule.PREEMPT, share[n], n))
+            settled = self._settled(first, near, nodes if len(clearings) > 1 else None)
+            if settled is not None:
+                self._solver.heard(proven=proven)
+                return settled, proven
+            model.cut(gone)
+        self._solver.heard(proven=False)
+        return so_far, False
+
+    def _settled(
+        self, clearing: Clearing, gone: Sequence[int], nodes: Numbers | None = None
+    ) -> Settled | None:
+        """The gang bound once those of these have gone that are needed, in an order in which they may; None = that
+        cannot be. `nodes`: where it lies.
+        """
+        candidates, seeker = clearing.candidates, clearing.seeker
+
+        def placed(some: Sequence[int]) -> Spreads | None:
+            return candidates.placed(seeker, some, nodes) if candidates.fits(some, seeker.charge) else None
+
+        if placed(gone) is None or candidates.rules(gone) is None:
+            return None
+        gone = thinned(candidates, gone, placed, TRIED_BACK)
+        spreads, rules = placed(gone), candidates.rules(gone)
+        if spreads is None or rules is None:
+            return None
+        evictions = (
+            Eviction(uid=candidates.uid(n), beneficiary=seeker.gang.uid, rule=rule)
+            for n, rule in zip(gone, rules, strict=True)
+        )
+        return bound_to(seeker, spreads, *evictions)
+
+    def _with_losses(
+        self, settled: Settled, candidates: Candidates, others: Sequence[list[int]], *, proved: bool
+    ) -> Settled:
+        """The same with the work that its evictions lose. `others`: sets that make room, too; [] is none."""
+        gone = candidates.victims(settled)
+        found = [other for other in others if other and not set(other) >= set(gone)]
+        cheapest_other = min(found, key=candidates.weight, default=[])
+        mine, theirs = ([candidates.runs[n].admitted for n in some] for some in (gone, cheapest_other))
+        told = losses(mine, theirs, capacity=self._state.capacity, now=self._state.time, proved=proved)
+        evictions = (replace(e, lost=lost) for e, lost in zip(settled.evictions, told, strict=True))
+        return replace(settled, evictions=tuple(evictions))
+
+
+def bound_to(seeker: Seeker, spreads: Spreads, *evictions: Eviction) -> Settled:
+    """The gang bound to this place."""
+    gang, variant, charge, _ = seeker
+    return Settled(
+        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=True
+    )
