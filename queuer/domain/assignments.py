@@ -89,7 +89,7 @@ class LostWork:
 
     `all`: what all evictions for the same gang lose. `next`: what the next best set that was looked at would lose; None
     = no other was found, or its jobs are measured in other resources. `proved`: on the nodes that were looked at no set
-    is cheaper.
+    is cheaper. `jobs`: for how many waiting jobs the set was chosen together.
     """
 
     resource: str
@@ -97,6 +97,7 @@ class LostWork:
     all: int = 0
     next: int | None = None
     proved: bool = False
+    jobs: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ def all_lost(lost: LostWork) -> str:
 def _how_chosen(lost: LostWork) -> str:
     """How the set was found, and the loss of the next best that was looked at."""
     how = PROVED if lost.proved else FOUND
+    how += f", for {lost.jobs} jobs together" if lost.jobs > 1 else ""
     return how if lost.next is None else f"{how}; the next best set would lose {_work(lost, lost.next)}"
 
 

@@ -41,8 +41,11 @@ def losses(
     capacity: Mapping[str, int],
     now: float,
     proved: bool,
+    jobs: int,
 ) -> Iterator[LostWork]:
-    """The work that each victim loses, beside that of all and of the next best set; () = none is known."""
+    """The work that each victim loses, beside that of all and of the next best set, () = none is known. `jobs`: for how many
+    waiting jobs they were chosen together.
+    """
     measures = [_main_resource(_demand(victim), capacity) for victim in victims]
     comparable = {_main_resource(_demand(v), capacity) for v in next_best} == set(measures)
     for victim, resource in zip(victims, measures, strict=True):
@@ -55,6 +58,7 @@ def losses(
             all=all_,
             next=others if comparable and others >= all_ else None,
             proved=proved,
+            jobs=jobs,
         )
 
 

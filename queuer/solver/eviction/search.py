@@ -84,7 +84,7 @@ class Victims:
             return None
         others = [candidates.victims(settled) for settled in [simple] if settled is not None]
         others.append(next_best(first, candidates.victims(answer)))
-        return self._with_losses(answer, candidates, others, proved=proved)
+        return self._with_losses(answer, candidates, others, proved=proved, jobs=1 if alone else len(line))
 
     def _in_line(
         self, candidates: Candidates, first: Settled, behind: Iterable[Seeker]
@@ -169,14 +169,22 @@ class Victims:
         return bound_to(seeker, spreads, *evictions)
 
     def _with_losses(
-        self, settled: Settled, candidates: Candidates, others: Sequence[list[int]], *, proved: bool
+        self,
+        settled: Settled,
+        candidates: Candidates,
+        others: Sequence[list[int]],
+        *,
+        proved: bool,
+        jobs: int,
     ) -> Settled:
         """The same with the work that its evictions lose. `others`: sets that make room, too; [] is none."""
         gone = candidates.victims(settled)
         found = [other for other in others if other and not set(other) >= set(gone)]
         cheapest_other = min(found, key=candidates.weight, default=[])
         mine, theirs = ([candidates.runs[n].admitted for n in some] for some in (gone, cheapest_other))
-        told = losses(mine, theirs, capacity=self._state.capacity, now=self._state.time, proved=proved)
+        told = losses(
+            mine, theirs, capacity=self._state.capacity, now=self._state.time, proved=proved, jobs=jobs
+        )
         evictions = (replace(e, lost=lost) for e, lost in zip(settled.evictions, told, strict=True))
         return replace(settled, evictions=tuple(evictions))
 
