@@ -43,8 +43,9 @@ def losses(
     proved: bool,
     jobs: int,
 ) -> Iterator[LostWork]:
-    """The work that each victim loses, beside that of all and of the next best set, () = none is known. `jobs`: for how many
-    waiting jobs they were chosen together.
+    """The work that each victim loses, beside that of all and of the next best set, () = none is known.
+
+    `jobs`: for how many waiting jobs they were chosen together.
     """
     measures = [_main_resource(_demand(victim), capacity) for victim in victims]
     comparable = {_main_resource(_demand(v), capacity) for v in next_best} == set(measures)
