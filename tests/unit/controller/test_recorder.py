@@ -36,6 +36,12 @@ async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -
         yield recorder
 
 
+async def keeps(directory: Path, recorder: Recorder, number: int, cycle: StoredCycle, kind: str) -> None:
+    """A cycle is offered, and is there as a file."""
+    recorder.offer(number, cycle, took=0.1, committed=False)
+    await written(directory, f"{number:010}-{kind}.cycle")
+
+
 async def written(directory: Path, name: str) -> None:
     await until((directory / name).exists)
 
@@ -57,26 +63,21 @@ async def test_what_is_wrong_or_slow_is_kept_and_can_be_read(tmp_path: Path) -> 
 async def test_of_ordinary_ones_one_a_minute(tmp_path: Path) -> None:
     now = 100.0
     async with recording(tmp_path, lambda: now) as recorder:
-        recorder.offer(1, CYCLE, took=0.1, committed=False)
-        await written(tmp_path, "0000000001-regular.cycle")
+        await keeps(tmp_path, recorder, 1, CYCLE, "regular")
         now += REGULAR_EVERY / 2
         recorder.offer(2, CYCLE, took=0.1, committed=False)
         now += REGULAR_EVERY / 2
-        recorder.offer(3, CYCLE, took=0.1, committed=False)
-        await written(tmp_path, "0000000003-regular.cycle")
+        await keeps(tmp_path, recorder, 3, CYCLE, "regular")
     assert not (tmp_path / "0000000002-regular.cycle").exists()
 
 
 async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
-        recorder.offer(1, CYCLE, took=0.1, committed=False)
-        await written(tmp_path, "0000000001-regular.cycle")
+        await keeps(tmp_path, recorder, 1, CYCLE, "regular")
         for number in range(2, 7):
-            recorder.offer(number, FAILED, took=0.1, committed=False)
-            await written(tmp_path, f"{number:010}-failed.cycle")
-        unsound = replace(CYCLE, plan=None)
-        recorder.offer(7, unsound, took=0.1, committed=False)  # written after the last one was pruned
-        await written(tmp_path, "0000000007-unsound.cycle")
+            await keeps(tmp_path, recorder, number, FAILED, "failed")
+        # Written after the last one was pruned.
+        await keeps(tmp_path, recorder, 7, replace(CYCLE, plan=None), "unsound")
     names = names_in(tmp_path)
     kept = ["0000000001-regular", "0000000005-failed", "0000000006-failed", "0000000007-unsound"]
     assert names == [f"{name}.cycle" for name in kept]
@@ -121,5 +122,4 @@ async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -
         recorder.offer(1, FAILED, took=0.1, committed=False)
         await until(lambda: recorder._file is None)
         (tmp_path / "file").unlink()
-        recorder.offer(2, FAILED, took=0.1, committed=False)
-        await written(tmp_path / "file", "0000000002-failed.cycle")
+        await keeps(tmp_path / "file", recorder, 2, FAILED, "failed")

@@ -33,14 +33,16 @@ REFUSAL = Result(entry=entry_of(), outcome=EntryOutcome.INVALID, message="a poli
 
 
 class Scene:
-    """A waiting job, whose admissions the API server refuses."""
+    """A waiting job, whose admissions the API server refuses. `failed`: when it did so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *failed: float) -> None:
         self.state = ClusterState()
         self.state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
         self.written = Setback(uid="u")
         self.jobs = ClusterJobs(None, self.state, Facts())  # type: ignore[arg-type]
         self.hear()
+        for at in failed:
+            self.fail(at=at)
 
     def hear(self, succeeded: int = 0, /, parallelism: int = 2, **annotations: str) -> None:
         """The job of two pods comes or changes."""
@@ -108,8 +110,7 @@ def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing
 
 
 def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
-    scene = Scene()
-    scene.fail(at=100.2)
+    scene = Scene(100.2)
     reason = sure(scene.live.explanation).primary
     assert reason.token is Token.ADMITTED_NOT_PLACED
     assert "a policy forbids it" in reason.text
@@ -162,9 +163,7 @@ def test_a_restart_does_not_end_the_rest() -> None:
     """Guards the holding of GPUs by a job that cannot start, across every restart. Neither does what was learned
     meanwhile of how long it runs.
     """
-    scene = Scene()
-    scene.fail(at=100.0)
-    scene.fail(at=200.0)
+    scene = Scene(100.0, 200.0)
     scene.state.learn(scene.live.workload, 300.0)
     workload = scene.live.workload
     stored = StoredWorkload(workload=workload, state=State.QUEUED, attempt=3, setback=scene.written)
@@ -184,8 +183,7 @@ def test_a_restart_does_not_end_the_rest() -> None:
     ids=["edited", "made smaller", "held and released"],
 )
 def test_its_owner_ends_the_rest(said: list[dict[str, Any]]) -> None:
-    scene = Scene()
-    scene.fail(at=100.0)
+    scene = Scene(100.0)
     scene.hear()
     assert scene.live.rest is not None, "heard again, unchanged"
     for keys in said:
@@ -198,8 +196,7 @@ def test_its_owner_ends_the_rest(said: list[dict[str, Any]]) -> None:
 
 def test_a_pod_that_succeeded_does_not_end_the_rest() -> None:
     """Guards the promised time: that less of the job is left is no edit of its owner."""
-    scene = Scene()
-    scene.fail(at=100.0)
+    scene = Scene(100.0)
     scene.hear(1)
     assert [p.count for p in scene.live.workload.pod_sets] == [1]
     assert scene.live.rest == 160.0
@@ -220,8 +217,7 @@ def test_what_its_pods_asked_for_does_not_end_the_rest() -> None:
 
 def test_that_it_could_not_be_read_meanwhile_does_not_end_the_rest() -> None:
     """Pods of a group are made anew one by one: until the last is there, the group says a number that is wrong."""
-    scene = Scene()
-    scene.fail(at=100.0)
+    scene = Scene(100.0)
     wrong: dict[str, Any] = {"min-count.main": "many"}
     scene.hear(0, **wrong)
     assert {scene.live.not_asked} == {NotAsked.MISCONFIGURED}
@@ -241,8 +237,7 @@ def test_pods_of_several_roles_that_succeeded_do_not_end_the_rest() -> None:
 
 
 def test_a_change_of_the_queues_that_is_taken_back_leaves_the_rest_and_its_reason() -> None:
-    scene = Scene()
-    scene.fail(at=100.0)
+    scene = Scene(100.0)
     rules = scene.state.rules
     scene.state.configure(Rules(revision=2))
     scene.hear()

@@ -58,9 +58,9 @@ def replace_spec(job: Job, **changed: Any) -> Job:
 SUSPENDED = replace_spec(FORGED, suspend=True)
 
 
-def watched(state: ClusterState) -> tuple[Watches, Facts]:
-    facts = Facts()
-    return Watches(cast(Client, None), state, facts, kinds=()), facts
+def watched() -> tuple[ClusterState, Watches, Facts]:
+    state, facts = ClusterState(), Facts()
+    return state, Watches(cast(Client, None), state, facts, kinds=()), facts
 
 
 def hear(watches: Watches, found: Job) -> None:
@@ -77,8 +77,7 @@ def opt(watches: Watches, name: str, value: str | None) -> None:
 
 
 def test_a_forged_admission_in_a_namespace_that_did_not_opt_in_is_not_read() -> None:
-    state = ClusterState()
-    watches, _ = watched(state)
+    state, watches, _ = watched()
     hear(watches, FORGED)
     assert (dict(state.jobs), state.take_unread(99)) == ({}, [])
     state.restore([], rules=RULES)
@@ -88,8 +87,7 @@ def test_a_forged_admission_in_a_namespace_that_did_not_opt_in_is_not_read() -> 
 @pytest.mark.parametrize("leads", [False, True], ids=["before the term", "while it leads"])
 def test_what_was_admitted_is_followed_though_its_namespace_opted_out(leads: bool) -> None:
     """To the end of that admission: back in its queue it would be ours no more than any other job there."""
-    state = ClusterState()
-    watches, _ = watched(state)
+    state, watches, _ = watched()
     if leads:
         state.restore([RUNS], rules=RULES)
         hear(watches, FORGED)
@@ -104,8 +102,7 @@ def test_what_was_admitted_is_followed_though_its_namespace_opted_out(leads: boo
 
 
 def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
-    state = ClusterState()
-    watches, _ = watched(state)
+    state, watches, _ = watched()
     opt(watches, "ns", "true")
     watches._jobs["Job"] = (JOB, cast(Any, SimpleNamespace(items={"u": FORGED})))
     hear(watches, FORGED)
@@ -116,8 +113,7 @@ def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
 
 def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -> None:
     """Guards against jobs that are called deleted and hang for ever: they are told, and back with their submit time."""
-    state = ClusterState()
-    watches, facts = watched(state)
+    state, watches, facts = watched()
     state.configure(RULES)
     opt(watches, "ns", "true")
     watches._jobs["Job"] = (JOB, cast(Any, SimpleNamespace(items={"u": SUSPENDED})))
@@ -161,8 +157,7 @@ def test_jobs_that_wait_keep_their_place_while_their_namespace_takes_no_part() -
 
 
 def test_a_job_that_is_deleted_while_its_namespace_takes_no_part_is_forgotten() -> None:
-    state = ClusterState()
-    watches, _ = watched(state)
+    state, watches, _ = watched()
     hear(watches, SUSPENDED)
     state.put(Live(workload=ASKS, state=State.QUEUED))
     state.take_touched(99)
@@ -228,8 +223,7 @@ def heard_pod(
 def test_a_pod_of_another_namespace_is_not_of_the_job_that_it_names(
     says: dict[str, str], leads: bool
 ) -> None:
-    state = ClusterState()
-    watches, _ = watched(state)
+    state, watches, _ = watched()
     state.node_changed(Node(name="n1", labels={HOSTNAME: "n1"}, allocatable={"gpu": 8, "pods": 10}))
     for step in ("restore", "pod") if leads else ("pod", "restore"):
         if step == "restore":
@@ -249,9 +243,8 @@ def test_a_pod_of_another_namespace_is_not_of_the_job_that_it_names(
 
 def test_a_pod_keeps_the_job_that_it_was_seen_with() -> None:
     """Somebody takes the reference and the label off it."""
-    state = ClusterState()
+    state, watches, _ = watched()
     state.restore([RUNS], rules=RULES)
-    watches, _ = watched(state)
     heard_pod(watches, "ns", owner="u", label="u")
     bare = Pod(metadata=Meta(uid="ns u u", name="p", namespace="ns"), spec=PodSpec(node_name="n1"))
     watches._pod(Change(kind=ChangeKind.MODIFIED, object=bare))
