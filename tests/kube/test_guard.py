@@ -33,7 +33,7 @@ OLD = "v1.35.4"
 
 
 class Cluster:
-    """What it has of the guard; `error` instead, if there is one."""
+    """Its part of the guard; `error` instead, if there is one."""
 
     def __init__(self, version: str = "v1.36.4", *, installed: Form = Form.FULL) -> None:
         self.version = version

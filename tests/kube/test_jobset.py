@@ -136,7 +136,7 @@ class TestReading:
 
     @pytest.mark.parametrize("place", ["set", "role", "pods", "a Job that was made"])
     def test_a_domain_for_each_job_is_refused_wherever_it_is_asked(self, place: str) -> None:
-        """Whoever takes the annotation off the set leaves it on the Jobs, whose pods would then never be placed."""
+        """Taken off the set, the annotation stays on the Jobs, whose pods would then never be placed."""
         found = jobset()
         jobs, role = made(found), found["spec"]["replicatedJobs"][1]["template"]
         asking = {
@@ -215,7 +215,7 @@ def suspended(found: Manifest, jobs: list[Manifest]) -> tuple[Manifest, list[Man
 def test_each_start_gives_the_jobs_what_a_fresh_one_there_would_have(
     spec: Manifest, rounds: list[dict[str, Pin]]
 ) -> None:
-    """Whatever was pinned before: its controller never takes a stale key off a Job."""
+    """Its controller never takes a stale key off a Job, so earlier pins must not matter."""
     found, jobs = jobset(spec), made(jobset(spec))
     for pins in rounds[:-1]:
         found, jobs = suspended(*started(found, jobs, pins))

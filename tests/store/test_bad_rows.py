@@ -90,7 +90,7 @@ class Scene:
             self.state.job_changed(job_view(uid, namespace="team-a"))
 
     async def load(self, state: ClusterState | None = None) -> list[Entry]:
-        """Who leads next takes over; answers what was still to be sent."""
+        """The next leader takes over; answers the entries that were still to be sent."""
         async with begin(self.engine) as connection:
             return await load(connection, self.state if state is None else state, now=self.now)
 

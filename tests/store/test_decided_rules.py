@@ -67,7 +67,7 @@ async def scene(engine: AsyncEngine, epoch: int) -> Decided:
 async def test_a_change_while_work_is_decided_binds_it(
     scene: Decided, said: dict[str, Any] | None, *, known: bool
 ) -> None:
-    """Also where the controller has not heard of it yet. What the change allows starts all the same."""
+    """Also where the controller has not heard of it yet. Work that the change allows starts all the same."""
 
     async def change() -> None:
         await scene.say(**({"root.b": OPEN} | ({} if said is None else {"root.a": said})))

@@ -21,7 +21,7 @@ ONE_POD = {"pods": 1}
 
 
 def sure(found: T | None) -> T:
-    """What was found: a test goes on only where it is there."""
+    """The value that a test goes on with: it must be there."""
     assert found is not None
     return found
 

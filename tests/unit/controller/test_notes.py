@@ -110,7 +110,7 @@ async def test_why_a_job_waits_is_told_after_half_a_minute_and_when_another_kind
 async def test_another_queue_or_user_whose_limit_is_in_the_way_is_told_like_another_kind_of_reason(
     cluster: Cluster,
 ) -> None:
-    """What kubectl shows names the same limit as `queuer why`, whose token is the same for all limits."""
+    """kubectl shows the same limit as `queuer why`, whose token is the same for all limits."""
     alice, root = "alice has 16 of 16", "root uses 512 of 512"
     cluster.waits("u", Token.WAITING_FOR_QUOTA, alice, queue="root.a", user="alice")
     assert await cluster.after(30.0) == ["u"]

@@ -180,7 +180,7 @@ async def test_a_job_that_cannot_be_corrected_keeps_no_other_from_it(monkeypatch
 async def test_a_job_that_the_watch_still_shows_suspended_is_charged_before_the_first_decision(
     behind: bool,
 ) -> None:
-    """What the watch tells while the job is read may be newer, and stands."""
+    """The watch's news while the job is read may be newer, and stand."""
     scene = Scene("job")
     runs = replace(LATER, uid="job", resource_version="7")
     ended = replace(runs, suspended=True, resource_version="8")

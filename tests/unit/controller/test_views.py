@@ -152,7 +152,7 @@ def test_a_pod_that_failed_says_why(status: dict[str, Any], said: str) -> None:
 
 
 def test_the_first_failure_of_a_job_is_known_when_the_pod_and_its_node_are_gone() -> None:
-    """The job may say only then that it has failed. What holds nothing any more has no failure."""
+    """The job may say only then that it has failed. Work that holds nothing any more has no failure."""
     state = heard(node("n1"), node("n2"))
     workload = gang(pods=2, requests={"cpu": 1000, "pods": 1})
     live = Live(workload=workload, state=State.RUNNING, placement=placed({"n1": 1, "n2": 1}))

@@ -1,4 +1,4 @@
-"""An admission that was taken back gives all back, whatever else is heard of the job in that moment; one that was
+"""An admission that was taken back gives all back, whatever else is heard of the job in that moment. One that was
 refused for a while and went through is told as refused no more.
 """
 
