@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import get_type_hints
 
 import pytest
 
@@ -18,7 +20,7 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import Quarantine
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, QuotaRow
-from queuer.domain.reasons import Explanation, Token
+from queuer.domain.reasons import ROWS, Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle, encode
@@ -160,3 +162,24 @@ async def test_it_is_told_with_its_verdict_figures_and_a_next_step(
     if found["verdict"] == "WAIT" and detail["holders"]:
         assert detail["estimate"] or detail["noEstimate"].startswith("no estimate")
         assert any(line.split(maxsplit=1) == ["estimate", detail["noEstimate"]] for line in lines)
+
+
+@pytest.mark.parametrize("token", Token)
+async def test_whatever_times_a_reason_has_its_job_is_explained(
+    api: Api, author: Author, token: Token
+) -> None:
+    """REST shows each as RFC 3339, and each next step takes it as REST shows it."""
+    why = WORLDS[token]().why
+    params = {} if why is None else why.primary.params
+    times = [name for name, kind in get_type_hints(ROWS[token].params).items() if kind is float]
+    said = Reason(token, {**params, **dict.fromkeys(times, NOW)}, "It waits.")
+    await author.tree()
+    await author.submit(JOB)
+    await author.cycle(explain={"u1": Explanation(primary=said)})
+    await author.beat()
+    answer = await api.get("/api/v1/workloads/u1/explanation")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    told = {name: datetime.fromisoformat(found["primary"]["params"][name]) for name in times}
+    assert told == dict.fromkeys(times, datetime.fromtimestamp(NOW, tz=UTC))
+    assert found["do"]

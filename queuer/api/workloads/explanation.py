@@ -194,7 +194,7 @@ def _next_step(
         reader=reader,
     )
     if job.eviction is not None and job.state in _ON_NODES:
-        return save_work(job.eviction.at.timestamp(), never=never)
+        return save_work(job.eviction.at, never=never)
     if primary is None:
         return look_at(advised, runs=job.state in _ON_NODES)
     return ROWS[primary.token].next(advised)

@@ -31,7 +31,7 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
     if job.eviction:
         yield "to leave", f"evicted in {age(_until(job.eviction.at, now))}: {job.eviction.reason}"
     if detail.failure:
-        yield "failure", f"{_clock(detail.failure.at)}  {detail.failure.text}"
+        yield "failure", f"{moment(detail.failure.at)}  {detail.failure.text}"
     for other in told.others:
         yield "also", f"{other.token}: {other.text}"
     yield "asks", "; ".join(map(_pod_set, job.pod_sets)) + _topology(job)
@@ -61,7 +61,7 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
     if past:
         yield "waited", _waited(past, now=now.timestamp())
     for step in job.timeline[-HISTORY:]:
-        yield "history", f"{_clock(step.at)}  {step.text}"
+        yield "history", f"{moment(step.at)}  {step.text}"
     if told.do:
         yield "do", told.do
     if told.next:
@@ -89,7 +89,7 @@ def _override(found: Override) -> str:
     said = [] if found.hold is None else ["held" if found.hold else "released"]
     said += [] if found.priority is None else [f"priority {found.priority}"]
     why = f": {found.reason}" if found.reason else ""
-    return f"{', '.join(said)} by {found.by} at {_clock(found.at)}{why}"
+    return f"{', '.join(said)} by {found.by} at {moment(found.at)}{why}"
 
 
 def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
@@ -101,7 +101,7 @@ def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
         end = None if most is None else job.landed + timedelta(seconds=most)
         yield (
             "promised end",
-            f"{_clock(end)}, {_span(_until(end, job.as_of))}" if end else "none: it runs to its own end",
+            f"{moment(end)}, {_span(_until(end, job.as_of))}" if end else "none: it runs to its own end",
         )
     elif most is not None:
         yield "promises", f"to run {age(most)} at most"
@@ -109,7 +109,7 @@ def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:
         above = job.queue_borrows
         yes = f"yes: its queue uses {devices(above)} above its guarantee" if above else "yes"
         if job.safe_until is not None and job.safe_until > job.as_of and job.eviction is None:
-            yes += f"; not before {_clock(job.safe_until)} (minRuntime)"
+            yes += f"; not before {moment(job.safe_until)} (minRuntime)"
         yield "evictable", yes if job.preemptible else "no: it is not preemptible"
 
 
@@ -215,7 +215,7 @@ def _attempt_before(evicted: figures.Evicted | None, shown: Sequence[Moment]) ->
     """How the last attempt ended, unless the history that is `shown` says it."""
     if evicted is None or (evicted.note and any(evicted.note in step.text for step in shown)):
         return ""
-    return f"; {_clock(evicted.at)}  {evicted.note or evicted.cause or 'evicted'}"
+    return f"; {moment(evicted.at)}  {evicted.note or evicted.cause or 'evicted'}"
 
 
 def _waited(past: Sequence[Held], *, now: float) -> str:
@@ -236,10 +236,6 @@ def duration(seconds: int) -> str:
     minutes, hours = seconds // 60, seconds // 3600
     parts = ((hours // 24, "d"), (hours % 24, "h"), (minutes % 60, "m"), (seconds % 60, "s"))
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
-
-
-def _clock(at: datetime) -> str:
-    return moment(at.timestamp())
 
 
 def _until(at: datetime, now: datetime) -> float:

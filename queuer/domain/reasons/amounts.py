@@ -66,6 +66,9 @@ def be(amount: str | int) -> str:
     return "is" if str(amount) == "1" else "are"
 
 
-def moment(seconds: float) -> str:
-    """`2026-11-24 18:43:07 UTC`: the form that the page tells in the reader's own zone."""
-    return f"{datetime.fromtimestamp(seconds, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+def moment(at: float | datetime) -> str:
+    """`2026-11-24 18:43:07 UTC`: the form that the page tells in the reader's own zone. `at`: in seconds, or as REST
+    has it.
+    """
+    known = at if isinstance(at, datetime) else datetime.fromtimestamp(at, tz=UTC)
+    return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

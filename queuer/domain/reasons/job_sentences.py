@@ -177,7 +177,7 @@ def suspended(p: SuspendedParams) -> str:
 
 
 def _closed(row: ClosedQueue) -> str:
-    since = f" since {moment(datetime.fromisoformat(row['since']).timestamp())}" if "since" in row else ""
+    since = f" since {moment(datetime.fromisoformat(row['since']))}" if "since" in row else ""
     by = f", by {row['by']}" if row.get("by") else ""
     why = f': "{row["reason"]}"' if row.get("reason") else ""
     return f"{row['queue']} {'drains' if row['state'] == 'draining' else 'is held'}{since}{by}{why}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import prod
 from typing import Any
 
@@ -57,7 +58,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedJob:
-    """The job that a next step is for. `params`: of its primary reason; `changes`: those that would let it start.
+    """The job that a next step is for. `params`: of its primary reason, times in seconds or as REST has them.
+    `changes`: those that would let it start.
 
     `pods`: by pod set the least count of pods, and the amounts of each. `commanded`: held by a command, not by the job
     itself. `deleted`: its object is gone. `group`: it is several pods, without an object of its name.
@@ -359,8 +361,8 @@ def show_controller(job: AdvisedJob) -> NextStep:
 # The job does not wait
 
 
-def save_work(at: float, *, never: str = "") -> NextStep:
-    """Its eviction is ordered for that time, in seconds. `never`: why it could not start again after that."""
+def save_work(at: float | datetime, *, never: str = "") -> NextStep:
+    """Its eviction is ordered for that time. `never`: why it could not start again after that."""
     after = f"it can never start again as it is: {never.removesuffix('.')}" if never else ""
     after = after or "it waits in its queue with its old submit time"
     return NextStep(do=f"save its work before {moment(at)}: its pods end then, and {after}")
