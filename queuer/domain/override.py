@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from queuer.domain.workload import Workload
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """`hold`, `priority`: None = as the job says itself. `by`, `at` (seconds), `reason`: of the last change.
-
-    `administered`: who administers the queue made it; then nobody else changes it.
+class Setting(Generic[V]):
+    """A value that somebody has set. `at`: seconds. `administered`: who administers the queue set it; then nobody else
+    changes it.
     """
 
-    hold: bool | None = None
-    priority: int | None = None
+    value: V
     by: str
     at: float
     reason: str = ""
     administered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """The settings of a job, each by whom set it last; None = as the job says itself."""
+
+    hold: Setting[bool] | None = None
+    priority: Setting[int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -31,6 +40,6 @@ def overridden(workload: Workload, override: Override | None) -> Workload:
     """The workload as it counts."""
     if override is None:
         return workload
-    hold = workload.hold if override.hold is None else override.hold
-    priority = workload.priority if override.priority is None else override.priority
+    hold = workload.hold if override.hold is None else override.hold.value
+    priority = workload.priority if override.priority is None else override.priority.value
     return replace(workload, hold=hold, priority=priority)

@@ -253,7 +253,21 @@ def _readable(
 
 def stored_of(row: Row[Any]) -> StoredWorkload:
     """A StoredWorkload from a whole row of the table."""
-    return record_of(StoredWorkload, row, workload=workload_of(row), setback=record_of(Setback, row))
+    own = {
+        "workload": workload_of(row),
+        "setback": record_of(Setback, row),
+        "override": _settings(row.override),
+    }
+    return record_of(StoredWorkload, row, **own)
+
+
+def _settings(override: Any) -> Any:
+    """An override in its present form. A version before wrote one author for both settings."""
+    if not isinstance(override, dict) or "by" not in override:
+        return override
+    hold, priority = override.pop("hold", None), override.pop("priority", None)
+    values = {"hold": hold, "priority": priority}
+    return {name: value if value is None else {"value": value, **override} for name, value in values.items()}
 
 
 def _intake_row(row: Intake) -> dict[str, Any]:

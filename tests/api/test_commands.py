@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.identity.rights import administering, reading, updating
 from queuer.api.workloads import commands as workload_commands
-from queuer.domain.override import Override
+from queuer.domain.override import Override, Setting
 from queuer.domain.workload import State
 from queuer.store import commands
 from queuer.store.commands import CommandAnswer, NewCommand
@@ -202,12 +202,12 @@ async def test_a_priority_that_is_none_is_refused_with_the_field(shared: Api, bo
 
 
 async def test_an_override_is_shown_on_the_row_and_in_full(shared: Api, author: Author) -> None:
-    made = Override(hold=True, by="root", at=NOW, reason="node maintenance", administered=True)
+    held = Setting(value=True, by="root", at=NOW, reason="node maintenance", administered=True)
+    made = Override(hold=held)
     async with begin(author.engine) as connection:
         await commands.put_overrides(connection, author.epoch, {"a1": (made, 0)})
-    wanted = {
-        "hold": True, "priority": None, "by": "root", "at": "2025-11-21T04:40:00Z", "reason": "node maintenance",
-    }  # fmt: skip
+    hold = {"value": True, "by": "root", "at": "2025-11-21T04:40:00Z", "reason": "node maintenance"}
+    wanted = {"hold": hold, "priority": None}
     page = (await shared.get(PATH, headers={"user": "alice"})).json()
     assert {item["uid"]: item["override"] for item in page["items"]} == {"a1": wanted, "a2": None}
     assert (await shared.get(f"{PATH}/a1", headers={"user": "alice"})).json()["override"] == wanted

@@ -14,7 +14,7 @@ from queuer.controller.commands import take_up
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import NotFound
 from queuer.domain.events import ORDERED, event_text
-from queuer.domain.override import Override
+from queuer.domain.override import Override, Setting
 from queuer.store import commands, events, reads, workloads
 from queuer.store.commands import Command, CommandAnswer, NewCommand
 from queuer.store.engine import begin
@@ -100,7 +100,7 @@ async def test_only_the_leader_answers(jobs: AsyncEngine, epoch: int) -> None:
 
 
 async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngine, epoch: int) -> None:
-    made = Override(hold=True, by="alice", at=NOW, reason="why")
+    made = Override(hold=Setting(value=True, by="alice", at=NOW, reason="why"))
     async with begin(jobs) as connection:
         await commands.put_overrides(connection, epoch, {"a": (made, 7)})
         edited = intake_of(workload("a", priority=9))
@@ -112,6 +112,9 @@ async def test_an_override_outlives_edits_and_ends_with_the_job(jobs: AsyncEngin
         assert (await reads.workload(connection, "a")).override is None
         await commands.put_overrides(connection, epoch, {"b": (None, 1)})
         assert (await reads.workload(connection, "b")).override is None
+        older = '{"hold": true, "priority": null, "by": "alice", "at": %s, "reason": "why", "administered": false}'
+        await connection.execute(text(f"UPDATE workload SET override = '{older % NOW}' WHERE uid = 'b'"))
+        assert (await reads.workload(connection, "b")).override == made, "as an older version wrote it"
 
 
 async def test_a_job_has_one_open_command_of_a_verb_beside_those_of_its_administrators(

@@ -145,11 +145,12 @@ def test_it_says_what_is_reserved_for_it() -> None:
 
 
 def test_it_says_what_is_overridden_by_whom_and_why() -> None:
-    override = {
-        "hold": True, "priority": 500, "by": "root", "at": "2026-11-21T10:05:00Z", "reason": "maintenance",
-    }  # fmt: skip
-    said = "override: held, priority 500 by root at 2026-11-21 10:05:00 UTC: maintenance"
-    assert said in told(override=override)
+    held = {"value": True, "by": "alice", "at": "2026-11-21T10:04:00Z", "reason": "no data"}
+    urgent = {"value": 500, "by": "root", "at": "2026-11-21T10:05:00Z", "reason": ""}
+    said = (
+        "held by alice at 2026-11-21 10:04:00 UTC: no data; priority 500 by root at 2026-11-21 10:05:00 UTC"
+    )
+    assert f"override: {said}" in told(override={"hold": held, "priority": urgent})
 
 
 def test_it_says_that_it_is_to_be_evicted_by_order() -> None:

@@ -188,7 +188,7 @@ def _next_step(
             )
             for each in job.pod_sets
         },
-        commanded=job.override is not None and bool(job.override.hold),
+        commanded=job.override is not None and job.override.hold is not None and job.override.hold.value,
         deleted=job.deleted is not None,
         group=job.kind == POD.name and sum(pods.count for pods in job.pod_sets) > 1,
         reader=reader,

@@ -37,14 +37,31 @@ class PodSet(Model):
     requests: Amounts
 
 
-class Override(Model):
-    """Settings made over REST that beat the job's own words; null = the job's own counts. `by`: who changed it last."""
+class Setting(Model):
+    """The author of a setting, when it was made, and why."""
 
-    hold: bool | None
-    priority: int | None
     by: str
     at: Instant
     reason: str
+
+
+class HoldSetting(Setting):
+    """Whether the job is held, whatever it says itself."""
+
+    value: bool
+
+
+class PrioritySetting(Setting):
+    """The priority that counts, whatever the job says itself."""
+
+    value: int
+
+
+class Override(Model):
+    """Settings made over REST that beat the job's own words; null = the job's own counts."""
+
+    hold: HoldSetting | None
+    priority: PrioritySetting | None
 
 
 class Workload(Job):

@@ -10,7 +10,15 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 from queuer.api.workloads import detail as figures
-from queuer.api.workloads.models import Moment, Override, Paragraph, Placement, PodSet, WorkloadDetail
+from queuer.api.workloads.models import (
+    Moment,
+    Override,
+    Paragraph,
+    Placement,
+    PodSet,
+    Setting,
+    WorkloadDetail,
+)
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import LEAST, expected_by
 from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
@@ -85,11 +93,15 @@ def _topology(job: WorkloadDetail) -> str:
 
 
 def _override(found: Override) -> str:
-    """The settings that count instead of the job's own words, and who made them."""
-    said = [] if found.hold is None else ["held" if found.hold else "released"]
-    said += [] if found.priority is None else [f"priority {found.priority}"]
-    why = f": {found.reason}" if found.reason else ""
-    return f"{', '.join(said)} by {found.by} at {moment(found.at)}{why}"
+    """The settings that count instead of the job's own words, and who made each."""
+    said = list[tuple[str, Setting]]()
+    if found.hold is not None:
+        said.append(("held" if found.hold.value else "released", found.hold))
+    if found.priority is not None:
+        said.append((f"priority {found.priority.value}", found.priority))
+    return "; ".join(
+        f"{what} by {made.by} at {moment(made.at)}{made.reason and f': {made.reason}'}" for what, made in said
+    )
 
 
 def _terms(job: WorkloadDetail) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """The effect of each command on a workload, as a pure function of the workload, its job and the rules.
 
-Only an administrator of the queue changes what an administrator has overridden. Other users may hold, release and
-lower. They never raise a priority above the job's own, and never evict.
+Only an administrator of the queue changes a setting of an administrator. Other users may hold, release and lower. They
+never raise a priority above the job's own, and never evict.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.landing.settle import evicting
@@ -17,13 +17,15 @@ from queuer.controller.landing.writes import resting
 from queuer.controller.memory.live import JobView, Live, lingers
 from queuer.domain.fields import nearest
 from queuer.domain.intake import highest_priority
-from queuer.domain.override import Override, overridden
+from queuer.domain.override import Override, Setting, overridden
 from queuer.domain.queue import SYSTEM_CLASSES
 from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State, Workload
 from queuer.store.commands import Command
 from queuer.store.tables import CommandOutcome, CommandVerb
+
+V = TypeVar("V")
 
 REST = 60.0
 """Seconds for which an evicted gang is not offered: it was sent away to make room."""
@@ -52,11 +54,10 @@ class CommandCase:
         found, problems = self.jobs.reading(self.job)
         return self.jobs.bare_workload(self.job) if problems else found
 
-    def stamped(self, live: Live) -> Override:
-        """The present override, as the work of the command's actor."""
-        by, at = self.command.actor, self.now
-        before = live.override or Override(by=by, at=at)
-        return replace(before, by=by, at=at, reason=self.command.reason, administered=self.administered)
+    def setting(self, value: V) -> Setting[V]:
+        """The value as the work of the command's actor."""
+        by, why = self.command.actor, self.command.reason
+        return Setting(value=value, by=by, at=self.now, reason=why, administered=self.administered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +85,11 @@ def run(case: CommandCase) -> Done:
         return _clean(case, live)
     if live is None or live.state.ended or live.deleted:
         return Done(outcome=CommandOutcome.GONE, message="the job has ended or is gone")
-    override = live.override
-    if override is not None and override.administered and not case.administered:
+    override = live.override or Override()
+    found = override.priority if case.command.verb is CommandVerb.PRIORITISE else override.hold
+    if found is not None and found.administered and not case.administered:
         return refuse(
-            f"{override.by} has overridden this job as administrator; only an administrator changes that"
+            f"{found.by} has overridden this job as administrator; only an administrator changes that"
         )
     return _VERBS[case.command.verb](case, live)
 
@@ -95,7 +97,7 @@ def run(case: CommandCase) -> Done:
 def _hold(case: CommandCase, live: Live) -> Done:
     waits = live.state.waiting
     text = "held" if waits else "it runs on; the hold counts once it is back in its queue"
-    return _override(case, live, replace(case.stamped(live), hold=True), text)
+    return _override(case, live, text, hold=case.setting(True))
 
 
 def _release(case: CommandCase, live: Live) -> Done:
@@ -103,7 +105,7 @@ def _release(case: CommandCase, live: Live) -> Done:
     own, held = case.own(live).hold, live.override is not None and live.override.hold is not None
     if not own and not held:
         return Done(outcome=CommandOutcome.DONE, message="it was not on hold")
-    return _override(case, live, replace(case.stamped(live), hold=False if own else None), "released")
+    return _override(case, live, "released", hold=case.setting(False) if own else None)
 
 
 def _evict(case: CommandCase, live: Live) -> Done:
@@ -121,7 +123,7 @@ def _evict(case: CommandCase, live: Live) -> Done:
     note = _note(command)
     after = replace(
         evicting(live, now=case.now),
-        override=replace(case.stamped(live), hold=True) if hold else live.override,
+        override=replace(live.override or Override(), hold=case.setting(True)) if hold else live.override,
         displaced_by=frozenset(),
         failures=0,
         rest=None if hold else case.now + REST,
@@ -159,7 +161,7 @@ def _prioritise(case: CommandCase, live: Live) -> Done:
     value = case.command.arguments.get("priority")
     if value is None:
         text = f"priority {live.workload.priority} -> {own.priority}, as the job says"
-        return _override(case, live, replace(case.stamped(live), priority=None), text)
+        return _override(case, live, text, priority=None)
     if case.job is None:
         return refuse("its object cannot be read")
     facts = case.jobs.facts(case.job)
@@ -176,11 +178,12 @@ def _prioritise(case: CommandCase, live: Live) -> Done:
     if highest is not None and value > highest:
         return refuse(f"{value} is above {highest}, the most that queue {queue} allows")
     text = f"priority {live.workload.priority} -> {value}"
-    return _override(case, live, replace(case.stamped(live), priority=value), text)
+    return _override(case, live, text, priority=case.setting(value))
 
 
-def _override(case: CommandCase, live: Live, override: Override, message: str) -> Done:
+def _override(case: CommandCase, live: Live, message: str, **changed: Setting[Any] | None) -> Done:
     """Work that waits is read again with it. Of work that runs the priority counts at once: for who may displace it."""
+    override = replace(live.override or Override(), **changed)
     after = replace(live, override=None if override.empty else override)
     if not live.state.waiting:
         priority = overridden(case.own(live), override).priority

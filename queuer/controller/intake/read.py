@@ -121,8 +121,8 @@ def _released(known: Live, workload: Workload, before: Live | None) -> bool:
     """Whether a hold of its owner ends: nobody grows old on hold. `before`: as it was before a command of this round. A
     hold by an administrator costs it nothing.
     """
-    override = None if before is None else before.override
-    administered = override is not None and override.hold is True and override.administered
+    held = None if before is None or before.override is None else before.override.hold
+    administered = held is not None and held.value and held.administered
     return known.workload.hold and not workload.hold and not administered
 
 
@@ -132,10 +132,11 @@ def waits_in(queue: str, known: Live) -> bool:
 
 
 def _on_hold(override: Override | None) -> Explanation:
-    if override is None or not override.hold:
+    held = None if override is None else override.hold
+    if held is None or not held.value:
         return simple(Token.ON_HOLD, "held by the annotation queuer.dev/hold; remove it to release the job")
-    why = f": {override.reason[:LONGEST]}" if override.reason else ""
-    return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
+    why = f": {held.reason[:LONGEST]}" if held.reason else ""
+    return simple(Token.ON_HOLD, f"held by {held.by}{why}; `queuer release` lets it go")
 
 
 def _same(known: Live, found: Live) -> bool:

@@ -193,8 +193,21 @@ def test_only_who_administers_the_queue_evicts_raises_and_changes_what_an_admini
     assert desk.does(CommandVerb.PRIORITISE, priority=10) == "done: priority 5 -> 10"
     assert desk.does(CommandVerb.HOLD, admin=True, by="root").startswith("done")
     assert desk.does(CommandVerb.RELEASE).startswith("refused: root has overridden this job")
-    assert desk.does(CommandVerb.PRIORITISE, priority=None).startswith("refused: root has")
+    assert desk.does(CommandVerb.HOLD).startswith("refused: root has overridden this job")
+    assert desk.does(CommandVerb.PRIORITISE, priority=5) == "done: priority 10 -> 5", (
+        "that is its owner's still"
+    )
     assert desk.does(CommandVerb.RELEASE, admin=True, by="other") == "done: released"
+
+
+def test_an_administrators_priority_leaves_the_owners_hold_to_the_owner() -> None:
+    desk = Desk()
+    assert desk.does(CommandVerb.HOLD) == "done: held"
+    assert desk.does(CommandVerb.PRIORITISE, admin=True, by="root", priority=5) == "done: priority 10 -> 5"
+    assert sure(desk.live.explanation).primary.text.startswith("held by alice: maintenance")
+    assert desk.does(CommandVerb.PRIORITISE, priority=6).startswith("refused: root has overridden")
+    assert desk.does(CommandVerb.RELEASE) == "done: released"
+    assert (_state(desk), desk.live.workload.priority) == (State.QUEUED, 5)
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING])

@@ -17,7 +17,7 @@ from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
 from queuer.domain.nodes import HOSTNAME, Node
-from queuer.domain.override import Override
+from queuer.domain.override import Override, Setting
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.routing import RoutingRule
@@ -261,7 +261,7 @@ def test_nobody_grows_old_on_hold() -> None:
     larger = {**made, "spec": {**made["spec"], "pytorchReplicaSpecs": {"Worker": worker(2)}}}
     assert [submitted(made, now=50.0), submitted(larger, now=60.0), submitted(held, now=70.0)] == [10.0] * 3
     assert submitted(larger, now=80.0) == 80.0
-    by = Override(hold=True, by="lead", at=90.0, administered=True)
+    by = Override(hold=Setting(value=True, by="lead", at=90.0, administered=True))
     state.put(replace(state.live["a"], override=by))
     assert submitted(made, now=90.0) == 80.0
     assert state.live["a"].state is State.HELD

@@ -63,7 +63,7 @@ export const JOB_COLUMNS: readonly Column<Workload>[] = [
     title: "priority",
     width: "6ch",
     number: true,
-    cell: (job) => job.override?.priority ?? job.priority,
+    cell: (job) => job.override?.priority?.value ?? job.priority,
   },
   { id: "age", title: "submitted", width: "8ch", number: true, cell: (job) => <Ago at={job.submitted} /> },
 ];

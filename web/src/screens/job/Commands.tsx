@@ -8,7 +8,7 @@ import { Ask, WORDS } from "./Ask";
 export function Commands({ job }: { job: WorkloadDetail }) {
   const [verb, setVerb] = useState<Verb>();
   if (job.deleted || job.finished) return null;
-  const held = job.state === "Held" || job.override?.hold === true;
+  const held = job.state === "Held" || job.override?.hold?.value === true;
   const runs = job.state === "Running" || job.state === "Placing" || job.state === "Admitted";
   const verbs: Verb[] = [held ? "release" : "hold", "prioritise", ...(runs ? (["evict"] as const) : [])];
   return (

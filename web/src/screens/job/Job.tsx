@@ -86,7 +86,7 @@ function Head({ job }: { job: WorkloadDetail }) {
             , runs since <At at={job.landed} />
           </>
         )}
-        , priority {job.override?.priority ?? job.priority}
+        , priority {job.override?.priority?.value ?? job.priority}
         {job.attempt > 1 && <>, attempt {job.attempt}</>}
       </span>
       <span className="spring" />

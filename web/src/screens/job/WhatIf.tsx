@@ -25,7 +25,7 @@ export function WhatIf({ job }: { job: WorkloadDetail }) {
     count: String(largest?.count ?? 1),
     queue: job.queue,
     level: job.required ?? "",
-    priority: String(job.override?.priority ?? job.priority),
+    priority: String(job.override?.priority?.value ?? job.priority),
   });
   // What else a pod asks for stays as it is.
   const others = Object.entries(largest?.requests ?? {}).filter(([name]) => name !== device && name !== "pods");
