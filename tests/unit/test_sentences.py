@@ -98,7 +98,7 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.WAITING_FOR_PREEMPTED_WORKLOADS,
      {**BOND, "hosts": ["n0", "n1"], "left": 5, "jobs": [V, W, X], "lost": LOST},
      "2 nodes are held for it; it starts when the pods of 5 workloads have left: d/v, d/w, d/x and others. Evictions "
-     "for it lose 1,500 gpu-seconds of work: the least lost work that makes room (proved)."),
+     "for it lose 1,500 gpu-seconds of work: the least lost work that makes room (proved on the nodes looked at)."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "lost": {**LOST, "next": 1600, "proved": False, "jobs": 3}},
      "1 node is held for it; it starts when the pods of d/v have left. Evictions for it lose 1,500 gpu-seconds of "
      "work: the best found in the time there was, for 3 jobs together; the next best set would lose 1,600 "

@@ -7,9 +7,9 @@ from queuer.domain.quantity import devices, in_whole_units, short
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.workload import Cause, Workload
 
-PROVED = "the least lost work that makes room (proved)"
+PROVED = "the least lost work that makes room (proved on the nodes looked at)"
 FOUND = "the best found in the time there was"
-"""How victims were chosen; proved is meant of the nodes that were looked at."""
+"""How victims were chosen."""
 MESSAGE = 300
 """Characters of a container's last words, or of a condition, that are told: the end says what was wrong."""
 

@@ -106,20 +106,22 @@ class VictimModel:
 
     def _cheapest(self, clearing: Clearing, nodes: Numbers, hosts: Numbers) -> Numbers:
         """Those that are cheapest to clear for a slot, and these hosts."""
-        most = max(NODES, 3 * sum(part.count for part in clearing.parts))
+        pods = sum(part.count for part in clearing.parts)
+        most = max(NODES, 3 * pods)
         before, after = np.sum(clearing.slots, axis=0)
         nodes = nodes[after[nodes] > 0]
         if len(nodes) <= most:
             return nodes
         weights, whose = self._candidates.weights, self._candidates.whose
-        shares = weights[whose] / np.bincount(whose, minlength=len(weights))[whose]
+        spread = np.minimum(np.bincount(whose, minlength=len(weights)), pods)  # it needs no more nodes of a job
+        shares = weights[whose] / spread[whose]
         costs = np.bincount(self._candidates.nodes, weights=shares, minlength=len(after))[nodes]
         rates = np.where(before[nodes] > 0, -1.0, costs / np.maximum(after - before, 1)[nodes])
         rates[np.isin(nodes, hosts)] = -2.0
         return np.sort(nodes[np.argsort(rates, kind="stable")[:most]])
 
     def _bear_pods(self) -> None:
-        """Each node bears the pods that come candidates."""
+        """Each node bears the pods that come there."""
         candidates = self._candidates
         inside = np.isin(candidates.nodes, list(self._on))
         leaves = defaultdict[int, list[tuple[int, list[int]]]](list)

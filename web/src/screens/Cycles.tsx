@@ -28,7 +28,7 @@ const STATUSES: Record<string, string> = {
 const FIGURES: Partial<Record<keyof Stats, string>> = {
   turns: "gangs that had a turn",
   searches: "searches for victims",
-  proved: "of these the least lost work that makes room (proved)",
+  proved: "of these the least lost work that makes room (proved on the nodes looked at)",
   contested: "gangs that the repair was asked to fit in",
   repaired: "of these fitted in",
   refused: "gangs that the verifier took out",
