@@ -113,8 +113,8 @@ class VictimModel:
         if len(nodes) <= most:
             return nodes
         weights, whose = self._candidates.weights, self._candidates.whose
-        spread = np.minimum(np.bincount(whose, minlength=len(weights)), pods)  # it needs no more nodes of a job
-        shares = weights[whose] / spread[whose]
+        useful = np.minimum(np.bincount(whose, minlength=len(weights)), pods)
+        shares = weights[whose] / useful[whose]
         costs = np.bincount(self._candidates.nodes, weights=shares, minlength=len(after))[nodes]
         rates = np.where(before[nodes] > 0, -1.0, costs / np.maximum(after - before, 1)[nodes])
         rates[np.isin(nodes, hosts)] = -2.0
