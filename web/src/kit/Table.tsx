@@ -62,7 +62,7 @@ export function Table<Row>({ label, columns, rows, id, open, more, count, marks 
     count: shown.length,
     getScrollElement: () => frame.current,
     estimateSize: () => row,
-    overscan: 12,
+    overscan: 4,
     getItemKey: (index) => id(shown[index] as Row),
   });
   useEffect(() => virtual.measure(), [virtual, row]);

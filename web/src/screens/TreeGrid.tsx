@@ -39,7 +39,7 @@ export function Tree({ rows, resource, own, toggle }: TreeProps) {
     count: rows.length,
     getScrollElement: () => body.current,
     estimateSize: () => height,
-    overscan: 10,
+    overscan: 4,
     getItemKey: (index) => rows[index]!.queue.path,
   });
   const go = (index: number) => {
