@@ -123,7 +123,8 @@ CREATE TABLE audit (
     detail jsonb NOT NULL DEFAULT '{}'
 );
 CREATE INDEX ix_audit_at ON audit (at) WHERE revision IS NULL;
-COMMENT ON TABLE audit IS 'Who did what and why: changesets, overrides, repairs of the ledger. Append only.';
+COMMENT ON TABLE audit
+    IS 'Who did what and why: changesets, commands, repairs of the ledger. Append only, but for a command''s refusal.';
 
 CREATE TABLE session (
     digest bytea CONSTRAINT pk_session PRIMARY KEY,

@@ -75,6 +75,14 @@ _ANSWER = text("""
         UPDATE command c SET done_at = to_timestamp(:at), outcome = r.outcome, message = r.message
         FROM r WHERE c.id = r.id AND c.done_at IS NULL
         RETURNING c.*
+    ), asked AS (
+        SELECT a.id, done.outcome, done.message FROM done CROSS JOIN LATERAL (
+            SELECT id FROM audit
+            WHERE at = done.at AND revision IS NULL AND detail->'command' = to_jsonb(done.id) LIMIT 1
+        ) AS a WHERE done.outcome <> 'done'
+    ), told AS (
+        UPDATE audit a SET detail = a.detail || jsonb_build_object('outcome', asked.outcome, 'message', asked.message)
+        FROM asked WHERE a.id = asked.id
     )
     SELECT done.*, w.queue FROM done JOIN workload w USING (uid) ORDER BY done.id
 """)
@@ -280,7 +288,9 @@ async def undone(connection: AsyncConnection, *, count: int, but: Collection[str
 async def answer(
     connection: AsyncConnection, epoch: int, answers: Sequence[CommandAnswer], *, at: float
 ) -> None:
-    """Say how these ended; one that was answered keeps its answer. Raises LeadershipLost."""
+    """Say how these ended, those that were not done in the audit, too; one that was answered keeps its answer. Raises
+    LeadershipLost.
+    """
     if not answers:
         return
     await check_epoch(connection, epoch)

@@ -10,9 +10,11 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.identity.rights import Resource, Right, Verb, administering, reading
-from queuer.store import events
+from queuer.store import commands, events
+from queuer.store.commands import CommandAnswer
 from queuer.store.engine import begin
 from queuer.store.events import Event
+from queuer.store.tables import CommandOutcome
 from tests.api.identity import EVERYTHING, Api, Table
 from tests.api.problems import problem_of
 from tests.api.rows import NOW, TREE, Author
@@ -144,6 +146,26 @@ async def test_the_audit_names_jobs_to_those_who_read_their_namespace(shared: Ap
     for wish in ("namespace=team-a", "target=a1"):
         found = {user: len((await get(shared, f"audit?{wish}", user))["items"]) for user in told}
         assert found == {"auditor": 1, "alice": 1, "lead": 0}, "a filter tells what the row does not"
+
+
+async def test_the_audit_says_of_a_refused_command_that_it_was_and_why(shared: Api, author: Author) -> None:
+    """Page and command line show this text. Its end may name the job."""
+    ask = {"headers": {"user": "root"}, "json": {"reason": "new data"}}
+    numbers = [
+        (await shared.post(f"/api/v1/workloads/{uid}:evict", **ask)).json()["id"] for uid in ("a1", "a1")
+    ]
+    done = CommandAnswer(id=numbers[0], uid="a1", outcome=CommandOutcome.DONE, message="evicted")
+    refused = CommandAnswer(
+        id=numbers[1], uid="a1", outcome=CommandOutcome.REFUSED, message="a1 does not run"
+    )
+    async with begin(author.engine) as connection:
+        await commands.answer(connection, author.epoch, [done, refused], at=NOW)
+    told = {user: (await get(shared, "audit?limit=2", user))["items"] for user in ("auditor", "lead")}
+    assert [item["text"] for item in told["auditor"]] == [
+        "refused: evict job/a1 in team-a: a1 does not run", "evict job/a1 in team-a",
+    ]  # fmt: skip
+    assert [item["text"] for item in told["lead"]] == ["refused: evict a job", "evict a job"]
+    assert "a1" not in json.dumps(told["lead"])
 
 
 async def test_the_audit_is_forbidden_to_others_and_that_is_in_it(shared: Api) -> None:

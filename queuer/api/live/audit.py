@@ -24,6 +24,8 @@ from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 READ = Right(verb=Verb.GET, resource=Resource.AUDIT)
+_NAMING = frozenset({"kind", "namespace", "name", "uid", "message"})
+"""Parts of a detail that may name a job."""
 MOST = 3
 """Objects of one change that are described; its revision has all."""
 
@@ -115,7 +117,7 @@ def _nameless_job(detail: Mapping[str, Any], readable: frozenset[str] | None) ->
     namespace = detail.get("namespace")
     if namespace is None or readable is None or namespace in readable:
         return detail
-    return {key: value for key, value in detail.items() if key not in ("kind", "namespace", "name", "uid")}
+    return {key: value for key, value in detail.items() if key not in _NAMING}
 
 
 def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change]) -> str:
@@ -135,5 +137,6 @@ def deed_text(action: str, detail: Mapping[str, Any], changes: Sequence[Change])
         )
         named = "kind" in detail
         job = f"{detail['kind'].lower()}/{detail['name']} in {detail['namespace']}" if named else "a job"
-        return f"{action.rpartition('.')[2]} {job}" + (f": {asked}" if asked else "")
+        said = [detail.get("outcome"), f"{action.rpartition('.')[2]} {job}", asked, detail.get("message")]
+        return ": ".join(filter(None, said))
     return figures(detail)
