@@ -150,7 +150,7 @@ async def test_the_audit_names_jobs_to_those_who_read_their_namespace(shared: Ap
 
 async def test_the_audit_says_of_a_refused_command_that_it_was_and_why(shared: Api, author: Author) -> None:
     """Page and command line show this text. Its end may name the job."""
-    ask = {"headers": {"user": "root"}, "json": {"reason": "new data"}}
+    ask: dict[str, Any] = {"headers": {"user": "root"}, "json": {"reason": "new data"}}
     numbers = [
         (await shared.post(f"/api/v1/workloads/{uid}:evict", **ask)).json()["id"] for uid in ("a1", "a1")
     ]
