@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -167,7 +168,12 @@ def _plan(
     params = {"effect": effect.value}
     params |= {} if evict_after is None else {"evictAfter": evict_after}
     params |= {} if keep else {"dryRun": "true"}
-    headers = {"Content-Type": "application/yaml"}
+    try:  # a server reads more of JSON than of YAML
+        json.loads(body)
+        form = "json"
+    except (ValueError, RecursionError):
+        form = "yaml"
+    headers = {"Content-Type": f"application/{form}"}
     return client.request("POST", "/changesets", params=params, content=body, headers=headers)
 
 

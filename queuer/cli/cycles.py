@@ -14,6 +14,7 @@ from queuer.cli.failures import CommandFailed
 from queuer.cli.jobs import full_reference, reference
 from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
 from queuer.domain.quantity import devices
+from queuer.domain.reasons import plural
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
 Number = Annotated[int, typer.Argument(help="Its number.", min=0)]
@@ -97,10 +98,13 @@ def _replay_file(file: Path, out: Printer) -> None:
         said = "{} admitted, {} evicted, {} waiting".format(*done)
         out.line(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
         out.line(
-            f"        {stats.turns:,} gangs had a turn; {stats.repaired} of {stats.contested} contested gangs repaired "
+            f"        {plural(stats.turns, 'gang')} had a turn; "
+            f"{stats.repaired} of {plural(stats.contested, 'contested gang')} repaired "
             f"in {stats.solver_time:.3g} of {found.budget.deterministic:g} deterministic time"
         )
-        out.line(f"        victims looked for {stats.searches:,} times; {stats.proved:,} times {PROVED}")
+        out.line(
+            f"        victims looked for {plural(stats.searches, 'time')}; {plural(stats.proved, 'time')} {PROVED}"
+        )
     if other:
         raise typer.Exit(1)
 

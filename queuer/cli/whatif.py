@@ -15,6 +15,7 @@ from queuer.cli.completion import queue_paths
 from queuer.cli.failures import EXIT_BY_VERDICT, Misused
 from queuer.cli.output import Printer, printed, say, styled
 from queuer.domain.quantity import amounts_text
+from queuer.domain.reasons import plural, with_evictions
 
 Queue = Annotated[
     str | None,
@@ -146,11 +147,15 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """The parts of an answer in words."""
     for place in answer["places"]:
         nodes = ", ".join(f"{node} ({count})" for node, count in place["nodes"].items())
-        yield f"{place['podSet']:<12} {place['count']} pods on {place['flavor']}: {nodes}"
+        yield f"{place['podSet']:<12} {plural(place['count'], 'pod')} on {place['flavor']}: {nodes}"
     for row in answer["evictions"]:
-        yield f"{'evicts':<12} {row['gangs']} gangs of {row['queue']}: {amounts_text(row['amounts'])}"
+        yield f"{'evicts':<12} {plural(row['gangs'], 'gang')} of {row['queue']}: {amounts_text(row['amounts'])}"
     reasons = [answer["primary"]] if answer["primary"] else []
     for reason in [*reasons, *answer["others"]]:
         yield f"{reason['verdict']:<12} {reason['token']}: {reason['text']}"
     if answer["wouldAdmit"]:
-        yield f"{'would admit':<12} {'  |  '.join(row['change'] for row in answer['wouldAdmit'])}"
+        yield f"{'would admit':<12} {'  |  '.join(map(_change, answer['wouldAdmit']))}"
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    return with_evictions(row["change"], row["evictions"])

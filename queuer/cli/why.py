@@ -76,10 +76,8 @@ def reasons(now: datetime) -> View:
 def explain(job: Mapping[str, Any]) -> list[tuple[Text, int | None]]:
     """The lines of `queuer why`, and to which column each is wrapped; None: it is a command."""
     found, now = job["explanation"], moment(job["asOf"])
-    waited = age(
-        (now - moment(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
-    )
-    state = "deleted" if job["deleted"] else f"{job['state']} {waited}"
+    since = (now - moment(job["stateSince"])).total_seconds()
+    state = "deleted" if job["deleted"] else f"{job['state']} {age(since)}"
     head = f"{job['kind'].lower()}/{job['name']}  {state}  in {job['queue']}"
     if found["cycle"] is not None and found["ageSeconds"] is not None:
         head += f"    cycle {found['cycle']}, {age(found['ageSeconds'])} ago"
@@ -91,12 +89,3 @@ def explain(job: Mapping[str, Any]) -> list[tuple[Text, int | None]]:
         indent = None if each["label"] == "next" else _LABEL_WIDTH + 2
         lines.append((styled(f"  {each['label']:<{_LABEL_WIDTH}}{each['text']}"), indent))
     return lines
-
-
-_SINCE = {
-    "Admitted": "admitted",
-    "Placing": "admitted",
-    "Running": "landed",
-    "Succeeded": "finished",
-    "Failed": "finished",
-}

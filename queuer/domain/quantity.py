@@ -108,8 +108,9 @@ def short(resource: str) -> str:
 
 
 def amount_text(quantity: str | int, resource: str) -> str:
-    """`15,360 cpu`, `160 TiB memory`, `8 gpu`."""
-    return f"{readable(quantity, resource=resource)} {short(resource)}"
+    """`15,360 cpu`, `160 TiB memory`, `8 gpu`, `1 pod`."""
+    amount = readable(quantity, resource=resource)
+    return f"{amount} {'pod' if (amount, resource) == ('1', 'pods') else short(resource)}"
 
 
 def amounts_text(amounts: Mapping[str, str | int]) -> str:

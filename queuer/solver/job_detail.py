@@ -103,7 +103,7 @@ class _GangDetail:
         told = [*found.values()][1:]
         if not self._gang.workload.preemptible:
             told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
-        return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge),))]
+        return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge, self._primary),))]
 
     # Room and its holders
 
@@ -274,9 +274,10 @@ class _Holders:
         mark = {"leaving": True} if leaves else {"starting": True} if name in self._started else {}
         return {**row, **ends, **mark}
 
-    def evictable(self, gang: Gang, charge: Charge) -> Reason | None:
+    def evictable(self, gang: Gang, charge: Charge, primary: Reason) -> Reason | None:
         """The rest of the gang's guarantee, the amounts that it may evict for it, and those that it may not evict yet.
-        None: quota has room for it, it is not entitled anywhere, or nobody has what it asks for.
+        None: it is not entitled anywhere, nobody has what it asks for, or quota has room for it and its place, if that
+        is what it lacks, cannot be had by waiting for a minRuntime.
         """
         state, book = self._state, self._state.book
         entitled = state.claimed.entitlements(gang.queue, charge)
@@ -285,14 +286,15 @@ class _Holders:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
         free = min(state.rooms(gang.queue, account).values())
-        if free >= charge[account]:
+        by_place = free >= charge[account]
+        if by_place and (primary.token is not Token.TOPOLOGY_PLACEMENT_FAILED or primary.unstartable):
             return None
         lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}
         rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
         now, all_ = (takes(moment, gang, charge, account) for moment in (state, later))
         young = {uid: amount for uid, amount in all_.items() if uid not in now}
-        if not now and not young:
+        if not young and (by_place or not now):
             return None
         used, guaranteed = state.used_now.used(queue, account), book.guaranteed(queue, account)
         claimed = state.claimed.used(queue, account)
@@ -314,7 +316,7 @@ class _Holders:
         if young:
             params["until"] = min(state.running[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)
-        return Reason(Token.WAITING_FOR_QUOTA, params)
+        return Reason(primary.token if by_place else Token.WAITING_FOR_QUOTA, params)
 
 
 def _outside_row(found: Outside, resource: str, amount: int) -> dict[str, Any]:

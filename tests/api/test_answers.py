@@ -76,8 +76,8 @@ def recorded(workload: Workload, why: Explanation, *, at: float, detail: Mapping
     )  # fmt: skip
     found = models.WorkloadDetail.from_record(
         workload, state=State.QUEUED, attempt=1, admitted=None, landed=None, finished=None, deleted=None,
-        reason=why.primary, domains=(), max_runtime_seconds=workload.max_runtime, admission=None, eviction=None,
-        explanation=explanation, timeline=[], as_of=instant(at),
+        reason=why.primary, domains=(), max_runtime_seconds=workload.max_runtime, state_since=instant(at),
+        admission=None, eviction=None, explanation=explanation, timeline=[], as_of=instant(at),
     )  # fmt: skip
     return Recorded(detail=found, past=[])
 

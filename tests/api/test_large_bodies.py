@@ -6,8 +6,10 @@ Strangers are in `tests/attacks/test_callers.py`.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,8 +17,11 @@ from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.http import guard
+from queuer.api.http.documents import MAX_YAML
+from tests.api.cli import run
 from tests.api.identity import Api, client_of, open_to_all
 from tests.api.problems import problem_of
+from tests.api.rows import TREE, Author
 
 BOUND, CHUNK, LARGE = 1024 * 1024, 256 * 1024, 64 * 1024 * 1024
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
@@ -103,3 +108,14 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(
         answer = await caller.post(path, content=half(), headers=JSON)
         assert "within 0 s" in problem_of(answer, "too_slow")["detail"]
         assert answer.headers["connection"] == "close"
+
+
+async def test_a_document_in_json_may_be_as_large_as_a_body(
+    caller: Api, author: Author, tmp_path: Path
+) -> None:
+    """The command line sends JSON as that, whatever its file is called: YAML is read to 256 KiB alone."""
+    await author.tree()
+    file = tmp_path / "tree"
+    file.write_text(json.dumps(TREE) + " " * MAX_YAML)
+    done = await run(caller, "diff", "-f", str(file))
+    assert (done.code, done.err) == (0, "")

@@ -74,6 +74,7 @@ async def test_it_is_told_over_rest(api: Api, author: Author) -> None:
     found = (await api.get("/api/v1/workloads/u1/timeline")).json()
     assert [span["state"] for span in found["spans"]] == ["Queued", "Admitted", "Evicting", "Queued"]
     assert found["spans"][2]["cause"] == "reclaim"
+    assert (await api.get("/api/v1/workloads/u1")).json()["stateSince"] == found["spans"][3]["from"]
     assert sum(row["seconds"] for row in found["reasons"]) == pytest.approx(found["waitedSeconds"], abs=1)
     assert found["reasons"][-1]["token"] == "WaitingForQuota"
     assert [(tick["cycle"], tick["decision"]) for tick in found["ticks"]][:2] == [

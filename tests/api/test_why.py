@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api import latest_cycle
-from queuer.domain.queue import Order, Policy, Queue, QueueTree
+from queuer.domain.queue import Order, Policy, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.records import Plan
@@ -114,6 +114,28 @@ async def test_the_reason_is_told_while_nothing_answers_about_the_cycle(
     assert found["wouldAdmit"] == []
     assert found["detail"]["noEstimate"].startswith("not known just now: ")
     assert any("not known just now" in row["text"] for row in found["paragraphs"])
+
+
+async def test_what_it_may_evict_later_is_what_it_waits_for(api: Api, author: Author) -> None:
+    """Not the end of jobs that declare none: its queue is guaranteed all, and minRuntime protects them for a while."""
+    await author.tree()
+    resting = Queue(path="root.b", policy=Policy(min_runtime=1e9))
+    owned = Queue(path="root.a", quota=(QuotaRow(resource=GPU, guaranteed=32),))
+    tree = QueueTree.of([Queue(path="root"), owned, resting])
+    theirs = [workload(f"r{i}", queue="root.b", gpus=8) for i in (0, 2)]
+    made = workload("u1", queue=A, pods=2, gpus=8, required="rack")
+    await author.submit(made)
+    waits = replace(made, queue="root.a")
+    await commit(author, decided_on(two_racks(tree, waits, runs=dict(zip((0, 2), theirs, strict=True)))))
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    assert [other["token"] for other in found["others"]] == [found["primary"]["token"]]
+    assert (
+        "0 may be evicted for it, 16 more when their minRuntime is over, the first in"
+        in found["others"][0]["text"]
+    )
+    assert found["detail"]["noEstimate"].startswith(
+        "no estimate: work that it may evict is protected by minRuntime"
+    )
 
 
 async def test_who_is_ordered_to_leave_declares_an_end(api: Api, author: Author) -> None:

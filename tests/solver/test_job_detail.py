@@ -249,8 +249,8 @@ def test_what_may_be_evicted_for_it_and_when(age: float, text: str) -> None:
     )
 
 
-def test_quota_is_no_other_reason_where_it_has_room() -> None:
-    """All of a's guarantee is left, and others may be evicted soon: the racks are short, and its holders are named."""
+def test_a_place_that_is_protected_for_some_time_yet_is_told_so() -> None:
+    """All of a's guarantee is left, quota has room, and others may be evicted soon: the racks are short."""
     resting = Policy(min_runtime=60.0)
     nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
     theirs = [gang("near", pod_set(1, 8), queue="root.b"), gang("far", pod_set(1, 8), queue="root.b")]
@@ -261,7 +261,12 @@ def test_quota_is_no_other_reason_where_it_has_room() -> None:
         pending=[gang("g", pod_set(2, 8), required="rack")],
     )
     found = told(snap)
-    assert (found.primary.token, found.others) == (Token.TOPOLOGY_PLACEMENT_FAILED, ())
+    (also,) = found.others
+    assert (found.primary.token, also.token) == (Token.TOPOLOGY_PLACEMENT_FAILED,) * 2
+    assert also.text == (
+        "root.a uses 0 of its guaranteed 16 gpu and may claim 16 more. This job asks 16: 16 are left by quota, "
+        "0 may be evicted for it, 8 more when their minRuntime is over, the first in 50 s."
+    )
     assert holders(found, "workload") == [("near",)]
 
 

@@ -12,6 +12,7 @@ from queuer.cli.output import Color, Printer, clean, local, written
 from queuer.cli.queues import quota_text
 from queuer.cli.topo import held_for
 from queuer.cli.tree import bar, drawn, main_resource
+from queuer.cli.whatif import print_simulation
 from queuer.cli.why import explain
 from queuer.domain.quantity import age, devices
 
@@ -100,7 +101,7 @@ def test_an_access_is_readable() -> None:
     [
         ({GPU: "64", "cpu": "96", "pods": "8"}, "64 gpu"),
         ({"cpu": "500m", "memory": "1Gi", "pods": "1"}, "500m cpu"),
-        ({"pods": "1"}, "1 pods"),
+        ({"pods": "1"}, "1 pod"),
     ],
 )
 def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str], shown: str) -> None:
@@ -117,8 +118,8 @@ def workload(**changes: Any) -> dict[str, Any]:
         ],
     }  # fmt: skip
     found = {
-        "kind": "PyTorchJob", "name": "llama", "queue": "root.team-a", "state": "Queued", "landed": None,
-        "submitted": "2026-11-21T10:00:00Z", "deleted": None, "asOf": "2026-11-21T10:09:00Z",
+        "kind": "PyTorchJob", "name": "llama", "queue": "root.team-a", "state": "Queued",
+        "stateSince": "2026-11-21T10:00:00Z", "deleted": None, "asOf": "2026-11-21T10:09:00Z",
         "explanation": explanation,
     }  # fmt: skip
     return found | changes
@@ -133,12 +134,28 @@ def test_why_prints_verdict_reason_and_paragraphs() -> None:
     ]
 
 
-def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> None:
+def test_why_of_a_running_job_counts_from_its_state_on_and_names_no_reason() -> None:
     nothing: dict[str, Any] = {
         "cycle": None, "ageSeconds": None, "verdict": None, "primary": None, "paragraphs": [],
     }  # fmt: skip
-    job = workload(state="Running", landed="2026-11-21T10:08:00Z", explanation=nothing)
+    job = workload(state="Running", stateSince="2026-11-21T10:08:00Z", explanation=nothing)
     assert [str(line) for line, _ in explain(job)] == ["pytorchjob/llama  Running 1m  in root.team-a"]
+
+
+def test_a_simulation_tells_the_price_of_a_change_as_why_does(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {
+        "answer": "evicts", "places": [{"podSet": "main", "count": 1, "flavor": "h100", "nodes": {"n1": 1}}],
+        "evictions": [{"gangs": 1, "queue": "root.b", "amounts": {GPU: "8"}}], "primary": None, "others": [],
+        "wouldAdmit": [{"change": "topology=any", "evictions": 1}, {"change": "team-b/x ends", "evictions": 0}],
+        "warnings": [], "label": "feasible", "asOf": "2026-11-21T10:00:00.000Z",
+    }  # fmt: skip
+    print_simulation(answer, "8xgpu", Printer(color=Color.NEVER))
+    assert capsys.readouterr().out.splitlines() == [
+        "8xgpu  evicts",
+        "  main         1 pod on h100: n1 (1)",
+        "  evicts       1 gang of root.b: 8 gpu",
+        "  would admit  topology=any (1 eviction)  |  team-b/x ends",
+    ]
 
 
 def test_why_is_wrapped_at_words_on_a_narrow_terminal_but_for_what_is_copied(

@@ -29,6 +29,7 @@ def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
         "user": "", "priority": 0, "state": "Queued", "attempt": 1, "demand": {}, "reason": None, "domains": [],
         "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None, "finished": None, "deleted": None,
         "required": "rack", "preferred": None, "preemptible": True, "maxRuntimeSeconds": None, "hold": False,
+        "stateSince": "2026-11-21T10:00:00Z",
         "podSets": [{"name": "worker", "count": 8, "requests": {GPU: "8", "pods": "1"}}],
         "admission": None, "eviction": None, "timeline": [], "asOf": "2026-11-21T10:09:00Z",
         "explanation": explanation, **changes,

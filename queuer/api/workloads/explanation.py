@@ -93,6 +93,7 @@ def answered(
     if primary is None or told is None or told.primary.token is not primary.token:
         told = None
     more: dict[str, Any] = {}
+    others: Sequence[Reason] = ()
     if primary is not None and primary.token is Token.SUSPENDED:
         told = None  # the tables know who closed the queue
     if primary is not None and told is not None:
@@ -107,7 +108,11 @@ def answered(
         Detail.model_validate(detail), job.state, more.get("verdict", explanation.verdict), now=job.as_of
     )
     figures = figures.model_copy(
-        update={"no_estimate": f"not known just now: {silent}" if silent else _no_estimate(primary, figures)}
+        update={
+            "no_estimate": f"not known just now: {silent}"
+            if silent
+            else _no_estimate(primary, figures, others)
+        }
     )
     step = _next_step(job, primary, told.would_admit if told else (), reader, never=found.never)
     more |= {"detail": figures, "do": step.do, "next": step.command}
@@ -200,7 +205,7 @@ def _next_step(
     return ROWS[primary.token].next(advised)
 
 
-def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
+def _no_estimate(primary: models.ReasonDetail | None, detail: Detail, others: Sequence[Reason]) -> str:
     """Why a job that waits for others is told no time, neither by an estimate nor by a reservation."""
     reserved = detail.reservation is not None and detail.reservation.start is not None
     if primary is None or primary.verdict is not Verdict.WAIT or detail.estimate is not None or reserved:
@@ -213,6 +218,10 @@ def _no_estimate(primary: models.ReasonDetail | None, detail: Detail) -> str:
         who = f"{found.namespace}/{found.name}" if found.name else f"a job of {found.queue}"
         if found.ordered:
             return f"no estimate: {who} is to be evicted by order, and estimates expect ends alone"
+        if wait := next((other.params["wait"] for other in others if "until" in other.params), 0):
+            return (
+                f"no estimate: work that it may evict is protected by minRuntime, the first for {wait} s more"
+            )
         return f"no estimate: {who} declares no end, and too few like it have run"
     queue = next((h.queue for h in detail.holders if h.queue and not (h.workload or h.reservation)), None)
     why = f"; jobs of {queue} hold the room, and may declare no end" if queue else ""

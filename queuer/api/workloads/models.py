@@ -198,6 +198,7 @@ class WorkloadDetail(Workload):
     required: str | None
     preferred: str | None
     max_runtime_seconds: float | None
+    state_since: Instant
     hold: bool
     pod_sets: list[PodSet]
     admission: Admission | None

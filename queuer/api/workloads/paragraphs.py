@@ -22,7 +22,7 @@ from queuer.api.workloads.models import (
 from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import LEAST, expected_by
 from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
-from queuer.domain.reasons import moment, plural
+from queuer.domain.reasons import moment, plural, with_evictions
 from queuer.domain.workload import State
 
 HISTORY, NAMES = 4, 4
@@ -217,7 +217,7 @@ def _estimate(found: figures.Estimate, *, now: datetime) -> str:
 
 
 def _change(change: figures.WouldAdmit) -> str:
-    return change.change + (f" ({change.evictions} evictions)" if change.evictions else "")
+    return with_evictions(change.change, change.evictions)
 
 
 # Its past

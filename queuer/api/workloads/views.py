@@ -81,12 +81,14 @@ async def recorded(connection: AsyncConnection, stored: StoredWorkload, leader: 
         **await _evicted(connection, workload, moments),
         **failed,
     }
+    states = spans_of(moments, submitted=workload.submitted)
     cause = failed["failure"]["text"] if failed and stored.state.ended else None
     row = _workload(stored, present.domains if present else (), held, cause)
     found = models.WorkloadDetail.from_record(
         workload,
         **dict(row),
         max_runtime_seconds=workload.max_runtime,
+        state_since=instant(states[-1].begin),
         admission=None if present is None else _admission(present, held),
         eviction=(await commands.ordered(connection, [workload.uid])).get(workload.uid),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
@@ -95,7 +97,7 @@ async def recorded(connection: AsyncConnection, stored: StoredWorkload, leader: 
     )
     return Recorded(
         detail=_unless_stale(found, leader),
-        past=held_of(moments, spans_of(moments, submitted=workload.submitted)),
+        past=held_of(moments, states),
     )
 
 

@@ -4,7 +4,7 @@
 """
 
 from queuer.domain.reasons.amounts import be, moment, plural
-from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit
+from queuer.domain.reasons.changes import ChangeKind, JobChange, Limit, with_evictions
 from queuer.domain.reasons.hide import hide, namespaces_in
 from queuer.domain.reasons.next_steps import AdvisedJob, NextStep, Reader, look_at, save_work
 from queuer.domain.reasons.reason import (
@@ -49,4 +49,5 @@ __all__ = [
     "said_by",
     "save_work",
     "simple",
+    "with_evictions",
 ]

@@ -74,3 +74,8 @@ class JobChange:
                 if "name" in self.job:
                     who = f"{self.job['namespace']}/{self.job['name']}"
                 return f"{who} {'is evicted, as is ordered' if self.job.get('ordered') else 'ends'}"
+
+
+def with_evictions(change: str, evictions: int) -> str:
+    """The change in a line, and what it costs."""
+    return f"{change} ({plural(evictions, 'eviction')})" if evictions else change

@@ -6,11 +6,12 @@ Parameters have amounts as people read them. `queuer.domain.reasons.table` says 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.quantity import amounts_text
 from queuer.domain.reasons.amounts import be, plural
+from queuer.domain.reasons.quota_sentences import QuotaParams, evictable
 
 
 class Need(TypedDict, total=False):
@@ -28,9 +29,10 @@ class PlaceParams(Need, total=False):
 
     `fits`, `missing`: pods. `unstartable`: so it is with every node idle. `sets`: all pod sets, if each fits alone;
     `together`: the level of the domain that all of them need. `largest`: the most that one node has, of what a pod
-    asks more of.
+    asks more of. With `evictable` they are `QuotaParams` instead.
     """
 
+    evictable: str
     domain: str
     fits: int
     missing: int
@@ -81,7 +83,9 @@ class JobParams(TypedDict, total=False):
 
 
 def lacks_place(p: PlaceParams) -> str:
-    """The closest domain lacks slots for one pod set, or room for all sets together."""
+    """The closest domain lacks slots for one pod set, or room for all sets together; or what may be evicted for it."""
+    if "evictable" in p:
+        return evictable(cast(QuotaParams, p))
     if p["missing"] or "sets" not in p:
         return f"{_needs(p)}; {_fit(p)}."
     text = "; ".join(_needs(row) for row in p["sets"])

@@ -72,7 +72,7 @@ def waits_for_quota(p: QuotaParams) -> str:
     if "resourceQuota" in p:
         return _resource_quota(p)
     if "evictable" in p:
-        return _evictable(p)
+        return evictable(p)
     if "limit" not in p:
         return _entitlement(p)
     text = f"{p['queue']} uses {p['used']} of {p['limit']} {_account(p)} ({_limit(p)})"
@@ -106,7 +106,7 @@ def exceeds_quota(p: QuotaParams) -> str:
     return f"{text}{most} {p['limit']}."
 
 
-def _evictable(p: QuotaParams) -> str:
+def evictable(p: QuotaParams) -> str:
     """A gang inside its guarantee may evict some work now, and some more later."""
     whose = ", ".join(f"{row['amount']} from {row['queue']}" for row in p["owners"])
     text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)}"
