@@ -311,8 +311,8 @@ def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, lim
         note = pods_refused(short, size, seen.refused)
         return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=note)
     if after != live.short:
-        lost = live.state is State.RUNNING and live.short is None
-        note = pods_lost(short, size, seen.failed) if lost else ""
+        told = live.short is not None and live.short.lost
+        note = pods_lost(short, size, seen.failed) if after.lost and not told else ""
         return Step(move=Move.SHRUNK, short=after, note=note)
     if now < after.since + _patience(live, after, seen.problem, limits):
         return None
@@ -330,11 +330,13 @@ def _short(live: Live, job: JobView, seen: Tally, *, short: int, now: float, lim
 def _missed(live: Live, job: JobView, seen: Tally, *, short: int, now: float) -> Short:
     """The pods that it misses at this look. One that came in place of another is gated at first, where pods are."""
     made, before = seen.unbound > 0 or job.gated > 0, live.short
+    # A pod that ended well is none: the job's status may not count it yet, or another is to come.
+    loses = live.state is State.RUNNING and (bool(seen.failed) or short > sum(seen.succeeded.values()))
     if before is None:
         patched = live.placement.patched if live.placement is not None else None
         since = now if live.landed is not None or patched is None else patched
         since = _not_before_gone(since, seen, now=now)
-        return Short(since=since, made=made, gated=job.gated, due=short, seen=seen.placed)
+        return Short(since=since, made=made, gated=job.gated, due=short, seen=seen.placed, lost=loses)
     came = len(seen.placed - before.seen)
     got_on = came or (made and not before.made)
     return Short(
@@ -343,6 +345,7 @@ def _missed(live: Live, job: JobView, seen: Tally, *, short: int, now: float) ->
         gated=job.gated,
         due=max(0, before.due - came),
         seen=seen.placed,
+        lost=before.lost or loses,
     )
 
 

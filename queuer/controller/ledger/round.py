@@ -182,11 +182,11 @@ class Change:
 
     @property
     def whole(self) -> bool:
-        """Whether a running gang has all pods again."""
+        """Whether a running gang has all pods again of which it was told that some are gone."""
         before, after = self.before, self.after
         if before is None or after is None or not (before.state is after.state is State.RUNNING):
             return False
-        return before.short is not None and after.short is None
+        return before.short is not None and before.short.lost and after.short is None
 
     @property
     def reason(self) -> Explanation | None:

@@ -32,7 +32,8 @@ class Short:
     `since`: when a pod last came onto a node, or was made where none was waiting. At first, when the job was patched or
     the loss was seen. Never before the pods that leave are to be gone. `made`: whether pods of it are waiting for a
     node. `gated`: pods that came in place of others and still have our gate. `due`: pods that have still to come onto a
-    node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
+    node until each place was filled once. `seen`: uids of the pods on nodes at the last look. `lost`: one did not end
+    well: that is told, and later that all are back.
     """
 
     since: float
@@ -40,6 +41,7 @@ class Short:
     gated: int = 0
     due: int = 0
     seen: frozenset[str] = frozenset()
+    lost: bool = False
 
 
 FIRST = 900.0

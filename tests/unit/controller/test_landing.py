@@ -32,6 +32,12 @@ PLACING = Live(workload=WORKLOAD, state=State.PLACING, placement=PLACEMENT)
 RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
 JOB = job_view(name="job", resource_version="5", suspended=False, admission="adm")
 SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
+FACTS: dict[str, dict[str, object]] = {
+    "runs": {"running": True},
+    "succeeded": {"succeeded": True},
+    "failed": {"failed": True},
+    "terminates": {"running": True, "deleted": 120.0},
+}
 
 
 def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:
@@ -214,12 +220,12 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
     left = pod("a", "n1", running=True)
-    short = replace(RUNNING, short=Short(since=200.0, seen=frozenset({"a"})))
+    short = replace(RUNNING, short=Short(since=200.0, seen=frozenset({"a"}), lost=True))
     assert deadlines(short, limits=LIMITS) == (1100.0,)
     assert move(short, JOB, left, now=1099.0) is None, "the Job controller backs off"
     assert move(short, JOB, left, now=1100.0) is Move.EVICT
     homeless = pod("b", problem="0/1 nodes are available")
-    waits = replace(short, short=Short(since=220.0, made=True, seen=frozenset({"a"})))
+    waits = replace(short, short=Short(since=220.0, made=True, seen=frozenset({"a"}), lost=True))
     step = sure(next_step(short, JOB, tally([left, homeless]), now=220.0, limits=LIMITS))
     assert (step.move, step.short) == (Move.SHRUNK, waits.short)
     assert move(waits, JOB, left, homeless, now=279.0) is None
@@ -270,6 +276,37 @@ def test_a_running_gang_tells_once_which_pods_it_lost() -> None:
     assert (again.move, again.note) == (Move.SHRUNK, "")
 
 
+@pytest.mark.parametrize(
+    ("left", "pods", "lost"),
+    [
+        (2, {"a": "succeeded", "b": "runs"}, False),  # the job's status does not count it yet
+        (2, {"a": "succeeded", "b": "succeeded"}, False),
+        (9, {"a": "succeeded", "b": "runs"}, False),  # another is to come
+        (2, {"b": "runs"}, True),
+        (2, {"a": "terminates", "b": "succeeded"}, True),
+        (2, {"a": "failed", "b": "succeeded"}, True),
+        (9, {"a": "succeeded", "b": "failed", "c": "runs"}, True),
+    ],
+)  # fmt: skip
+def test_a_pod_that_ended_well_is_no_loss(left: int, pods: dict[str, str], lost: bool) -> None:
+    """A gang whose pods end one after the other would read that a pod is gone, a second before it has succeeded."""
+    seen = tally([pod(uid, "n1", **FACTS[what]) for uid, what in pods.items()])
+    failed = replace(seen, failed="pod failed" if "failed" in pods.values() else "")
+    step = sure(next_step(RUNNING, replace(JOB, left=left), failed, now=110.0, limits=LIMITS))
+    assert (step.move, bool(step.note)) == (Move.SHRUNK, lost)
+
+
+def test_a_loss_after_a_pod_that_ended_well_is_told() -> None:
+    short = Short(since=105.0, due=1, seen=frozenset("a"))
+    seen = replace(
+        tally([pod("a", "n1", succeeded=True), pod("b", "n2", failed=True)]), failed="pod b failed"
+    )
+    step = sure(
+        next_step(replace(RUNNING, short=short), replace(JOB, left=9), seen, now=110.0, limits=LIMITS)
+    )
+    assert step.note == "2 of 2 pods are gone: pod b failed"
+
+
 def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
     seen = tally([pod("a", "n1", succeeded=True), pod("b", "n2", running=True)])
     assert missing(PLACEMENT, seen, JOB) == {"main": 0}
@@ -308,13 +345,7 @@ def test_pods_that_the_job_gave_up_are_not_missed() -> None:
 def test_what_is_charged_is_what_can_still_run_and_what_is_not_gone(
     job: JobView, pods: dict[str, str], charged: int
 ) -> None:
-    facts: dict[str, dict[str, object]] = {
-        "runs": {"running": True},
-        "succeeded": {"succeeded": True},
-        "failed": {"failed": True},
-        "terminates": {"running": True, "deleted": 120.0},
-    }
-    seen = tally([pod(uid, "n1", **facts[what]) for uid, what in pods.items()])
+    seen = tally([pod(uid, "n1", **FACTS[what]) for uid, what in pods.items()])
     assert held(PLACEMENT, seen, job) == {"main": charged}
 
 

@@ -50,7 +50,7 @@ def test_pods_that_were_made_and_bound_between_two_looks_have_come() -> None:
 def test_a_gang_that_is_whole_again_keeps_nothing() -> None:
     """Guards memory, and that an old loss does not shorten the time of the next. It is written that it is whole."""
     scene = Scene(2)
-    scene.end("p0")
+    scene.put("p0", "n1", failed=True)
     scene.look(10.0)
     before = scene.live
     scene.put("q", "n1")
@@ -58,6 +58,10 @@ def test_a_gang_that_is_whole_again_keeps_nothing() -> None:
     assert (scene.since(), scene.live.short) == (None, None)
     assert Change(uid="u", before=before, after=scene.live).writes
     assert not Change(uid="u", before=before, after=before).writes
+    well = replace(before, short=replace(sure(before.short), lost=False))
+    assert not Change(uid="u", before=well, after=scene.live).writes, (
+        "nobody was told of a pod that ended well"
+    )
     scene.end("p1")
     scene.look(300.0)
     assert scene.since() == 300.0
