@@ -215,30 +215,15 @@ def _cluster(directory: Path | None) -> Cluster:
 
 
 def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
-    from queuer.cli.token import CREATE
-    from queuer.local.cluster import API_PART, CONTROLLER_PART
-    from queuer.local.identities import ADMIN, TENANT_NAMESPACES
-
     total = seconds.get("all", 0.0)
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "all")
     typer.echo(f"Ready in {total:.1f} s ({steps})")
     _print_addresses(cluster)
-    typer.echo(f"\nexport KUBECONFIG={cluster.kubeconfig(ADMIN)}")
-    if not cluster.state.kubeconfig:
-        for tenant, namespace in TENANT_NAMESPACES.items():
-            typer.echo(f"# as {tenant}, of {namespace}: export KUBECONFIG={cluster.kubeconfig(tenant)}")
-    if API_PART in cluster.state.parts:
-        typer.echo(f"export QUEUER_API={cluster.queuer_url}  # queuer logs in with the kubeconfig's token")
-        if cluster.state.kubeconfig:
-            typer.echo(f"# or with one of its own: {CREATE}")
-    if CONTROLLER_PART in cluster.state.parts:
-        typer.echo(f"export CONTROLLER={cluster.controller_url}")
-    programs = {Path(sys.executable).parent, cluster.state.programs["kubectl"].parent}
-    typer.echo(f'export PATH="{":".join(map(str, sorted(programs)))}:$PATH"  # queuer and kubectl')
 
 
 def _print_addresses(cluster: Cluster) -> None:
-    """Where the parts are that pages of the docs ask for."""
+    """Where the parts are that pages of the docs ask for, and the lines after which their commands work."""
+    from queuer.cli.token import CREATE
     from queuer.domain.errors import NotFound
     from queuer.local.cluster import API_PART, CONTROLLER_PART, POSTGRES
     from queuer.local.identities import ADMIN
@@ -256,6 +241,9 @@ def _print_addresses(cluster: Cluster) -> None:
             typer.echo(f"Database    {cluster.database_url}  (for queuer db, doctor and backups)")
         except NotFound as down:
             typer.echo(f"Database    {down}")
+    typer.echo("\n" + "\n".join(cluster.exports()))
+    if API_PART in parts and cluster.state.kubeconfig:
+        typer.echo(f"# or log in with a token of one's own: {CREATE}")
 
 
 def _print_table(lines: list[PartStatus]) -> None:

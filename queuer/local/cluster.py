@@ -18,7 +18,7 @@ from queuer.local import postgres
 from queuer.local.binaries import Binaries
 from queuer.local.controlplane import KUBERNETES_PARTS, OPTIONAL_PARTS, Layout, answers, commands
 from queuer.local.fleet import Fleet
-from queuer.local.identities import ADMIN, API, AUDIENCES, CONTROLLER, token_of
+from queuer.local.identities import ADMIN, API, AUDIENCES, CONTROLLER, TENANT_NAMESPACES, token_of
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessState, ProcessTable
 
@@ -196,6 +196,18 @@ class Cluster:
         crashed = (self.database / "data" / "postmaster.pid").exists()
         state = ProcessState.CRASHED if crashed else ProcessState.STOPPED
         return PartStatus(part=name, state=state, pid=None, log=self.log(name))
+
+    def exports(self) -> list[str]:
+        """Lines for a shell, after which the docs' commands work there as they are typed."""
+        lines = [f"export KUBECONFIG={self.kubeconfig(ADMIN)}"]
+        for tenant, namespace in ({} if self.state.kubeconfig else TENANT_NAMESPACES).items():
+            lines.append(f"# as {tenant}, of {namespace}: export KUBECONFIG={self.kubeconfig(tenant)}")
+        if API_PART in self.state.parts:
+            lines.append(f"export QUEUER_API={self.queuer_url}  # queuer logs in with the kubeconfig's token")
+        if CONTROLLER_PART in self.state.parts:
+            lines.append(f"export CONTROLLER={self.controller_url}")
+        programs = {Path(sys.executable).parent, self.state.programs["kubectl"].parent}
+        return [*lines, f'export PATH="{":".join(map(str, sorted(programs)))}:$PATH"  # queuer and kubectl']
 
     def command(self, name: str, *, environment: Mapping[str, str] | None = None) -> Command:
         """How a part is run, `environment` added. Raises `NotFound` for an unknown name."""

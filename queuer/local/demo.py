@@ -7,14 +7,11 @@ A caller that looks at the dashboard in between takes the beats of `story` one b
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, TextIO
 
 from queuer.domain.errors import NotFound
@@ -233,17 +230,8 @@ def _closing(stage: Stage) -> None:
     url, kubeconfig = stage.cluster.queuer_url, stage.cluster.kubeconfig(ADMIN)
     stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
     stage.write(f"\n  Look:  {url}    (log in with the token in {kubeconfig})")
-    stage.write(f"  Try, after `export KUBECONFIG={kubeconfig}`:")
+    stage.write("  Try, after these lines:")
+    for line in stage.cluster.exports():
+        stage.write(f"    {line}")
     for verb in ("jobs -q root.research", f"queue show {TEAM_A}", f"why job/{GANG} -n team-a"):
-        stage.write(f"    {_program(url)} {verb}")
-
-
-def _program(url: str) -> str:
-    """`queuer` as it can be typed in the shell that started the demo."""
-    beside = Path(sys.executable).parent / "queuer"
-    if shutil.which("queuer") is None and beside.exists():
-        inside = beside.is_relative_to(Path.cwd())
-        program = str(beside.relative_to(Path.cwd()) if inside else beside)
-    else:
-        program = "queuer"
-    return f"QUEUER_API={url} {program}"
+        stage.write(f"    queuer {verb}")
