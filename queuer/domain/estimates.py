@@ -24,13 +24,14 @@ KEPT = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRange:
     """When a gang starts, seconds since the epoch: the first of all rolls, the median, the last. None = later than
-    was rolled. `basis`: what it rests on, in words.
+    was rolled. `basis`: what it rests on, in words. `made`: as of when.
     """
 
     earliest: float
     likely: float | None
     latest: float | None
     basis: str = ""
+    made: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

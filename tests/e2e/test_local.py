@@ -62,7 +62,11 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     cluster = Cluster.load(directory)
     exports = [line for line in said.splitlines() if line.startswith("export ")]
     assert exports[0] == f"export KUBECONFIG={directory}/kubeconfig/admin"
-    assert [line.partition("=")[0] for line in exports[1:]] == ["export QUEUER_API", "export CONTROLLER", "export PATH"]
+    assert [line.partition("=")[0] for line in exports[1:]] == [
+        "export QUEUER_API",
+        "export CONTROLLER",
+        "export PATH",
+    ]
     assert set(exports) <= set(_queuer("status", directory).splitlines())  # for the next shell
     assert "kube-apiserver" in said  # the time that each part took
     for address in (cluster.queuer_url, cluster.api_url, cluster.controller_url, cluster.database_url):

@@ -100,12 +100,14 @@ class Builder:
 
     def _explain(self, changes: Round, judged: Judgement) -> None:
         state, now, owners = self.state, changes.now, Owners()
-        told = {
-            uid: with_estimate(
-                owners.readable(reason, state.live[uid].workload.namespace), self.ranges.get(uid), now=now
+        told = {}
+        for uid, reason in judged.reasons.items():
+            live = state.live[uid]
+            readable, evicted = (
+                owners.readable(reason, live.workload.namespace),
+                max(live.evictions, default=0.0),
             )
-            for uid, reason in judged.reasons.items()
-        }
+            told[uid] = with_estimate(readable, self.ranges.get(uid), now=now, evicted=evicted)
         reasons = to_write(told, state, changes, now=now, every=self.retell)
         at_once = set(islice(reasons, AT_ONCE))
         for uid, explanation in reasons.items():

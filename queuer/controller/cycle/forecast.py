@@ -67,7 +67,7 @@ class Forecaster:
             snapshot = without_unsure_ends(snapshot, now=now)
             found = await self._ask(snapshot, now)
             if found is not None:
-                self.ranges = {uid: replace(each, basis=basis) for uid, each in found.items()}
+                self.ranges = {uid: replace(each, basis=basis, made=now) for uid, each in found.items()}
                 self._told()
             await asyncio.sleep(max(self._every, REST * (time.monotonic() - began)))
 
@@ -95,22 +95,25 @@ def without_unsure_ends(snapshot: Snapshot, *, now: float) -> Snapshot:
 
 
 def basis_of(snapshot: Snapshot, *, now: float) -> str:
-    """The kinds of ends that a forecast rests on; empty where no running job has one."""
+    """The ends around which run times were drawn for a forecast; empty where no running job has one."""
     ends = [foretold_end(a, now=now) for a in snapshot.admitted]
     runs = [runs for end, runs in ends if end is not None]
     kinds = ["ends that running jobs promise"] if 0 in runs else []
     if learned := [n for n in runs if n]:
-        kinds.append(expected_by(min(learned)))
-    return " and ".join(kinds)
+        kinds.append(f"ends {expected_by(min(learned))}")
+    return f"run times drawn around {' and '.join(kinds)}" if kinds else ""
 
 
-def with_estimate(explanation: Explanation, found: StartRange | None, *, now: float) -> Explanation:
+def with_estimate(
+    explanation: Explanation, found: StartRange | None, *, now: float, evicted: float = 0.0
+) -> Explanation:
     """The explanation with `detail.estimate`: `from`, `likely` and `to`, whole minutes in seconds since the epoch,
-    None = later than was looked at; `basis`. Only for what is worth waiting for, and while the range is not over. It
-    never ends within a minute from now: nothing is known that well.
+    None = later than was looked at; `basis`. Only for what is worth waiting for, while the range is not over, and if it
+    was made since the job was last `evicted`. It never ends within a minute from now: nothing is known that well.
     """
-    over = found is None or (found.latest is not None and found.latest < now)
-    if found is None or over or explanation.verdict is not Verdict.WAIT:
+    if found is None or found.made < evicted or explanation.verdict is not Verdict.WAIT:
+        return explanation
+    if found.latest is not None and found.latest < now:
         return explanation
     estimate: dict[str, Any] = {
         "from": floor(found.earliest / MINUTE) * MINUTE,

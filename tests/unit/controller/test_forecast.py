@@ -119,7 +119,8 @@ def test_ends_that_rest_on_too_few_runs_are_not_told_on() -> None:
     snap = replace(snapshot(), admitted=tuple(running))
     assert [a.expected_end for a in without_unsure_ends(snap, now=NOW).admitted] == [None, NOW + 1, NOW + 60]
     learned = "expected by the last 5 runs of such jobs in the queue"
-    assert basis_of(snap, now=NOW) == f"ends that running jobs promise and {learned}"
+    around = "run times drawn around ends that running jobs promise and ends"
+    assert basis_of(snap, now=NOW) == f"{around} {learned}"
     assert estimates.of(few) == 1.0
 
 
@@ -132,6 +133,13 @@ def test_what_waiting_does_not_mend_has_no_range(token: Token) -> None:
 def test_a_range_that_is_over_is_not_shown() -> None:
     assert with_estimate(WAITS, RANGE, now=8_000.0) == WAITS
     assert with_estimate(WAITS, None, now=NOW) == WAITS
+
+
+def test_a_range_from_before_an_eviction_is_not_shown() -> None:
+    """It told when the attempt would start that is over."""
+    for evicted, shown in ((NOW - 1, True), (NOW, True), (NOW + 1, False)):
+        told = with_estimate(WAITS, replace(RANGE, made=NOW), now=NOW, evicted=evicted)
+        assert ("estimate" in told.detail) is shown
 
 
 @pytest.mark.parametrize(
