@@ -339,6 +339,14 @@ def ago(text: str, now: datetime) -> str:
     return age((now - moment(text)).total_seconds())
 
 
+def decided(cycle: int | None, seconds: float | None, kept: int | None) -> str:
+    """The last decision, and the newest on record where that is an older one; "" before the first."""
+    if cycle is None or seconds is None:
+        return ""
+    older = "" if kept in (None, cycle) else f" (on record: {kept})"
+    return f"cycle {cycle}, {age(seconds)} ago{older}"
+
+
 def written(value: object) -> str:
     """A value of an answer as people write it: lists by blank, mappings as `(key value)`."""
     if isinstance(value, Mapping):

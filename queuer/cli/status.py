@@ -7,7 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from queuer.cli.client import Client
-from queuer.cli.output import Column, Printer, ago, amount_column, clean, moment, printed, say, styled
+from queuer.cli.output import (
+    Column,
+    Printer,
+    ago,
+    amount_column,
+    clean,
+    decided,
+    moment,
+    printed,
+    say,
+    styled,
+)
 from queuer.cli.why import reasons
 
 _CAPACITY = [
@@ -37,9 +48,9 @@ def status(*, out: Printer) -> None:
 
 
 def _facts(found: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
-    leader, cycle = found["controller"], found["cycle"]
-    decided = f"; last cycle {ago(cycle['finished'], now)} ago" if cycle else ""
-    yield "controller", f"{leader['text']}{decided}"
+    leader, kept = found["controller"], found["cycle"]
+    last = decided(leader["cycle"], leader["cycleAgeSeconds"], kept and kept["id"])
+    yield "controller", "; ".join(filter(None, (leader["text"], last)))
     counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
     yield "jobs", f"{counts or 'none'}; {found['queues']} queues"
     if found["oldestPending"]:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from queuer.cli.client import Client
 from queuer.cli.failures import CommandFailed
-from queuer.cli.output import Column, ago, console, say, styled, table
+from queuer.cli.output import Column, ago, console, decided, say, styled, table
 from queuer.cli.tree import main_resource, tree_rows
 from queuer.domain.quantity import amount_text, readable
 
@@ -164,9 +164,9 @@ def frame(seen: Seen, *, now: datetime, height: int) -> Group:
 def _head(seen: Seen, now: datetime) -> Text:
     overview = seen.overview
     text = Text(f"Queuer  {styled(overview['controller']['text']).plain}", style="bold")
-    if cycle := overview["cycle"]:
-        decided = f"  cycle {cycle['id']} {cycle['status']}, {ago(cycle['finished'], now)} ago"
-        text.append(decided, style="not bold")
+    leader, kept = overview["controller"], overview["cycle"]
+    if last := decided(leader["cycle"], leader["cycleAgeSeconds"], kept and kept["id"]):
+        text.append(f"  {last}", style="not bold")
     if seen.stale:
         stale = f"  STALE: as of {ago(overview['asOf'], now)} ago: {styled(seen.stale).plain}"
         text.append(stale, style="bold red")

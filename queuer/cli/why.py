@@ -13,7 +13,7 @@ from queuer.cli.client import Client
 from queuer.cli.completion import job_names
 from queuer.cli.failures import EXIT_BY_VERDICT, Exit, Misused
 from queuer.cli.jobs import find, reference
-from queuer.cli.output import Column, Printer, View, ago, moment, printed, styled
+from queuer.cli.output import Column, Printer, View, ago, decided, moment, printed, styled
 from queuer.domain.quantity import age, devices
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def explain(job: Mapping[str, Any]) -> list[tuple[Text, int | None]]:
     since = (now - moment(job["stateSince"])).total_seconds()
     state = "deleted" if job["deleted"] else f"{job['state']} {age(since)}"
     head = f"{job['kind'].lower()}/{job['name']}  {state}  in {job['queue']}"
-    if found["cycle"] is not None and found["ageSeconds"] is not None:
-        head += f"    cycle {found['cycle']}, {age(found['ageSeconds'])} ago"
+    if last := decided(found["cycle"], found["ageSeconds"], found["kept"]):
+        head += f"    {last}"
     lines: list[tuple[Text, int | None]] = [(styled(head), 0)]
     if found["primary"]:
         primary, verdict = found["primary"], styled(found["verdict"])

@@ -70,7 +70,7 @@ def cycles() -> Iterator[StoredCycle]:
 def recorded(workload: Workload, why: Explanation, *, at: float, detail: Mapping[str, Any]) -> Recorded:
     """A waiting job as the tables have it."""
     explanation = models.Explanation(
-        uid=workload.uid, state=State.QUEUED, as_of=instant(at), cycle=1, age_seconds=1.0, verdict=why.verdict,
+        uid=workload.uid, state=State.QUEUED, as_of=instant(at), cycle=1, age_seconds=1.0, kept=1, verdict=why.verdict,
         primary=models.ReasonDetail.from_record(why.primary), others=[], would_admit=[],
         detail=Detail.model_validate(detail),
     )  # fmt: skip

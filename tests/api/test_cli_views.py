@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import yaml
 
+from queuer.store.heartbeat import LastCycle
 from tests.api.cli import run
 from tests.api.identity import Api
 from tests.api.rows import Author
@@ -79,9 +81,10 @@ async def test_a_job_is_asked_about_as_its_file_has_it(api: Api, author: Author,
 async def test_top_prints_one_frame_of_what_the_api_answers(api: Api, author: Author) -> None:
     await author.tree()
     await author.cycle()
+    await author.beat(cycle=LastCycle(id=1, at=time.time(), took=0.1, waiting=0, status="GREEDY"))
     found = await run(api, "top")
     assert found.code == 0, found.err
-    assert "cycle 1 " in found.out.splitlines()[0]
+    assert "cycle 1, " in found.out.splitlines()[0]
     assert "Jobs    none" in found.out
     assert [line.split()[0:3] for line in found.out.splitlines() if "team-b" in line] == [
         ["└─", "team-b", "0/32"]

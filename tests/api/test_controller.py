@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import AsyncExitStack
 from typing import Any
@@ -19,6 +20,7 @@ from queuer.controller.health.probes import Phase
 from queuer.store import migrate
 from queuer.store.engine import begin, conninfo
 from queuer.store.heartbeat import LastCycle
+from tests.api.cli import run
 from tests.api.identity import Api, local
 from tests.api.problems import problem_of
 from tests.api.rows import A, Author, waits
@@ -117,6 +119,21 @@ async def test_a_long_decision_is_not_idleness(api: Api, author: Author, ago: fl
     assert "a decision takes long" in found["text"]
     await author.beat(phase=Phase.STANDBY, cycle=concluded(ago=2))
     assert (await controller(api))["state"] == "stale"
+
+
+async def test_the_last_decision_is_the_same_everywhere_though_one_that_changes_nothing_is_not_kept(
+    api: Api, author: Author
+) -> None:
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.cycle(explain={"u1": waits()})
+    await author.beat(cycle=concluded(ago=2))
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    told = await controller(api)
+    assert (found["cycle"], found["kept"], told["cycle"]) == (7, 1, 7)
+    assert found["ageSeconds"] == pytest.approx(told["cycleAgeSeconds"], abs=5.0)
+    said = re.compile(r"cycle 7, \d+s ago \(on record: 1\)")
+    assert all(said.search(lines.out) for lines in (await run(api, "why", "u1"), await run(api, "status")))
 
 
 async def test_where_nobody_decides_that_is_why_a_job_waits(api: Api, author: Author) -> None:

@@ -111,7 +111,7 @@ def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str]
 def workload(**changes: Any) -> dict[str, Any]:
     reason = {"token": "TopologyPlacementFailed", "text": "needs 8 nodes in one rack; best rack r07 has 6"}
     explanation = {
-        "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT", "primary": reason,
+        "cycle": 7, "ageSeconds": 4.2, "kept": 7, "verdict": "WAIT", "primary": reason,
         "paragraphs": [
             {"label": "would admit", "text": "topology=block"},
             {"label": "next", "text": "queuer queue \x1b[31mshow root.team-a"},
@@ -136,7 +136,7 @@ def test_why_prints_verdict_reason_and_paragraphs() -> None:
 
 def test_why_of_a_running_job_counts_from_its_state_on_and_names_no_reason() -> None:
     nothing: dict[str, Any] = {
-        "cycle": None, "ageSeconds": None, "verdict": None, "primary": None, "paragraphs": [],
+        "cycle": None, "ageSeconds": None, "kept": None, "verdict": None, "primary": None, "paragraphs": [],
     }  # fmt: skip
     job = workload(state="Running", stateSince="2026-11-21T10:08:00Z", explanation=nothing)
     assert [str(line) for line, _ in explain(job)] == ["pytorchjob/llama  Running 1m  in root.team-a"]

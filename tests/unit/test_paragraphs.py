@@ -19,7 +19,7 @@ def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
         "token": "TopologyPlacementFailed", "verdict": "WAIT", "text": "no rack is large enough", "params": {},
     }  # fmt: skip
     explanation = {
-        "uid": "u1", "state": "Queued", "asOf": None, "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT",
+        "uid": "u1", "state": "Queued", "asOf": None, "cycle": 7, "ageSeconds": 4.2, "kept": 7, "verdict": "WAIT",
         "primary": reason, "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
         "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": detail or {},
         "next": "queuer queue show root.team-a",

@@ -32,7 +32,7 @@ QueueAndBelow = Annotated[
 
 
 class NewestCycle(Model):
-    """The newest run of the decision."""
+    """The newest decision on record: one that changes nothing is not kept. `controller` says when the last one was."""
 
     id: int
     finished: Instant
@@ -45,7 +45,7 @@ class Page(Model):
     """
 
     as_of: Instant
-    cycle: NewestCycle | None = Field(description="The newest decision; null before the first.")
+    cycle: NewestCycle | None = Field(description="The newest decision on record; null before the first.")
     seq: int = Field(description="The newest event of all, shown or not.")
 
 

@@ -137,9 +137,12 @@ class Explanation(Model):
 
     uid: str
     state: State
-    as_of: Instant | None
-    cycle: int | None
+    as_of: Instant | None = Field(description="When the last decision was.")
+    cycle: int | None = Field(description="The last decision.")
     age_seconds: float | None
+    kept: int | None = Field(
+        description="The newest decision on record: one that changes nothing is not kept."
+    )
     verdict: Verdict | None
     primary: ReasonDetail | None
     others: list[ReasonDetail]

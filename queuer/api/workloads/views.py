@@ -71,7 +71,7 @@ async def recorded(connection: AsyncConnection, stored: StoredWorkload, leader: 
     workload, now = stored.workload, await lookup.now(connection)
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
-    cycle = await lookup.newest_cycle(connection)
+    kept = await lookup.newest_cycle(connection)
     held = (await lookup.held(connection, [workload.uid])).get(workload.uid)
     moments = await reads.timeline(connection, workload.uid)
     failed = failure(stored.state, moments)
@@ -91,7 +91,7 @@ async def recorded(connection: AsyncConnection, stored: StoredWorkload, leader: 
         state_since=instant(states[-1].begin),
         admission=None if present is None else _admission(present, held),
         eviction=(await commands.ordered(connection, [workload.uid])).get(workload.uid),
-        explanation=_explanation(stored, cycle, now=now, detail=detail),
+        explanation=_explanation(stored, kept, leader, now=now, detail=detail),
         timeline=timeline(moments),
         as_of=now,
     )
@@ -218,15 +218,23 @@ def _explained(stored: StoredWorkload) -> Explanation | None:
 
 
 def _explanation(
-    stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float, detail: Mapping[str, Any]
+    stored: StoredWorkload,
+    kept: lookup.NewestCycle | None,
+    leader: Controller,
+    *,
+    now: float,
+    detail: Mapping[str, Any],
 ) -> models.Explanation:
-    explained = _explained(stored)
+    explained, cycle, passed = _explained(stored), leader.cycle, leader.cycle_age_seconds
+    if passed is None and kept is not None:  # whoever leads has not decided yet
+        cycle, passed = kept.id, max(0.0, now - kept.finished_at)
     return models.Explanation(
         uid=stored.workload.uid,
         state=stored.state,
-        as_of=instant(cycle.finished_at) if cycle else None,
-        cycle=cycle.id if cycle else None,
-        age_seconds=max(0.0, now - cycle.finished_at) if cycle else None,
+        as_of=None if passed is None else instant(now - passed),
+        cycle=cycle,
+        age_seconds=passed,
+        kept=kept.id if kept else None,
         verdict=explained.verdict if explained else None,
         primary=models.ReasonDetail.from_record(explained.primary, since=stored.reason_since)
         if explained

@@ -101,7 +101,7 @@ function Head({ job }: { job: WorkloadDetail }) {
 }
 
 function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
-  const { primary, verdict, next, cycle, ageSeconds } = job.explanation;
+  const { primary, verdict, next, cycle, ageSeconds, kept } = job.explanation;
   const decided = cycle !== null && ageSeconds !== null && new Date(Date.parse(job.asOf) - ageSeconds * 1000);
   return (
     <section className={`job-banner banner-${(verdict ?? job.state).toLowerCase()}`} aria-label="Why">
@@ -134,7 +134,8 @@ function Banner({ job, detail }: { job: WorkloadDetail; detail: Detail }) {
         {next && <Command text={next} />}
         {decided && (
           <small>
-            as of cycle {cycle}, <Ago at={decided.toISOString()} suffix=" old" />
+            cycle {cycle}, <Ago at={decided.toISOString()} suffix=" ago" />
+            {kept !== null && kept !== cycle && <> (on record: {kept})</>}
           </small>
         )}
       </p>
