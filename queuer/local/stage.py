@@ -18,6 +18,7 @@ import httpx2
 import yaml
 
 from queuer.domain.errors import QueuerError
+from queuer.domain.reasons import plural
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from queuer.local.identities import ADMIN, TENANT_NAMESPACES
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.2
 WIDTH = 96
+NAMES = 3
+"""Jobs that are in the way and named."""
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -130,7 +133,10 @@ class Stage:
         self.output(f"kubectl create -f {file}    # as {tenant}", said, lines=4)
 
     def clean(self) -> None:
-        """Remove what an earlier play left, and wait until its capacity is back."""
+        """Remove what an earlier play left, and wait until its capacity is back. Raises DemoFailed where jobs of others
+        are in the way, and leaves them alone.
+        """
+        self._require_alone()
         for tenant, namespace in TENANT_NAMESPACES.items():
             kubectl = self.cluster.kubectl(tenant)
             kubectl.run("delete", "jobs,pytorchjobs", "-l", STORY, "-n", namespace, "--wait=false")
@@ -140,6 +146,23 @@ class Stage:
             timeout=60,
         )
         self._earlier = {job["uid"] for tenant in TENANT_NAMESPACES for job in self._workloads(tenant)}
+
+    def _require_alone(self) -> None:
+        kubectl = self.cluster.kubectl(ADMIN)
+        shown = json.loads(kubectl.run("get", "jobs,pytorchjobs", "-A", "-l", STORY, "-o", "json"))["items"]
+        ours = {each["metadata"]["uid"] for each in shown}
+        others = [
+            job for job in self.get("/workloads", limit="1000")["items"]
+            if job["state"] not in _ENDED and not job["deleted"] and job["uid"] not in ours
+        ]  # fmt: skip
+        if others:
+            named = [(job["kind"].lower(), job["name"], job["namespace"]) for job in others[:NAMES]]
+            remove = [f"kubectl delete {kind} {name} -n {namespace}" for kind, name, namespace in named]
+            more = f"; and {len(others) - NAMES} more: queuer jobs" if len(others) > NAMES else ""
+            raise DemoFailed(
+                f"{plural(len(others), 'job')} of somebody else would be in the way of the demo",
+                hint="; ".join(remove) + more,
+            )
 
     # Facts
 

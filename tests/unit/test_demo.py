@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
+from contextlib import closing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +15,8 @@ from queuer.domain.errors import Unavailable
 from queuer.domain.queue import QueueTree
 from queuer.local import manifests
 from queuer.local.manifests import GPU, Sizes
+from queuer.local.stage import DemoFailed, Stage
+from tests.cli import serving
 
 FLEETS = [(4, 6, 1), (4, 8, 8), (20, 8, 8), (5, 16, 4), (40, 32, 8)]
 
@@ -52,3 +57,26 @@ def test_the_tree_is_a_valid_one(racks: int, nodes: int, each: int) -> None:
 def test_a_fleet_that_is_too_small_is_told_what_is_needed(by_rack: dict[str, int], each: int) -> None:
     with pytest.raises(Unavailable, match="4 racks of 6 nodes"):
         Sizes.of(by_rack, each)
+
+
+def test_it_does_not_play_around_a_job_that_is_none_of_its_own() -> None:
+    """README's `train` never ends: the demo waited for its room, and then failed."""
+
+    def job(uid: str, **more: Any) -> dict[str, Any]:
+        named = {"kind": "Job", "namespace": "team-a", "name": f"job-{uid}"}
+        return {"uid": uid, "state": "Running", "deleted": None, **named, **more}
+
+    gone = job("gone", deleted="2026-11-29T14:00:00Z", state="Queued")
+    items = [job("ours"), job("train", name="train"), job("done", state="Succeeded"), gone]
+    kubectl = Mock(run=Mock(return_value='{"items": [{"metadata": {"uid": "ours"}}]}'))
+    with serving(lambda path: {"items": items}) as port:
+        cluster = Mock(
+            queuer_url=f"http://127.0.0.1:{port}", token=lambda user: "t", kubectl=lambda user: kubectl
+        )
+        with (
+            closing(Stage(cluster, out=io.StringIO())) as stage,
+            pytest.raises(DemoFailed, match="1 job of somebody else") as found,
+        ):
+            stage.clean()
+    assert found.value.hint == "kubectl delete job train -n team-a"
+    assert [call.args[0] for call in kubectl.run.call_args_list] == ["get"], "it removes nothing"
