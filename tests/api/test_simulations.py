@@ -84,7 +84,7 @@ async def test_a_job_would_start_wait_or_never_start(api: Api, author: Author, e
     shape = {"queue": "root", "namespace": "team-a", "required": "rack"}
     never = (await api.post("/api/v1/simulations", json={**shape, "shape": "3xgpu:8"})).json()
     assert (never["answer"], never["primary"]["token"]) == ("unstartable", "TopologyPlacementFailed")
-    assert never["wouldAdmit"][0]["change"] == "topology=any"
+    assert never["wouldAdmit"][0]["change"] == "pods anywhere"
     lower = ruled(quota=[{"resource": GPU, "limit": 8}])
     cut = (await api.post("/api/v1/simulations", json={"job": JOB, "queueTree": lower})).json()
     assert (cut["answer"], cut["primary"]["token"]) == ("unstartable", "ExceedsMaxQuota")

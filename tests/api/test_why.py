@@ -73,7 +73,10 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: Api, author: Author) ->
     assert found["primary"]["text"].endswith("2 would fit in the best rack, r0, 1 would be missing.")
     assert found["primary"]["params"]["per"] == {GPU: "8", "cpu": "4"}
     assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
-    assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "at most 2 pods in main"]
+    assert [offer["change"] for offer in found["wouldAdmit"]] == [
+        "pods anywhere",
+        "at most 2 pods in main",
+    ]
     detail = found["detail"]
     assert detail["need"] == [{"podSet": "main", "count": 3, "per": PER, "level": "rack"}]
     assert said(detail) == {"need", "available", "excluded"}

@@ -105,7 +105,7 @@ def test_a_rack_not_just_gpus() -> None:
     assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
     assert printed(found.primary.text), found.primary.text
     own = [change.text for change in found.would_admit if change.kind is not ChangeKind.END]
-    assert own == ["topology=any", "at most 4 pods in main"]
+    assert own == ["pods anywhere", "at most 4 pods in main"]
     assert all(printed(change) for change in own)
     assert found.detail["excluded"] == {
         "nodes": 2,

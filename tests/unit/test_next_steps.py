@@ -90,13 +90,10 @@ ADMITS = [
     (JobChange(kind=ChangeKind.LEVEL), f"{ANNOTATE} queuer.dev/topology-required-"),
     (JobChange(kind=ChangeKind.LEVEL, level="block"), f"{ANNOTATE} queuer.dev/topology-required=block"),
     (JobChange(kind=ChangeKind.PREEMPTIBLE), f"{ANNOTATE} queuer.dev/preemptible=true"),
-    (
-        JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2),
-        "wait; with at most 2 pods in main it would start now",
-    ),
     (JobChange(kind=ChangeKind.END, job=OTHER), "wait until a job of root.b with 8 gpu ends"),
     (JobChange(kind=ChangeKind.END, job=NAMED), "queuer wait big -n team-b --for finished --timeout 24h"),
 ]
+SMALLER = JobChange(kind=ChangeKind.COUNT, pod_set="main", count=2)
 LAST = JobChange(kind=ChangeKind.COUNT, pod_set="main", count=1)
 
 
@@ -152,6 +149,15 @@ def test_a_job_that_is_too_large_is_told_the_pods_that_would_fit(
 def test_what_was_tried_and_worked_comes_first(token: Token, change: JobChange, said: str) -> None:
     step = told(token, {}, change, LAST)
     assert said == (step.command or step.do)
+
+
+@pytest.mark.parametrize(("shrinks", "updates"), [(True, True), (True, False), (False, True)])
+def test_a_job_that_can_run_smaller_is_told_how_where_its_kind_can(shrinks: bool, updates: bool) -> None:
+    step = told(Token.TOPOLOGY_PLACEMENT_FAILED, {}, SMALLER, shrinks=shrinks, reader=Reader(updates=updates))
+    may = shrinks and updates
+    how = ", or set annotation queuer.dev/min-count.main to 2:" if may else ";"
+    assert step.do == f"wait{how} with at most 2 pods in main it would start now"
+    assert step.command == (f"{ANNOTATE} queuer.dev/min-count.main=2" if may else None)
 
 
 def test_commands_are_ones_that_there_are() -> None:

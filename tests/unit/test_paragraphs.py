@@ -21,7 +21,7 @@ def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
     explanation = {
         "uid": "u1", "state": "Queued", "asOf": None, "cycle": 7, "ageSeconds": 4.2, "kept": 7, "verdict": "WAIT",
         "primary": reason, "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
-        "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": detail or {},
+        "wouldAdmit": [{"change": "all pods in one block", "evictions": 0}], "detail": detail or {},
         "next": "queuer queue show root.team-a",
     }  # fmt: skip
     job = {
@@ -42,7 +42,7 @@ def test_other_reasons_and_what_would_help() -> None:
     lines = told()
     assert "also: BorrowingLimitReached: 48 of 48 borrowed" in lines
     assert "asks: 8 x worker of 8 gpu, in one rack" in lines
-    assert "would admit: topology=block" in lines
+    assert "would admit: all pods in one block" in lines
     assert lines[-1] == "next: queuer queue show root.team-a"
 
 

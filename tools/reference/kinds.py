@@ -42,10 +42,7 @@ def _section(kind: JobKind) -> str:
             code(field_of(kind.suspend_path)) if kind.gates is None else f"the scheduling gate {code(GATE)}",
         ),
         ("hosts are pinned", _hosts(kind)),
-        (
-            "fewer pods than declared, by `min-count`",
-            "yes" if any(r.resizable for r in kind.roles(job)) else "no",
-        ),
+        ("fewer pods than declared, by `min-count`", "yes" if kind.shrinks else "no"),
         ("time limit, read as `max-runtime`", code(field_of(kind.deadline_path))),
         ("label that tells its pods apart", code(kind.pod_label or "")),
     ]

@@ -32,7 +32,7 @@ from queuer.domain.reasons import (
     save_work,
 )
 from queuer.domain.workload import State
-from queuer.kube.kinds.pod import POD
+from queuer.kube.kinds import BY_NAME, POD
 
 _EVICTED = frozenset({State.QUEUED, State.HELD, State.ADMITTED, State.PLACING, State.EVICTING})
 """States in which it is news that a job was evicted."""
@@ -196,6 +196,7 @@ def _next_step(
         commanded=job.override is not None and job.override.hold is not None and job.override.hold.value,
         deleted=job.deleted is not None,
         group=job.kind == POD.name and sum(pods.count for pods in job.pod_sets) > 1,
+        shrinks=BY_NAME[job.kind].shrinks,
         reader=reader,
     )
     if job.eviction is not None and job.state in _ON_NODES:

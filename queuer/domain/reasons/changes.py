@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from queuer.domain.quantity import amount_text, format_quantity
+from queuer.domain.quantity import amount_text
 from queuer.domain.reasons.amounts import plural
 
 
@@ -32,9 +32,9 @@ class Limit:
 
     @property
     def text(self) -> str:
-        """`nvidia.com/gpu on h100>=8`."""
-        account = self.resource if self.flavor is None else f"{self.resource} on {self.flavor}"
-        return f"{account}>={format_quantity(self.amount, resource=self.resource)}"
+        """`8 gpu on h100`."""
+        amount = amount_text(self.amount, self.resource)
+        return amount if self.flavor is None else f"{amount} on {self.flavor}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +58,18 @@ class JobChange:
         """The change in a line; a job that the reader may not see is told by its queue and amount."""
         match self.kind:
             case ChangeKind.LEVEL:
-                return f"topology={self.level or 'any'}"
+                return f"all pods in one {self.level}" if self.level else "pods anywhere"
             case ChangeKind.COUNT:
                 return f"at most {plural(self.count, 'pod')} in {self.pod_set}"
             case ChangeKind.PREEMPTIBLE:
-                return "preemptible=true"
+                return "being preemptible"
             case ChangeKind.LIMITS:
                 there: dict[str, list[str]] = {}
                 for row in self.limits:
                     there.setdefault(row.queue, []).append(row.text)
-                return " and ".join(f"{queue} limit {', '.join(rows)}" for queue, rows in there.items())
+                return " and ".join(
+                    f"a limit of {', '.join(rows)} in {queue}" for queue, rows in there.items()
+                )
             case ChangeKind.END:
                 has = amount_text(self.job["amount"], self.job["resource"])
                 who = f"a job of {self.job['queue']} with {has}"

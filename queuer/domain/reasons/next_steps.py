@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from queuer.domain.keys import (
     HOLD,
     MANAGED,
     MAX_RUNTIME,
+    MIN_COUNT,
     PREEMPTIBLE,
     PREFIX,
     PRIORITY_CLASS,
@@ -62,7 +63,8 @@ class AdvisedJob:
     `changes`: those that would let it start.
 
     `pods`: by pod set the least count of pods, and the amounts of each. `commanded`: held by a command, not by the job
-    itself. `deleted`: its object is gone. `group`: it is several pods, without an object of its name.
+    itself. `deleted`: its object is gone. `group`: it is several pods, without an object of its name. `shrinks`: its
+    kind can run with fewer pods than it declares.
     """
 
     uid: str
@@ -76,6 +78,7 @@ class AdvisedJob:
     commanded: bool = False
     deleted: bool = False
     group: bool = False
+    shrinks: bool = False
     reader: Reader = Reader()
 
     @property
@@ -270,12 +273,23 @@ def _change(job: AdvisedJob) -> NextStep | None:
         case ChangeKind.COUNT if job.params.get("unstartable"):
             return _again(job, change.text)
         case ChangeKind.COUNT:  # a job that waits for others is not given up for it
-            return NextStep(do=f"wait; with {change.text} it would start now")
+            return _smaller(job, change)
         case ChangeKind.LIMITS:
             own = all(limit.queue in job.reader.administers for limit in change.limits)
             return NextStep(do=f"{'set' if own else 'ask who administers these queues for'} {change.text}")
         case ChangeKind.END:
             return NextStep(do=f"wait until {change.text}", command=_until_end(change.job))
+
+
+def _smaller(job: AdvisedJob, change: JobChange) -> NextStep:
+    """It waits, or runs with fewer pods, where its kind can and the reader may say so."""
+    now = f"with {change.text} it would start now"
+    if not (job.shrinks and job.reader.updates):
+        return NextStep(do=f"wait; {now}")
+    step = _edit(
+        job, _Edit(sort=Sort.ANNOTATION, key=f"{MIN_COUNT}{change.pod_set}", value=str(change.count))
+    )
+    return replace(step, do=f"wait, or {step.do}: {now}")
 
 
 def _until_end(other: Mapping[str, Any]) -> str | None:

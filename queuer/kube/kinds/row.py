@@ -200,6 +200,11 @@ class JobKind:
     clean: tuple[tuple[str, ...], str | int] | None = None
 
     @property
+    def shrinks(self) -> bool:
+        """Whether an admission can lower the counts of its roles."""
+        return not self.listed and self.gates is None
+
+    @property
     def makes_jobs(self) -> bool:
         """Whether Jobs that its controller makes own pods of it: the Job controller makes them anew."""
         return self.made is not None or "Job" in self.children
