@@ -261,7 +261,10 @@ async def test_a_cut_may_be_refused_while_somebody_is_over(api: Api, author: Aut
     await running(author, ("a1", A, 24))
     cut = changed(team_a=gpus("team-a", limit=16))
     refused = problem_of(await api.post(PATH, json=cut, params={"effect": "refuse"}), "invalid_input")
-    assert refused["errors"][0]["field"] == f"queues.{A}.quota[0].limit"
+    [error] = refused["errors"]
+    assert error["field"] == f"queues.{A}.quota[0].limit"
+    assert error["message"] == "16 is 8 below the 24 gpu in use: the effect refuse refuses that"
+    assert error["hint"] == "the effect drain lets jobs end, evict evicts them"
     await plan(api, changed(team_a=gpus("team-a", limit=24)), effect="refuse")
 
 

@@ -58,6 +58,10 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(api:
     await author.evict(Eviction(uid="runs", cause="command", patch={}))
     said = "1 job is evicted, and the API server has not taken that"
     assert ("stuck", said) in [(item["kind"], item["text"]) for item in await attention(api)]
+    for silent, away in ((60.0, None), (0.0, 60.0)):
+        await author.beat(silent=silent, away=away)
+        kinds = {item["kind"] for item in await attention(api)}
+        assert ("controllerStale" in kinds, "stuck" in kinds) == (True, False), "nobody has asked it"
 
 
 async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(

@@ -228,7 +228,15 @@ def _require_reason(taken: Cuts, reason: str, *, pointer: str) -> None:
 
 def _require_room(effect: Effect, taken: Cuts) -> None:
     if effect is Effect.REFUSE and taken.over:
-        raise InvalidInput(*(row.problem for row in taken.over))
+        hint = "the effect drain lets jobs end, evict evicts them"
+        raise InvalidInput(
+            *(
+                replace(
+                    row.problem, message=f"{row.problem.message}: the effect refuse refuses that", hint=hint
+                )
+                for row in taken.over
+            )
+        )
 
 
 def _require_shown(draft: Draft, taken: Cuts) -> None:

@@ -36,6 +36,8 @@ router = APIRouter(prefix=PREFIX, tags=["live"])
 DAY, STEP = 86_400.0, 300
 MOST = 50
 """Entries of the attention list; `attentionTotal` counts all."""
+_ABSENT = frozenset({ControllerState.STALE, ControllerState.AWAY, ControllerState.NEVER})
+"""Nothing moves by that alone: no job is said to be stuck."""
 LONG_WAIT, LONG_LANDING, LONG_EVICTION = 3600.0, 600.0, 30.0
 """Seconds; no job that waits, lands or is being evicted for less is called stuck."""
 
@@ -105,7 +107,10 @@ async def get_overview(tree: Tree, leader: Leader, asker: Asking) -> Overview:
     found = await tree.derived(_told)
     owners = await shown(found.outside, asker)
     own = await asker.readable(found.unstartable)
-    attention = [*_controller(leader), *found.attention, *_outside(found, owners), *_unstartable(found, own)]
+    told = [
+        each for each in found.attention if each.kind is not Attention.STUCK or leader.state not in _ABSENT
+    ]
+    attention = [*_controller(leader), *told, *_outside(found, owners), *_unstartable(found, own)]
     attention.sort(key=lambda item: GRAVEST.index(item.kind))
     more = {"controller": leader, "attention": attention[:MOST], "attention_total": len(attention)}
     return Overview.model_validate({**found.shared, **more, "outside": owners})
