@@ -164,14 +164,12 @@ class Clearing:
         owner, node, most = owner[used], node[used], most[used]
         adds = most / np.bincount(node, weights=most, minlength=len(gain))[node] * gain[node]
         keys, pair = np.unique(domains[node] * len(weights) + owner, return_inverse=True)
-        where, whose = keys // len(weights), keys % len(weights)
-        gains, short = np.bincount(pair, weights=adds), lacking[where]
-        gains = np.where(short > 0, np.minimum(gains, short), gains)  # a gang needs no more of a candidate
+        where, whose, gains = keys // len(weights), keys % len(weights), np.bincount(pair, weights=adds)
         rate = weights[whose] / gains
         by_rate = np.lexsort((rate, where))  # `where` is sorted already, and stays as it is
         gains, rate = gains[by_rate], rate[by_rate]
         before = np.cumsum(gains) - gains
-        needed = np.clip(short - before + before[np.searchsorted(where, where)], 0, gains)
+        needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, gains)
         estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
         able = self._enough(domains, self.slots)
         estimates[~able] = inf

@@ -45,6 +45,7 @@ class VictimModel:
         """
         self._candidates, self._state, self.rows = candidates, candidates.state, Rows()
         self.goes: dict[int, int] = {}
+        self._count = sum(part.count for clearing in gangs for part in clearing.parts)
         self._lies: dict[tuple[int, str, int], int] = {}
         self._on: dict[int, list[tuple[Part, int]]] = defaultdict(list)
         self._grounds: list[dict[int, Numbers]] = []
@@ -105,7 +106,9 @@ class VictimModel:
         return self._lies[at]
 
     def _cheapest(self, clearing: Clearing, nodes: Numbers, hosts: Numbers) -> Numbers:
-        """Those that are cheapest to clear for a slot, and these hosts."""
+        """Those that are cheapest to clear for a slot, and these hosts. Of a job more nodes than all gangs have pods are of
+        no use, so a large one is not cheap for having many.
+        """
         pods = sum(part.count for part in clearing.parts)
         most = max(NODES, 3 * pods)
         before, after = np.sum(clearing.slots, axis=0)
@@ -113,7 +116,7 @@ class VictimModel:
         if len(nodes) <= most:
             return nodes
         weights, whose = self._candidates.weights, self._candidates.whose
-        useful = np.minimum(np.bincount(whose, minlength=len(weights)), pods)
+        useful = np.minimum(np.bincount(whose, minlength=len(weights)), self._count)
         shares = weights[whose] / useful[whose]
         costs = np.bincount(self._candidates.nodes, weights=shares, minlength=len(after))[nodes]
         rates = np.where(before[nodes] > 0, -1.0, costs / np.maximum(after - before, 1)[nodes])
