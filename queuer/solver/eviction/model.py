@@ -106,8 +106,9 @@ class VictimModel:
         return self._lies[at]
 
     def _cheapest(self, clearing: Clearing, nodes: Numbers, hosts: Numbers) -> Numbers:
-        """Those that are cheapest to clear for a slot, and these hosts. Of a job more nodes than all gangs have pods are of
-        no use, so a large one is not cheap for having many.
+        """The nodes that are cheapest to clear for a slot, and these hosts.
+
+        A job's cost is shared by as many nodes as all gangs have pods, for more of them are of no use.
         """
         pods = sum(part.count for part in clearing.parts)
         most = max(NODES, 3 * pods)
