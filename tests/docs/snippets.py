@@ -4,6 +4,7 @@ A page is a session of one shell. The rules, which docs/index.md tells the reade
 
 - `$ ` begins a command, `> ` goes on with it. The lines after it are its output; none shown = anything.
 - `…` stands for anything. Ages, times of day, and numbers of cycles and revisions may differ, and blanks in number.
+  A cycle `(on record: N)` may be left out.
 - A command ends with 0, unless the next one is `$ echo $?`.
 - A `yaml` block whose first line is `# NAME.yaml` is that file.
 - `<!-- as NAME -->`: the commands that follow are NAME's. `<!-- needs PART -->`: an optional part of a local cluster.
@@ -20,6 +21,7 @@ from itertools import pairwise
 ELLIPSIS = "…"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|^<!-- (as|not run:) ([^>]*?) -->$", re.MULTILINE | re.DOTALL)
 _MOVING = (
+    (r" \(on record: \d+\)", ""),
     (r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b", "AGE"),
     (r"\b\d\d:\d\d(:\d\d)?\b", "TIME"),
     (r"\b(cycle|revision|schema) \S+?(?=[,;.]?(\s|$))", r"\1 N"),

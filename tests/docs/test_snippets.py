@@ -52,6 +52,7 @@ def test_a_page_does_what_it_says(page: Path, place: Place, tmp_path: Path) -> N
     [
         ("a  b", "a b\n", True),
         ("job  9s  cycle 4, 2s ago", "job 12m cycle 17, 1s ago", True),
+        ("cycle 4, 2s ago", "cycle 17, 1s ago (on record: 16)", True),
         ("WAIT … gpu", "WAIT x\ny gpu", True),
         ("WAIT … gpu", "CHANGE gpu", False),
         ("8 pods", "9 pods", False),
