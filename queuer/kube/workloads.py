@@ -114,12 +114,13 @@ def read_workload(
 ) -> tuple[Workload, tuple[FieldProblem, ...]]:
     """As much of the workload of a job object as can be read, and every problem found.
 
-    A workload with a problem is never to be decided on. One that is too large is read no further.
+    A workload with a problem is never to be decided on. Pods that are too large are read no further.
     """
     meta, problems = job.metadata, Problems()
-    notes = meta.annotations
-    if too_large := tuple(_too_large(notes, kind.roles(job))):
-        return bare_workload(kind, job), too_large
+    notes = {key: text for key, text in meta.annotations.items() if len(text) <= LONGEST_TEXT}
+    problems.found += _too_long(meta.annotations)
+    if too_large := tuple(_too_large(kind.roles(job))):
+        return bare_workload(kind, job), (*problems.found, *too_large)
     roles = own_roles(kind, job)
     problems.attempt(lambda: _check_names(meta, roles))
     problems.found += (refused := (*_foreign_manager(kind, job), *kind.refused(job)))
@@ -191,21 +192,28 @@ def _foreign_manager(kind: JobKind, job: JobObject) -> Iterator[FieldProblem]:
         )
 
 
-def _too_large(notes: Mapping[str, str], roles: Sequence[Role]) -> Iterator[FieldProblem]:
-    """Texts of annotations and pod specs that are longer than is kept, and more parts than are looked through."""
+def _too_long(notes: Mapping[str, str]) -> Iterator[FieldProblem]:
+    """Annotations that are read, with more text than is kept."""
+    for key, text in notes.items():
+        if len(text) > LONGEST_TEXT and (key in _OWNERS or key == USER or key.startswith(MIN_COUNT)):
+            yield _text_of(len(text), f"annotation {key}")
+
+
+def _too_large(roles: Sequence[Role]) -> Iterator[FieldProblem]:
+    """Texts of pod specs that are longer than is kept, and more parts than are looked through."""
     if len(roles) > MOST_POD_SETS:
         yield wrong("spec", f"has {len(roles)} kinds of pods", f"write {MOST_POD_SETS} at most")
-    read = (key for key in notes if key in _OWNERS or key == USER or key.startswith(MIN_COUNT))
-    texts: list[tuple[str, object]] = [(f"annotation {key}", notes[key]) for key in read]
     for role in roles[:MOST_POD_SETS]:
         at = f"{field_of(role.template_path)[:LONGEST_TEXT]}.spec"
-        texts += [(at, role.name), (at, msgspec.to_builtins(role.template.spec))]
         yield from too_many(role.template.spec, field=at)
-    for at, part in texts:
-        longest = max((len(text) for text in parts(part) if isinstance(text, str)), default=0)
+        texts = [role.name, *parts(msgspec.to_builtins(role.template.spec))]
+        longest = max(len(text) for text in texts if isinstance(text, str))
         if longest > LONGEST_TEXT:
-            problem = f"a text of {longest} characters is longer than {LONGEST_TEXT}"
-            yield wrong(at, problem, "shorten it")
+            yield _text_of(longest, at)
+
+
+def _text_of(length: int, field: str) -> FieldProblem:
+    return wrong(field, f"a text of {length} characters is longer than {LONGEST_TEXT}", "shorten it")
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:
@@ -315,7 +323,7 @@ def _flag(notes: Mapping[str, str], key: str, *, unsaid: bool) -> bool:
     if text in (None, "true", "false"):
         return unsaid if text is None else text == "true"
     raise InvalidInput(
-        wrong(f"annotation {key}", f"{text!r} is neither true nor false", 'write "true"', legal="true")
+        wrong(f"annotation {key}", f"{text[:40]!r} is neither true nor false", 'write "true"', legal="true")
     )
 
 

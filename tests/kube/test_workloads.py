@@ -148,6 +148,24 @@ def test_all_faults_are_told_at_once() -> None:
     """One round trip for the owner, not one per fault."""
     found = faults(noted(hold="perhaps", preemptible="no"), priority_class="hgih")
     assert len(found) == 3
+    beside = faults(
+        noted(hold="perhaps", preemptible="no", **{"topology-required": LONG}), priority_class="hgih"
+    )
+    assert {problem.field for problem in beside} == {
+        *(problem.field for problem in found), "annotation queuer.dev/topology-required",
+    }  # fmt: skip
+
+
+def test_each_of_many_faults_is_named_in_the_sentence() -> None:
+    """Long ones are cut for the others, which the owner mends in the same go."""
+    keys = [f"topology-{'e' * size}{number}" for number in range(8) for size in (9, 40)]
+    found = faults(noted(**dict.fromkeys(keys[:12], "x")))
+    text = malformed(found).primary.text
+    assert len(text) < 900
+    assert all(problem.field in text for problem in found)
+    assert malformed(faults(noted(**dict.fromkeys(keys, "x")))).primary.text.endswith("; 4 more faults")
+    (one,) = found[:1]
+    assert malformed([one]).primary.text == str(one)
     assert "did you mean high?" in " ".join(map(str, found))
 
 

@@ -12,13 +12,15 @@ from types import MappingProxyType
 from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.reasons.amounts import counted, said, shown
+from queuer.domain.reasons.amounts import counted, plural, said, shown
 from queuer.domain.reasons.changes import JobChange
 from queuer.domain.reasons.table import ROWS, Token, Verdict
 
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 LONGEST = 600
 """Characters of a sentence that quotes what somebody wrote, which may be a quarter of a megabyte of annotation."""
+MOST_FAULTS, NAME = 12, 80
+"""So many fields that cannot be read are named in a sentence, with so many characters of their names at least."""
 _OWN_LINES = frozenset({"maxPending", "perUser"})
 """Parameters of a job that waits for others of its namespace or user, whatever room there is."""
 
@@ -150,10 +152,21 @@ def simple(token: Token, text: str, **params: Any) -> Explanation:
 
 
 def malformed(problems: Iterable[FieldProblem]) -> Explanation:
-    """The explanation of a job that cannot be decided on as it is, by its fields and their legal `values`."""
+    """The explanation of a job that cannot be decided on as it is, by its fields and their legal `values`.
+
+    Each fault is named: of long ones as much is told as there is room for.
+    """
     told = tuple(problems)
-    text = "; ".join(map(str, told))
-    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    texts = [str(problem) for problem in told[:MOST_FAULTS]]
+    room = LONGEST // max(1, len(texts))  # what short ones leave is for long ones
+    spare = sum(max(0, room - len(text)) for text in texts)
+    room += spare // max(1, sum(len(text) > room for text in texts))
+    rooms = [max(room, min(len(problem.field), NAME)) for problem in told]
+    parts = [f if len(f) <= most else f"{f[:most]}…" for f, most in zip(texts, rooms, strict=False)]
+    if len(told) > MOST_FAULTS:
+        parts.append(plural(len(told) - MOST_FAULTS, "more fault"))
     values = dict(problem.instead for problem in told if problem.instead is not None)
     values |= {problem.field: problem.legal for problem in told if problem.legal is not None}
-    return simple(Token.MISCONFIGURED, short, fields=[problem.field for problem in told], values=values)
+    return simple(
+        Token.MISCONFIGURED, "; ".join(parts), fields=[problem.field for problem in told], values=values
+    )
