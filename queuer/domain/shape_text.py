@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from queuer.domain.errors import InvalidInput
@@ -13,6 +14,7 @@ MOST = 100_000
 """Pods of a shape."""
 MOST_RESOURCES = 16
 """Resources of a pod."""
+_COUNT = re.compile(r"-?[0-9]+x")
 
 
 def parse_shape(text: str, *, resources: Collection[str], field: str = "shape") -> PodSet:
@@ -59,6 +61,8 @@ def _resource(name: str, resources: Collection[str], *, field: str) -> str:
     alike = sorted(resource for resource in resources if resource.rpartition("/")[2] == name)
     if len(alike) == 1:
         return alike[0]
+    if _COUNT.match(name):
+        raise InvalidInput.at(field, f"{name[:60]!r} counts pods; it is asked for one", 'write e.g. "gpu:8"')
     message = f"{name[:60]!r} is {'several resources' if alike else 'no resource of this cluster'}"
     raise InvalidInput.at(
         field, message, f"write {' or '.join(alike)}" if alike else nearest(name[:60], resources)

@@ -119,6 +119,21 @@ async def test_a_method_that_is_not_allowed_names_those_that_are(
 
 
 @pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("workloads/u1:explode", ":evict, :hold, :release"),
+        ("workloads:explode", ":evict, :hold, :prioritise, :release"),
+        ("queues/root.a:explode", ":drain, :hold, :resume"),
+        (f"changesets/{PLAN}:explode", ":apply, :discard"),
+    ],
+)
+async def test_an_unknown_command_is_told_those_that_there_are(api: Api, path: str, known: str) -> None:
+    refused = await api.post(f"/api/v1/{path}")
+    assert refused.status_code in (404, 405)
+    assert refused.json()["detail"] == f"there is no command :explode here; known: {known}"
+
+
+@pytest.mark.parametrize(
     ("media_type", "body", "says"),
     [
         ("application/json", b"{", "line 1"),

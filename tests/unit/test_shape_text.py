@@ -32,3 +32,10 @@ def test_a_resource_is_named_once(amounts: str) -> None:
         parse_shape(f"2x{amounts}", resources=KNOWN)
     with pytest.raises(InvalidInput, match="is there twice"):
         parse_amounts(amounts, resources=KNOWN)
+
+
+@pytest.mark.parametrize("text", ["-1xgpu:8", "8xgpu:8", "cpu:1,2xgpu:8"])
+def test_a_gang_is_no_pod(text: str) -> None:
+    """Not an unknown resource: the count is what is wrong."""
+    with pytest.raises(InvalidInput, match="counts pods; it is asked for one"):
+        parse_amounts(text, resources=KNOWN)

@@ -243,8 +243,24 @@ def refused(request: Request, error: HTTPException) -> JSONResponse:
     detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
     if error.status_code in (404, 405) and _CONFIGURED.match(request.url.path):
         detail = f"{detail}: {_ONE_WAY}"
+    if error.status_code in (404, 405):
+        detail = _unknown_command(request) or detail
     headers = {**(error.headers or {}), **_allow(request.app, request, error.status_code)}
     return _answer(request, code, detail, status=error.status_code, headers=headers)
+
+
+def _unknown_command(request: Request) -> str:
+    """That there is no such command on an object, with those that there are; "" where no command was meant."""
+    address, colon, verb = request.url.path.rpartition(":")
+    rows = (template.rpartition(":") for template in request.app.openapi()["paths"])
+    known = sorted({command for of, there, command in rows if there and _fits(of, address)})
+    if not colon or "/" in verb or not known or verb in known:
+        return ""
+    return f"there is no command :{verb} here; known: {', '.join(f':{each}' for each in known)}"
+
+
+def _fits(template: str, path: str) -> bool:
+    return re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), path) is not None
 
 
 def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
@@ -254,7 +270,7 @@ def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
     found = {
         template: operations
         for template, operations in app.openapi()["paths"].items()
-        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path)
+        if _fits(template, request.url.path)
     }
     if not found:
         return {}
