@@ -168,6 +168,8 @@ def test_a_limit_is_cut_with_a_preview_and_a_reason_and_taken_back(page: Page, d
     expect(page.get_by_role("region", name="What it means")).to_contain_text(
         "would have to go for the limits to hold"
     )
+    expect(page.get_by_text("over limit")).to_have_count(1)  # a cut is told once, and by no place in a list
+    expect(page.get_by_role("main")).not_to_contain_text("quota[0]")
     apply = page.get_by_role("button", name="Apply")
     expect(apply).to_be_disabled()
     page.get_by_label("Reason").fill("an experiment is over")

@@ -6,13 +6,14 @@ import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useRef, useState } from "react";
 import { Failure, api, body } from "../../api/client";
 import * as queries from "../../api/queries";
-import type { Changeset, Jobs } from "../../api/schema";
+import type { Changeset, FieldError, Jobs } from "../../api/schema";
 import { Ago } from "../../kit/Ago";
 import { Chip } from "../../kit/Chip";
 import { Command } from "../../kit/CopyAs";
 import { Answer, Part, Trouble } from "../../kit/Panel";
 import { Title } from "../../kit/Title";
 import { demand, read, short } from "../../text/quantity";
+import { subject } from "./document";
 
 const LEAST_REASON = 10;
 
@@ -72,11 +73,15 @@ function Shown({ of }: { of: Changeset }) {
 }
 
 function Consequences({ of }: { of: Changeset }) {
-  const { impact, warnings = [], overLimit = [], reclaimable = [], states = [], victims } = of;
+  const { impact, overLimit = [], reclaimable = [], states = [], victims } = of;
+  // A cut below use is in both lists, and told with its figures.
+  const warnings = unlike(of.warnings, of.reductions);
+  const cuts = unlike(of.reductions, of.warnings);
   const evicted = impact?.evicted ?? { count: 0 };
   const title = of.state === "applied" ? "What was expected" : "What it means";
   const quiet =
     !warnings.length &&
+    !cuts.length &&
     !overLimit.length &&
     !reclaimable.length &&
     !impact?.starts.count &&
@@ -95,8 +100,13 @@ function Consequences({ of }: { of: Changeset }) {
       <ul className="list">
         {warnings.map((each) => (
           <li key={each.field + each.message}>
-            <Chip word="warning" /> <code>{each.field}</code> {each.message}
+            <Chip word="warning" /> {subject(each)} {each.message}
             {each.hint && `: ${each.hint}`}
+          </li>
+        ))}
+        {cuts.map((each) => (
+          <li key={each.field + each.message}>
+            <Chip word="warning" label="takes away" /> {subject(each)} {each.message}
           </li>
         ))}
         {overLimit.map((each) => (
@@ -145,6 +155,11 @@ function Consequences({ of }: { of: Changeset }) {
   );
 }
 
+/** Those of a list that the other does not have. */
+function unlike(these: readonly FieldError[] = [], others: readonly FieldError[] = []): FieldError[] {
+  return these.filter((one) => !others.some((other) => one.field === other.field && one.message === other.message));
+}
+
 function Several({ of, words }: { of: Required<Jobs> | Jobs; words: string }) {
   const jobs = of.jobs ?? [];
   const count = of.count ?? 0;
@@ -179,7 +194,7 @@ function Decide({ of }: { of: Changeset }) {
   const client = useQueryClient();
   const navigate = useNavigate();
   const id = of.id ?? "";
-  const cuts = of.reductions ?? [];
+  const cuts = (of.reductions ?? []).length > 0;
   const apply = useMutation({
     mutationFn: () =>
       body(
@@ -200,7 +215,7 @@ function Decide({ of }: { of: Changeset }) {
     onSuccess: () => void navigate({ to: "/edit", search: { root: of.root } }),
   });
   const hit = hurt(of);
-  const lacking = (cuts.length > 0 && reason.trim().length < LEAST_REASON) || (hit !== undefined && typed !== hit);
+  const lacking = (cuts && reason.trim().length < LEAST_REASON) || (hit !== undefined && typed !== hit);
   const moved = apply.error instanceof Failure && apply.error.status === 412;
   return (
     <section className="panel" aria-label="Apply">
@@ -210,21 +225,10 @@ function Decide({ of }: { of: Changeset }) {
           apply.mutate();
         }}
       >
-        {cuts.length > 0 && (
-          <>
-            <p>This takes something away, and needs a reason:</p>
-            <ul className="list">
-              {cuts.map((cut) => (
-                <li key={cut.field + cut.message}>
-                  <code>{cut.field}</code> {cut.message}
-                </li>
-              ))}
-            </ul>
-          </>
-        )}
+        {cuts && <p>This takes something away, and needs a reason.</p>}
         <p>
           <label className="field">
-            Reason {cuts.length > 0 ? `(at least ${LEAST_REASON} characters)` : "(for the audit)"}
+            Reason {cuts ? `(at least ${LEAST_REASON} characters)` : "(for the audit)"}
             <input value={reason} size={60} onChange={(event) => setReason(event.target.value)} />
           </label>
         </p>

@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { type Document, type Stated, changed, leftOut, merged, nothing, same, withAmount, withMine } from "./document";
+import {
+  type Document,
+  type Stated,
+  changed,
+  leftOut,
+  merged,
+  nothing,
+  same,
+  subject,
+  withAmount,
+  withMine,
+} from "./document";
 
 const tree = (queues: Record<string, Stated>): Document => ({
   apiVersion: "queuer.dev/v1",
@@ -84,4 +95,15 @@ it("knows which queues were taken out of the text", () => {
 
 it("tells lists in another order apart", () => {
   expect(same([1, 2], [2, 1])).toBe(false);
+});
+
+it("says of what a problem is, and no place in a list", () => {
+  const told = (pointer: string) => subject({ field: "field", pointer });
+  expect(told("/queues/root.a/quota/0/limit")).toBe("limit of root.a:");
+  expect(told("/queues/root.a/quota")).toBe("quota of root.a:");
+  expect(told("/queues/root.a/access/perUser/limits/nvidia.com~1gpu")).toBe(
+    "access.perUser.limits.nvidia.com/gpu of root.a:",
+  );
+  expect(told("/queues/root.a")).toBe("root.a");
+  expect(told("/topology/levels/0")).toBe("field");
 });

@@ -140,3 +140,12 @@ export function withAmount(document: Document, path: string, index: number, fiel
   });
   return { ...document, queues: { ...document.queues, [path]: { ...document.queues[path], quota } } };
 }
+
+/** What a problem's field is of, in words: `limit of root.a` for `/queues/root.a/quota/0/limit`. */
+export function subject({ field, pointer }: { field: string; pointer?: string | null }): string {
+  const steps = (pointer ?? "").split("/").map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
+  const [, kind, path = "", ...keys] = steps;
+  if (kind !== "queues") return field;
+  const words = keys.filter((key, index) => !/^\d+$/.test(key) && !(key === "quota" && keys[index + 1]));
+  return words.length > 0 ? `${words.join(".")} of ${path}:` : path;
+}
