@@ -23,7 +23,7 @@ export function Clock() {
         </button>
       </span>
       {data?.cycle != null && (
-        <span>
+        <span className="clock-cycle">
           {"cycle "}
           {data.cycle}
           {" · "}

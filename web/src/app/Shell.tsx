@@ -34,11 +34,14 @@ export function Shell() {
   useFollowing();
   const lost = useLost();
   const help = useKeys();
+  const screens = useScreens();
   const path = useRouterState({ select: (state) => state.location.pathname });
   const screen = SCREENS.find((each) => (each.path === "/" ? path === "/" : path.startsWith(each.path)));
   useEffect(() => {
     document.title = screen ? `${screen.title} · Queuer` : "Queuer";
-  }, [screen]);
+    const link = document.querySelector<HTMLElement>("nav [aria-current]");
+    link?.parentElement?.scrollTo({ left: link.offsetLeft - link.parentElement.offsetWidth / 2 });
+  }, [screen, screens.length]);
   return (
     <>
       <a className="skip" href="#main">
@@ -49,7 +52,7 @@ export function Shell() {
           Queuer
         </Link>
         <nav aria-label="Screens">
-          {useScreens().map(({ path: to, title }) => (
+          {screens.map(({ path: to, title }) => (
             <Link key={to} to={to} activeOptions={{ exact: to === "/" }} activeProps={{ "aria-current": "page" }}>
               {title}
             </Link>
@@ -96,7 +99,8 @@ function Theme() {
       onClick={() => setPreferences({ theme: next })}
       aria-label={`Colours: ${theme}`}
     >
-      {{ system: "◐ system", light: "○ light", dark: "● dark" }[theme]}
+      {{ system: "◐", light: "○", dark: "●" }[theme]}
+      <span className="word"> {theme}</span>
     </button>
   );
 }

@@ -16,17 +16,11 @@ import { Title } from "../kit/Title";
 
 const EVENTS: readonly Column<EventItem>[] = [
   { id: "at", title: "time", width: "17ch", cell: (event) => <At at={event.at} /> },
-  { id: "type", title: "type", width: "22ch", cell: (event) => event.type },
   {
-    id: "queue",
-    title: "queue",
-    width: "minmax(20ch, 2fr)",
-    cell: (event) =>
-      event.queue && (
-        <Link to="/queues/$path" params={{ path: event.queue }} tabIndex={-1}>
-          <Path of={event.queue} />
-        </Link>
-      ),
+    id: "text",
+    title: "what happened",
+    width: "minmax(24ch, 5fr)",
+    cell: (event) => <span title={event.text}>{event.text}</span>,
   },
   {
     id: "job",
@@ -45,13 +39,19 @@ const EVENTS: readonly Column<EventItem>[] = [
         </Link>
       ),
   },
-  { id: "by", title: "by", width: "14ch", cell: (event) => <Cause of={event.data} /> },
   {
-    id: "text",
-    title: "what happened",
-    width: "minmax(24ch, 5fr)",
-    cell: (event) => <span title={event.text}>{event.text}</span>,
+    id: "queue",
+    title: "queue",
+    width: "minmax(20ch, 2fr)",
+    cell: (event) =>
+      event.queue && (
+        <Link to="/queues/$path" params={{ path: event.queue }} tabIndex={-1}>
+          <Path of={event.queue} />
+        </Link>
+      ),
   },
+  { id: "by", title: "by", width: "14ch", cell: (event) => <Cause of={event.data} /> },
+  { id: "type", title: "type", width: "22ch", cell: (event) => event.type },
 ];
 
 /** Who or what it comes from. */
