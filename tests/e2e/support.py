@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -43,6 +43,14 @@ def kubectl(
     if check and result.returncode:
         raise Refused(f"kubectl {' '.join(arguments)} as {identity}: {result.stderr.strip()}")
     return result.stdout if check else result.stdout + result.stderr
+
+
+def kubectl_list(
+    cluster: Cluster, identity: str, objects: Iterable[Mapping[str, Any]], *arguments: str
+) -> str:
+    """Run kubectl on these objects in one call, such as `apply`."""
+    document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    return kubectl(cluster, identity, *arguments, "-f", "-", input=json.dumps(document))
 
 
 def get(cluster: Cluster, *arguments: str, identity: str = "admin") -> Any:

@@ -24,7 +24,7 @@ from queuer.kube.versions import Form, KubernetesTooOld, form_of
 from queuer.local.binaries import default_cache, ensure_binaries
 from queuer.local.cluster import Cluster
 from queuer.local.progress import Reporter
-from tests.e2e.support import kubectl
+from tests.e2e.support import kubectl, kubectl_list
 
 CHART = root() / "deploy" / "helm" / "queuer"
 HOME = "batch-queues"
@@ -152,10 +152,9 @@ def test_the_api_server_accepts_all_that_is_rendered(
     helm: Path, cluster: Cluster, home: str, values: Document
 ) -> None:
     items = [d for d in rendered(helm, values) if d["kind"] not in ABSENT]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    said = kubectl(
-        cluster, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
-        "-f", "-", input=text,
+    said = kubectl_list(
+        cluster, "admin", items,
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
     )  # fmt: skip
     assert said.count("\n") == len(items)
     assert {d["metadata"].get("namespace", home) for d in items} == {home}

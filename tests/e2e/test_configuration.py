@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.e2e.controller import GPU
 from tests.e2e.scene import Scene
-from tests.e2e.support import get, kubectl, wait_until
+from tests.e2e.support import get, kubectl, kubectl_list, wait_until
 
 
 def _queue(path: str, **spec: Any) -> dict[str, Any]:
@@ -33,8 +32,7 @@ def crs(scene: Scene) -> Iterator[Scene]:
 
 
 def _apply(scene: Scene, *objects: dict[str, Any]) -> None:
-    document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    kubectl(scene.cluster, "admin", "apply", "-f", "-", input=json.dumps(document))
+    kubectl_list(scene.cluster, "admin", objects, "apply")
 
 
 def test_queue_objects_are_applied_answered_and_taken_back(crs: Scene) -> None:

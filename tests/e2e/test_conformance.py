@@ -16,7 +16,7 @@ from queuer.kube.objects import JOBS
 from tests.e2e.controller import GPU, tree
 from tests.e2e.ray import dashboard
 from tests.e2e.scene import KINDS, TEAM_A, Scene, required
-from tests.e2e.support import Refused, create, jobset_manifest, kubectl, read, wait_until
+from tests.e2e.support import Refused, create, jobset_manifest, kubectl, kubectl_list, read, wait_until
 
 ENDLESS = ("RayCluster",)
 OFTEN = ("PyTorchJob", "JobSet")
@@ -334,8 +334,7 @@ class TestJobSet:
             "annotations": required("rack"),
         }
         items = [jobset_manifest(name, **wanted) for name in names]
-        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        kubectl(scene.cluster, "alice", "create", "-f", "-", input=body)
+        kubectl_list(scene.cluster, "alice", items, "create")
         wait_until(
             lambda: all(scene.state(name) == "Running" for name in names), timeout=120,
             describe=lambda: str([(name, scene.state(name)) for name in names]),

@@ -6,7 +6,6 @@ below where the cluster lacks those of KubeRay.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from queuer.local.cluster import Cluster
 from tests.e2e.ray import ray_manifest
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.support import kubectl_list, wait_until
 from tests.e2e.tenancy import (
     MANAGED,
     QUEUE,
@@ -65,10 +64,10 @@ def ray(cluster: Cluster) -> Iterator[Cluster]:
         "metadata": named,
         "rules": [rule],
     }
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items, role]})
-    kubectl(cluster, "admin", "apply", "-f", "-", input=text)
+    items.append(role)
+    kubectl_list(cluster, "admin", items, "apply")
     yield cluster
-    kubectl(cluster, "admin", "delete", "-f", "-", input=text)
+    kubectl_list(cluster, "admin", items, "delete")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.e2e.scene import OPTIONAL_ROLES, ROLES
 from tests.e2e.support import (
     create,
     jobset_manifest,
-    kubectl,
+    kubectl_list,
     runtime_manifest,
     training_manifest,
     trainjob_manifest,
@@ -72,10 +72,9 @@ def policy(cluster: Cluster) -> Iterator[Cluster]:
     ]
     items = json.loads(json.dumps(found).replace("queuer-guard-entry", POLICY))
     items[1]["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": HERE}}
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    kubectl(cluster, "admin", "apply", "-f", "-", input=text)
+    kubectl_list(cluster, "admin", items, "apply")
     yield cluster
-    kubectl(cluster, "admin", "delete", "-f", "-", input=text)
+    kubectl_list(cluster, "admin", items, "delete")
 
 
 @pytest.fixture(scope="module")
