@@ -110,10 +110,15 @@ async def put(connection: AsyncConnection) -> None:
     if collected:
         parts = list(slices(collected))  # before the lock: encoding takes a while
         collected.clear()
-        await connection.execute(_RING, {"channel": CHANNEL})
+        await ring(connection)
         await connection.execute(_LOCK, {"key": EVENTS})
         for part in parts:
             await connection.execute(_APPEND, {"rows": part})
+
+
+async def ring(connection: AsyncConnection) -> None:
+    """Have live views look once this transaction has committed."""
+    await connection.execute(_RING, {"channel": CHANNEL})
 
 
 @asynccontextmanager

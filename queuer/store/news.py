@@ -18,7 +18,8 @@ from queuer.store.events import CHANNEL, REASONS
 _LISTEN = text(f"LISTEN {CHANNEL}")
 _MARK = text("""
     SELECT coalesce((SELECT max(id) FROM event), 0) AS event,
-           coalesce((SELECT max(id) FROM cycle), 0) AS cycle
+           coalesce((SELECT max(id) FROM cycle), 0) AS cycle,
+           coalesce((SELECT cycle FROM stored_cycle WHERE id = 1), 0) AS stored
 """)
 _MOVED = text("""
     SELECT uid, namespace, state, token, deleted_at IS NOT NULL AS gone FROM (
@@ -37,10 +38,11 @@ _LAG = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMark:
-    """How far the tables have come: the newest event and cycle; 0 = none."""
+    """How far the tables have come: the newest event, cycle, and cycle that is stored to be explained; 0 = none."""
 
     event: int
     cycle: int
+    stored: int = 0
 
     def back(self, steps: int) -> TableMark:
         """So many events before."""
@@ -76,7 +78,7 @@ async def lag(connection: AsyncConnection, since: TableMark) -> float:
 
 @asynccontextmanager
 async def doorbell(engine: AsyncEngine) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
-    """A wait until events were written, for so many seconds at most. It holds a connection of its own."""
+    """A wait until events or a cycle were written, for so many seconds at most. It holds a connection of its own."""
     async with engine.connect() as connection:
         connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await connection.execute(_LISTEN)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.store.codec import instant, record_of
+from queuer.store.events import ring
 from queuer.store.leader import check_epoch
 
 _PUT = text("""
@@ -39,6 +40,7 @@ async def put(connection: AsyncConnection, epoch: int, row: StoredRow) -> None:
     await check_epoch(connection, epoch)
     values = {"cycle": row.cycle, "at": instant(row.at), "seed": row.seed, "body": row.body}
     await connection.execute(_PUT, values)
+    await ring(connection)
 
 
 async def newest(connection: AsyncConnection) -> StoredRow | None:

@@ -125,6 +125,7 @@ async def test_a_step_and_a_reason_are_told_to_who_reads_the_namespace(server: A
         (row,) = (await told.until("workloads"))["workloads"]
         assert row == {"uid": "a1", "state": "Queued", "reason": None, "gone": False}
         await author.cycle(explain={"a1": waits(), "b1": waits()})
+        await author.keep(b"")
         assert (await told.until("cycle"))["id"] == 1
         (row,) = (await told.until("workloads"))["workloads"]
         assert (row["uid"], row["reason"]) == ("a1", "TopologyPlacementFailed")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.store import events, news, reasons
+from queuer.store import cycles, events, news, reasons, stored
 from queuer.store.engine import begin
-from tests.store.support import NOW, come, waits, workload
+from tests.store.support import NOW, come, cycle, waits, workload
+from tests.waiting import PATIENCE
 
 
 async def test_a_reason_that_was_written_first_and_committed_last_is_told(
@@ -26,3 +29,17 @@ async def test_a_reason_that_was_written_first_and_committed_last_is_told(
         assert [row.uid for row in await news.moved(reader, seen, count=9)] == ["slow"]
         assert (await news.mark(reader)).event > seen.event
         assert {event.type for _, event in (await events.page(reader)).rows} == {"workload.submitted"}
+
+
+async def test_a_cycle_is_news_once_what_explains_it_is_stored(engine: AsyncEngine, epoch: int) -> None:
+    """A view that hears of it before reads the cycle before once more, and shows a node that is gone."""
+    async with begin(engine) as connection:
+        await cycles.record(connection, epoch, cycle(1), admitted=0, evicted=0)
+    async with begin(engine) as reader:
+        assert (await news.mark(reader)).stored == 0
+    async with news.doorbell(engine) as rung, asyncio.timeout(PATIENCE):
+        async with begin(engine) as connection:
+            await stored.put(connection, epoch, stored.StoredRow(cycle=1, at=NOW, seed=1, body=b""))
+        await rung(2 * PATIENCE)
+    async with begin(engine) as reader:
+        assert (await news.mark(reader)).stored == 1

@@ -253,7 +253,7 @@ class Feed:
         else:
             for job in moved:
                 jobs[job.namespace].append(job)
-        if now.cycle != since.cycle and (cycle := await lookup.newest_cycle(connection)) is not None:
+        if now.stored != since.stored and (cycle := await lookup.newest_cycle(connection)) is not None:
             told[Topic.CYCLE] = {"id": cycle.id, "at": instant(cycle.finished_at), "status": cycle.status}
         self._stale = True
         if time.monotonic() - self._looked >= TREE_EVERY:

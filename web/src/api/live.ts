@@ -11,8 +11,6 @@ interface Told {
   ask?: true;
   link?: Link;
   topics?: readonly Topic[];
-  /** The number of the newest cycle, where that is what has changed. */
-  cycle?: number | undefined;
   id?: string;
 }
 
@@ -23,7 +21,7 @@ const LONGEST_PAUSE_MS = 5_000;
 const SILENT_MS = 35_000;
 
 export interface Listener {
-  changed(topics: readonly Topic[], cycle?: number): void;
+  changed(topics: readonly Topic[]): void;
   link(link: Link): void;
 }
 
@@ -37,7 +35,7 @@ export function follow(listener: Listener): () => void {
   const take = (told: Told) => {
     if (told.id) seen = told.id;
     if (told.link) listener.link(told.link);
-    if (told.topics) listener.changed(told.topics, told.cycle);
+    if (told.topics) listener.changed(told.topics);
   };
   const tell = (told: Told) => {
     leading = told.link ?? leading;
@@ -130,8 +128,7 @@ function once(
     for (const topic of ALL) {
       source.addEventListener(topic, (message: MessageEvent<string>) => {
         heard();
-        const cycle = topic === "cycle" ? (JSON.parse(message.data) as { id: number }).id : undefined;
-        tell({ topics: [topic], cycle, id: message.lastEventId });
+        tell({ topics: [topic], id: message.lastEventId });
       });
     }
     source.addEventListener("reset", (message: MessageEvent<string>) => {

@@ -1,6 +1,5 @@
 /**
  * Keeps answers fresh: what the stream says has changed is asked for anew, at most so often, and never while paused.
- * The server may still answer of the cycle before the newest one; then it is asked again.
  */
 
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
@@ -29,7 +28,6 @@ class Follower {
   private readonly due = new Map<Topic, ReturnType<typeof setTimeout>>();
   private readonly read = new Map<Topic, number>();
   private readonly missed = new Set<Topic>();
-  private cycle = 0;
   private queries: QueryClient | undefined;
 
   subscribe = (listener: () => void): (() => void) => {
@@ -40,10 +38,7 @@ class Follower {
   begin(queries: QueryClient): () => void {
     this.queries = queries;
     const stop = follow({
-      changed: (topics, cycle) => {
-        this.cycle = cycle ?? this.cycle;
-        topics.forEach((topic) => this.changed(topic));
-      },
+      changed: (topics) => topics.forEach((topic) => this.changed(topic)),
       link: (link) => this.link(link),
     });
     return () => {
@@ -88,17 +83,9 @@ class Follower {
       setTimeout(() => {
         this.due.delete(topic);
         this.read.set(topic, Date.now());
-        void this.readAnew(topic);
+        void this.queries?.invalidateQueries({ queryKey: [topic] });
       }, soon),
     );
-  }
-
-  private async readAnew(topic: Topic): Promise<void> {
-    await this.queries?.invalidateQueries({ queryKey: [topic] });
-    const shown = this.queries?.getQueriesData<{ cycle?: number }>({ queryKey: ["cycle"], type: "active" }) ?? [];
-    if (topic === "cycle" && shown.some(([, answer]) => (answer?.cycle ?? this.cycle) < this.cycle)) {
-      this.changed(topic);
-    }
   }
 
   private set(change: Partial<Freshness>): void {
