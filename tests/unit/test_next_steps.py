@@ -144,6 +144,14 @@ def test_a_job_that_is_too_large_is_told_the_pods_that_would_fit(
     assert step.do == f"{AGAIN} {said}, or ask who administers root.a for more"
 
 
+def test_no_pod_is_told_to_be_larger_than_a_node() -> None:
+    """On 160 nodes of 8, a pod of 2,000 was told to ask for 1,280; one of 16 in a gang of 100, for 80 such pods."""
+    params = {"resource": "gpu", "limit": "1280", "live": True, "largest": {"gpu": "8"}}
+    for count, per in ((1, 2000), (100, 16)):
+        step = told(Token.EXCEEDS_MAX_QUOTA, params, pods={"main": (count, {"gpu": per})})
+        assert step.do == f"{AGAIN} pods of at most 8 gpu"
+
+
 @pytest.mark.parametrize(("change", "said"), ADMITS)
 @pytest.mark.parametrize("token", [Token.TOPOLOGY_PLACEMENT_FAILED, Token.WAITING_FOR_QUOTA])
 def test_what_was_tried_and_worked_comes_first(token: Token, change: JobChange, said: str) -> None:

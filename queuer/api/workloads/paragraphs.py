@@ -42,7 +42,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "failure", f"{moment(detail.failure.at)}  {detail.failure.text}"
     for other in told.others:
         yield "also", f"{other.token}: {other.text}"
-    yield "asks", "; ".join(map(_pod_set, job.pod_sets)) + _topology(job)
+    if job.pod_sets:
+        yield "asks", "; ".join(map(_pod_set, job.pod_sets)) + _topology(job)
     if job.user:
         yield "queued by", job.user
     if job.override:

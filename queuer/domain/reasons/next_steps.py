@@ -211,17 +211,21 @@ def ask_less(job: AdvisedJob) -> NextStep:
 
 
 def _at_most(job: AdvisedJob, most: str, resource: str) -> str:
-    """The pods that fit of the set that asks for most, beside those of the others; else the amount alone."""
+    """The pods that fit of the set that asks for most, beside those of the others; else the amount alone. No pod is
+    larger than the largest node.
+    """
+    node = job.params.get("largest", {}).get(resource)
     sets = {name: (count, per[resource]) for name, (count, per) in job.pods.items() if per.get(resource)}
     if sets:
         name = max(sets, key=lambda key: prod(sets[key]))
         rest = sum(prod(pods) for other, pods in sets.items() if other != name)
         per, left = sets[name][1], parse_quantity(most, resource=resource) - rest
         where = f" in {name}" if len(sets) > 1 else ""
-        if left >= per:
+        largest = per if node is None else parse_quantity(str(node), resource=resource)
+        if left >= per <= largest:
             return f"at most {plural(left // per, 'pod')} of {amount_text(per, resource)}{where}"
         if left > 0:
-            return f"pods of at most {amount_text(left, resource)}{where}"
+            return f"pods of at most {amount_text(min(left, largest), resource)}{where}"
     return f"at most {amount_text(most, resource)}"
 
 

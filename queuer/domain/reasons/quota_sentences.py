@@ -31,7 +31,8 @@ class QuotaParams(TypedDict, total=False):
     `kept`: not lent by other queues. `atLeast`: figures are those of the smallest size. `live`: the limit is the live
     capacity. `asked`: not covered by any guarantee. `evictable`, `notYet`: what the job may take from `owners` now, and
     from `until` on. `room`, `needs`: the amount that a ResourceQuota has room for, and the limit that it would need.
-    `nearest`: no node has the resource; this one was perhaps meant.
+    `nearest`: no node has the resource; this one was perhaps meant. `largest`: the most that one node has, where a pod
+    asks more.
     """
 
     queue: str
@@ -65,6 +66,7 @@ class QuotaParams(TypedDict, total=False):
     coming: str
     lower: str
     nearest: Sequence[str]
+    largest: Mapping[str, str]
 
 
 def waits_for_quota(p: QuotaParams) -> str:

@@ -116,7 +116,11 @@ class Quotas:
         if short.asks <= short.limit:
             params |= {"kept": short.held, "left": max(0, short.limit - short.held)}
             params["missing"] = short.held + short.asks - short.limit
-        if short.live and not self._state.capacity.get(resource := short.account[1]):
+        resource, nodes = short.account[1], self._state.nodes
+        largest = int(nodes.alloc[:, nodes.column(resource)].max(initial=0)) if nodes.knows([resource]) else 0
+        if 0 < largest < max(p.requests.get(resource, 0) for p in gang.workload.pod_sets):
+            params["largest"] = {resource: largest}
+        if short.live and not self._state.capacity.get(resource):
             there = [name for name, amount in self._state.capacity.items() if amount]
             params["nearest"] = get_close_matches(resource, there, n=1)
         return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params, live=short.live))

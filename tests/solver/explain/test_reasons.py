@@ -295,3 +295,11 @@ def test_what_has_been_given_back_and_who_had_no_turn() -> None:
         "p": (Token.PENDING_EVALUATION, {"freed": "room"}),
         "n": (Token.SOLVER_DEFERRED, {"cause": "Plan"}),
     }
+
+
+@pytest.mark.parametrize(("pods", "each", "largest"), [(1, 17, {make.GPU: 4}), (5, 4, None)])
+def test_what_is_too_large_is_told_the_largest_node_where_a_pod_is(
+    pods: int, each: int, largest: dict[str, int] | None
+) -> None:
+    reason = told(cluster(gang("g", pod_set(pods, each))))
+    assert (reason.token, reason.params.get("largest")) == (Token.EXCEEDS_MAX_QUOTA, largest)
