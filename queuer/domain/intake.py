@@ -15,7 +15,7 @@ from queuer.domain.fields import format_duration
 from queuer.domain.keys import MAX_RUNTIME, PRIORITY_CLASS, QUEUE
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, malformed, simple
+from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, malformed, plural, simple
 from queuer.domain.usable import check_queue, check_user, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
 
@@ -110,7 +110,8 @@ def closed_queue(queue: str, tree: QueueTree) -> Explanation | None:
 
 def over_max_pending(queue: str, namespace: str, most: int) -> Explanation:
     """The reason of a job behind as many jobs of its namespace as the queue considers at a time (`maxPending`)."""
-    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
+    wait = f"{plural(most, 'job')} of namespace {namespace} {'waits' if most == 1 else 'wait'}"
+    text = f"{wait} in {queue} before this one, as many as are considered at a time"
     said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
     return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
 

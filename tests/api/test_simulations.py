@@ -129,7 +129,7 @@ async def test_the_priority_is_that_of_the_class(api: Api, author: Author) -> No
         ({"access": {"groups": ["ml"]}}, {"user": "alice", "groups": ["ml"]}, "starts", None, ""),
         ({"access": {"maxRuntime": "1h"}}, {}, "unstartable", "Misconfigured", "promises no end"),
         ({"access": {"maxRuntime": "1h"}}, {"maxRuntime": "30m"}, "starts", None, ""),
-        ({"access": {"maxPending": 1}}, {}, "waits", "BehindInQueue", "1 jobs of namespace team-a wait in root before"),
+        ({"access": {"maxPending": 1}}, {}, "waits", "BehindInQueue", "1 job of namespace team-a waits in root before"),
         ({"state": "draining"}, {}, "waits", "Suspended", "drains"),
         ({"state": "held"}, {}, "waits", "Suspended", "held"),
         ({"access": {"perUser": {"limits": {GPU: 4}}}}, {}, "unstartable", "ExceedsMaxQuota",

@@ -105,7 +105,7 @@ def test_a_group_of_a_leaderworkerset_has_a_leader_and_workers() -> None:
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ([pod("a")], "says 2, and the group has 1 pods"),
+        ([pod("a")], "says 2, and the group has 1 pod"),
         ([pod("a"), pod("b"), pod("c")], "delete those that are too many"),
         ([pod("a", size="two"), pod("b", size="two")], "is no number of pods"),
         ([pod("a", size="0")], "is no number of pods"),

@@ -25,7 +25,7 @@ from queuer.api.queues.tree_cache import Present, Tree
 from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import add, devices, format_resources
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons import Token, Verdict, plural
+from queuer.domain.reasons import Token, Verdict, be, plural
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
@@ -242,7 +242,7 @@ def _span(seconds: float) -> str:
 def _out(cycle: lookup.NewestCycle | None) -> Iterator[AttentionItem]:
     """Nodes that take no pods; a cordon is somebody's own doing."""
     told = [] if cycle is None else [(cycle.not_ready, "not ready"), (cycle.cordoned, "cordoned")]
-    said = [f"{n} node{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} {why}" for n, why in told if n]
+    said = [f"{plural(n, 'node')} {be(n)} {why}" for n, why in told if n]
     if cycle is not None and said:
         free = devices({r: n for r, n in cycle.unplaceable.items() if n})
         text = " and ".join(said) + (f"; {free} are free there" if free else "")

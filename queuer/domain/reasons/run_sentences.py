@@ -5,6 +5,7 @@ from __future__ import annotations
 from queuer.domain.assignments import EvictionRule, LostWork
 from queuer.domain.quantity import devices, in_whole_units, short
 from queuer.domain.queue import child_towards, common_ancestor
+from queuer.domain.reasons.amounts import be, plural
 from queuer.domain.workload import Cause, Workload
 
 PROVED = "the least lost work that makes room (proved on the nodes looked at)"
@@ -74,12 +75,13 @@ def job_failed(pod: str, condition: str) -> str:
 
 def complete_by_eviction(done: int, of: int) -> str:
     """Suspended after its first success, a Job without completions is Complete."""
-    return f"evicted when {done} of {of} pods had succeeded, and Complete by that: the others were stopped for good"
+    when = f"evicted when {done} of {plural(of, 'pod')} had succeeded"
+    return f"{when}, and Complete by that: the others were stopped for good"
 
 
 def pods_lost(short: int, of: int, why: str) -> str:
     """A running gang misses pods."""
-    text = f"{short} of {of} pods {'is' if short == 1 else 'are'} gone"
+    text = f"{short} of {plural(of, 'pod')} {be(short)} gone"
     return f"{text}: {why}" if why else text
 
 
@@ -94,8 +96,8 @@ def given_up(
     """A gang misses pods for too long. `made`: pods that are there; `unbound`: those of them on no node."""
     within = f"within {seconds:.0f} s"
     if landed:
-        pods, their = ("1 pod was", "its") if short == 1 else (f"{short} pods were", "their")
-        said = f"{pods} lost and none took {their} place {within}"
+        was, their = ("was", "its") if short == 1 else ("were", "their")
+        said = f"{plural(short, 'pod')} {was} lost and none took {their} place {within}"
     elif unbound:
         said = f"{_of_all(short, of)} not bound {within}"
     else:
@@ -106,4 +108,4 @@ def given_up(
 
 
 def _of_all(count: int, of: int) -> str:
-    return f"{count} of {of} pods {'was' if count == 1 else 'were'}"
+    return f"{count} of {plural(of, 'pod')} {'was' if count == 1 else 'were'}"

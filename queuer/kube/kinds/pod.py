@@ -24,6 +24,7 @@ from queuer.domain.keys import (
     USER,
     WORKLOAD,
 )
+from queuer.domain.reasons import plural
 from queuer.domain.workload import State
 from queuer.kube.kinds.job import MAIN
 from queuer.kube.kinds.row import JobKind, Role
@@ -206,7 +207,7 @@ def _refused(group: PodGroup) -> Iterator[FieldProblem]:
         yield FieldProblem(field=f"annotation {POD_GROUP_SIZE}", message="is no number of pods", hint=hint)
     elif counted != size:
         hint = "create the others" if counted < size else "delete those that are too many, or raise it"
-        message = f"says {size}, and the group has {counted} pods"
+        message = f"says {size}, and the group has {plural(counted, 'pod')}"
         yield FieldProblem(field=f"annotation {POD_GROUP_SIZE}", message=message, hint=hint)
     if any(f"{_LWS}/exclusive-topology" in pod.metadata.annotations for pod in group.pods):
         message = "places the leaders by rules of its own"
