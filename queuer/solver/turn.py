@@ -358,9 +358,18 @@ class Turns:
         leaf = self._state.arrays.waiting.by_leaf[first.gang.queue]
         ahead = leaf.index(first.gang) + 1
         for gang in leaf[ahead : ahead + AHEAD]:
-            for variant, charge in gang.shape.least[:1] if gang.uid not in self._state.settled else ():
+            if gang.uid in self._state.settled or self._starts(gang):
+                continue
+            for variant, charge in gang.shape.least[:1]:
                 if parts := self._parts(gang, variant):
                     yield Seeker(gang, variant, charge, parts)
+
+    def _starts(self, gang: Gang) -> bool:
+        """Whether the gang fits as things are, in any flavor, without an eviction."""
+        self._nowhere, known = dict(self._nowhere), self._nowhere
+        answers = [self._try(gang, *choice) for choice in gang.shape.least]
+        self._nowhere = known
+        return any(isinstance(answer, Settled) for answer in answers)
 
     def _freed(self, settled: Settled, counts: dict[str, int]) -> Settled | None:
         """The bound gang at these sizes in what is free without its victims, if it has the same rights then."""

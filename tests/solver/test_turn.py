@@ -131,6 +131,24 @@ def test_gangs_of_a_leaf_get_their_victims_together(solver: float, goes: str, jo
     assert plan.stats.proved == plan.stats.searches
 
 
+def test_who_may_not_take_the_room_has_no_say_in_whom_it_costs() -> None:
+    """`h` is not preemptible, and beyond its guarantee: `small` is the cheapest for `g` alone."""
+    work = [
+        running(gang("small", pod_set(1, 8)), {"m": 1}, since=-100.0),
+        running(gang("wide", pod_set(2, 8)), {"n": 1, "o": 1}, since=-60.0),
+    ]
+    waiting = [
+        gang("g", pod_set(1, 8), priority=10),
+        gang("h", pod_set(1, 8), priority=10, preemptible=False),
+    ]
+    plan = decided(
+        snapshot(
+            [node(name) for name in "mno"], [queue("root"), queue("root.a")], admitted=work, pending=waiting
+        )
+    )
+    assert [(e.uid, e.lost.jobs) for e in plan.evictions if e.lost] == [("small", 1)]
+
+
 @pytest.mark.parametrize(
     ("quota", "size"),
     [

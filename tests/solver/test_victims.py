@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
 from queuer.solver.cpsat import CpSat
 from queuer.solver.eviction.candidates import Seeker
+from queuer.solver.eviction.grounds import Clearing, Ground
 from queuer.solver.eviction.search import Victims
 from queuer.solver.placement import parts_of
 from queuer.solver.records import Admitted, Pending
@@ -296,3 +297,46 @@ def test_a_reservation_that_comes_first_stays_whole() -> None:
         )
     )
     assert gone(state) == ["far"]
+
+
+def test_a_victim_frees_all_its_room_whatever_lies_beside_it() -> None:
+    """`m6` alone is enough for a pod of 6, though a part of its GPUs was room that was no slot before."""
+    work = [low("m6", "m", 6, 50.0), low("m2", "m", 2, 900.0), low("n8", "n", 8, 60.0)]
+    assert gone(cluster(PAIR, work, g(pod_set(1, 6)))) == ["m6"]
+    nodes = [node(name, labels={"rack": name[0]}) for name in ("m1", "m2", "n1", "n2")]
+    rack = [
+        (6, 50.0, "m1"),
+        (2, 900.0, "m1"),
+        (6, 50.0, "m2"),
+        (2, 900.0, "m2"),
+        (8, 60.0, "n1"),
+        (8, 60.0, "n2"),
+    ]
+    work = [low(f"{on}{gpus}", on, gpus, age) for gpus, age, on in rack]
+    waiting = g(pod_set(2, 6), required="rack")
+    assert set(gone(cluster(nodes, work, waiting, topology=RACKS))) == {"m16", "m26"}
+
+
+def test_what_is_lacking_on_a_node_is_paid_once() -> None:
+    """Foreign pods took 2 GPUs more than `m` has: three jobs of 2 make room for both pods, no fourth."""
+    work = [low(f"m{n}", "m", 2, 10.0) for n in range(4)]
+    work += [low("n0", "n", 2, 17.0), low("n1", "n", 2, 18.0), low("n4", "n", 4, 900.0)]
+    settled = sought(cluster(PAIR, work, g(pod_set(2, 2)), foreign={"m": {GPU: 2}}))
+    assert settled is not None
+    assert [e.lost.all for e in settled.evictions if e.lost] == [60, 60, 60]
+
+
+def test_thousands_of_small_jobs_are_looked_at_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for two pods of a whole node among 2,400 jobs of one GPU; each look takes as long as there are jobs."""
+    looks, enough = [0], Clearing.enough
+
+    def counted(self: Clearing, gone: Sequence[int], ground: Ground) -> bool:
+        looks[0] += 1
+        return enough(self, gone, ground)
+
+    monkeypatch.setattr(Clearing, "enough", counted)
+    nodes = [node(f"n{n}", pods=200) for n in range(300)]
+    ages = (float(100 + 7919 * n % 86_400) for n in range(2400))
+    work = [low(f"w{n}", f"n{n // 8}", 1, age) for n, age in enumerate(ages)]
+    assert len(gone(cluster(nodes, work, g(pod_set(2, 8))))) == 16
+    assert looks[0] < 1000

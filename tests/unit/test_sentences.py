@@ -101,8 +101,8 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "for it lose 1,500 gpu-seconds of work: the least lost work that makes room (proved on the nodes looked at)."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "lost": {**LOST, "next": 1600, "proved": False, "jobs": 3}},
      "1 node is held for it; it starts when the pods of d/v have left. Evictions for it lose 1,500 gpu-seconds of "
-     "work: the best found in the time there was, for 3 jobs together; the next best set would lose 1,600 "
-     "gpu-seconds."),
+     "work: the best found in the time there was, for 3 jobs together; the next best set looked at "
+     "would lose 1,600 gpu-seconds."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "left": 0, "jobs": []},
      "1 node is held for it; the workloads that it waited for have left, and it starts when nothing else is in the way "
      "there."),

@@ -45,7 +45,11 @@ def _how_chosen(lost: LostWork) -> str:
     """How the set was found, and the loss of the next best that was looked at."""
     how = PROVED if lost.proved else FOUND
     how += f", for {lost.jobs} jobs together" if lost.jobs > 1 else ""
-    return how if lost.next is None else f"{how}; the next best set would lose {_work(lost, lost.next)}"
+    return (
+        how
+        if lost.next is None
+        else f"{how}; the next best set looked at would lose {_work(lost, lost.next)}"
+    )
 
 
 def _work(lost: LostWork, amount: int) -> str:

@@ -82,8 +82,6 @@ class Candidates:
         self.runs, self._gang = footprints.runs, gang
         self._own_rights, self._respected = rights.of(gang, charge), state.respected(gang, charge)
         self.closed = state.closed(gang, bound=True)
-        free = np.full_like(state.free_later, ANY) if self._respected else None
-        self.most = None if free is None else state.behind(self._respected, free)
         self.groups = list(rights.permitted(self._own_rights))
         self.group_numbers = np.zeros(len(self.runs), dtype=np.intp)
         self.weights = footprints.lost + 1
@@ -96,12 +94,14 @@ class Candidates:
         self._take(may_go)
 
     def _take(self, may_go: Mask) -> None:
+        free = np.full_like(self.state.free_later, ANY) if self._respected else None
+        self.most = None if free is None else self.state.behind(self._respected, free)
         may_go[[self._rights.numbers[uid] for uid in self.state.leaving]] = False
         self.numbers: Numbers = np.flatnonzero(may_go)
         rows, self.whose = self.footprints.entries(self.numbers)
         self.nodes, self.amounts = self.footprints.nodes[rows], self.footprints.amounts[rows]
 
-    def now(self) -> Candidates:
+    def without_leaving(self) -> Candidates:
         """The same without those that leave by now."""
         later, may_go = copy(self), np.zeros(len(self.runs), dtype=bool)
         may_go[self.numbers] = True
@@ -113,7 +113,8 @@ class Candidates:
         gang, charge = seeker.gang, seeker.charge
         respected = (uid for uid in self.state.respected(gang, charge) if uid != self._gang.uid)
         return (
-            self._rights.of(gang, charge) is self._own_rights
+            gang.may_take(charge, self.state.claimed)
+            and self._rights.of(gang, charge) is self._own_rights
             and gang.pending.avoid == self._gang.pending.avoid
             and tuple(respected) == self._respected
         )
@@ -204,7 +205,7 @@ class Candidates:
     def _open(self, part: Part) -> Mask:
         return part.accepting if self.closed is None else part.accepting & ~self.closed
 
-    def lies(self, number: int, nodes: Numbers) -> bool:
+    def touches(self, number: int, nodes: Numbers) -> bool:
         """Whether a job holds something on one of these nodes."""
         return bool(np.isin(nodes, self.nodes[self.whose == number]).any())
 

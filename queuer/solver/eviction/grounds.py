@@ -1,6 +1,6 @@
 """Grounds: the domains in which a gang could be put together, the cheapest to clear first.
 
-A domain is ranked by the weight of the victims that it would need if candidates were divisible. That is a lower bound.
+A domain is ranked by an estimate: the weight of the victims that it would need if candidates were divisible.
 """
 
 from __future__ import annotations
@@ -18,17 +18,11 @@ from queuer.solver.nodes import Mask, Matrix, Numbers
 from queuer.solver.placement import united
 from queuer.solver.state import ANY
 
-CLOSE = 1 + 1e-9
-"""Estimates that are this close may be the same."""
-
 
 class Ground(NamedTuple):
-    """A domain. `estimate`: no set of victims that makes room there weighs less. `order`: candidates there, least
-    weight for a slot first.
-    """
+    """A domain. `order`: candidates there, least weight for a slot first."""
 
     nodes: Numbers
-    estimate: float
     order: list[int]
 
 
@@ -48,7 +42,7 @@ class Level(NamedTuple):
         """One of its domains."""
         order = self.candidates[slice(*np.searchsorted(self.domains, (domain, domain + 1)))]
         nodes = self.nodes[slice(*np.searchsorted(self.at, (domain, domain + 1)))]
-        return Ground(nodes, float(self.estimates[domain]), order.tolist())
+        return Ground(nodes, order.tolist())
 
 
 class Clearing:
@@ -92,11 +86,11 @@ class Clearing:
         freed, now = candidates.slots_freed(part, gone, nodes)
         return int(slots[nodes].sum() - slots[freed].sum() + now.sum()) >= part.count
 
-    def grounds(self, most: float = inf) -> Iterator[Ground]:
-        """The cheapest first, up to an estimate; those at last where rights seem to permit too little."""
+    def grounds(self) -> Iterator[Ground]:
+        """The cheapest first; those at last where rights seem to permit too little."""
         for level, domain in self._order:
             ground = self._levels[level].ground(domain)
-            if ground.estimate <= most and (
+            if (
                 len(self.parts) == 1
                 or self.candidates.placed(self.seeker, ground.order, ground.nodes) is not None
             ):

@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from math import inf
 
 import numpy as np
 
 from queuer.domain.assignments import EvictionRule
-from queuer.domain.quota import Guarantee
+from queuer.domain.quota import Guarantee, Shortfall
 from queuer.solver.cpsat import CpSat
 from queuer.solver.eviction.candidates import Candidates
-from queuer.solver.eviction.grounds import CLOSE, Clearing
+from queuer.solver.eviction.grounds import Clearing
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Part
 from queuer.solver.repair.model import Rows, Terms
@@ -30,6 +29,10 @@ from queuer.solver.state import Settled
 
 GROUNDS, NODES = 32, 48
 """Domains that are open to a gang, and nodes of a domain: these, or three for each pod if that is more."""
+PLENTY = 4
+"""Candidates are open for so many times the quota that is short."""
+LARGEST = 6000
+"""Variables of a model that is built."""
 PRECISE = 2**50
 """Sums of lost work are kept below this."""
 PASS, TIES = 0.15, 0.01
@@ -40,8 +43,8 @@ class VictimModel:
     """The rows. `goes`: variables of candidates by number."""
 
     def __init__(self, candidates: Candidates, gangs: Sequence[Clearing], known: Sequence[Settled]) -> None:
-        """`known`: the gangs bound one after the other, by which costs are bounded; hints where there are none
-        better.
+        """`known`: the gangs as the simple order binds them one after the other, for a bound of cost and a first hint.
+        Raises OverflowError where the model is too large.
         """
         self._candidates, self._state, self.rows = candidates, candidates.state, Rows()
         self.goes: dict[int, int] = {}
@@ -52,17 +55,21 @@ class VictimModel:
         victims = [number for settled in known for number in candidates.victims(settled)]
         rules = [eviction.rule for settled in known for eviction in settled.evictions]
         self._limit = candidates.cost(victims, rules)[:2] if victims else None
-        self._most = candidates.weight(victims) * CLOSE if victims else inf
         hints = [variable for n in victims if (variable := self._goes(n)) is not None]
         for number, clearing in enumerate(gangs):
             self._place(number, clearing, known[number] if known else None)
-        self._bear_pods()
-        self._bear_limits(gangs)
-        self._keep_rights()
+        self._node_rows()
+        self._limit_rows(gangs)
+        self._guarantee_rows()
         for variable in hints:
             self.rows.hint[variable] = 1
 
     # Rows
+
+    def _variable(self, high: int) -> int:
+        if len(self.rows.bounds) == LARGEST:
+            raise OverflowError("the model is too large")
+        return self.rows.variable(high)
 
     def _goes(self, number: int) -> int | None:
         """Its variable; None = it alone costs more than what is known."""
@@ -70,12 +77,12 @@ class VictimModel:
             work, lost = self._candidates.cost([number], [self._candidates.group(number)[1]])[:2]
             if self._limit is not None and (work, lost) > self._limit:
                 return None
-            self.goes[number] = self.rows.variable(1)
+            self.goes[number] = self._variable(1)
         return self.goes[number]
 
     def _place(self, number: int, clearing: Clearing, known: Settled | None) -> None:
         """The gang is put together on one of its grounds, or on that where it is known to fit."""
-        grounds = [ground.nodes for ground in islice(clearing.grounds(self._most), GROUNDS)]
+        grounds = [ground.nodes for ground in islice(clearing.grounds(), GROUNDS)]
         hosts = np.array([], dtype=np.intp)
         if known is not None:
             hosts = np.array(sorted(known.hosts), dtype=np.intp)
@@ -101,7 +108,7 @@ class VictimModel:
     def _pods(self, number: int, part: Part, node: int, slots: int) -> int:
         at = (number, part.name, node)
         if at not in self._lies:
-            self._lies[at] = self.rows.variable(min(part.count, slots))
+            self._lies[at] = self._variable(min(part.count, slots))
             self._on[node].append((part, self._lies[at]))
         return self._lies[at]
 
@@ -124,8 +131,8 @@ class VictimModel:
         rates[np.isin(nodes, hosts)] = -2.0
         return np.sort(nodes[np.argsort(rates, kind="stable")[:most]])
 
-    def _bear_pods(self) -> None:
-        """Each node bears the pods that come there."""
+    def _node_rows(self) -> None:
+        """Pods on a node fit what is free and what the chosen victims release."""
         candidates = self._candidates
         inside = np.isin(candidates.nodes, list(self._on))
         leaves = defaultdict[int, list[tuple[int, list[int]]]](list)
@@ -137,15 +144,24 @@ class VictimModel:
             free = self._state.free_later[node].tolist()
             rows = [(part.row.tolist(), variable) for part, variable in come]
             for column in _binding([row for row, _ in rows], free, [row for _, row in leaves[node]]):
-                short = max(0, -free[column])  # each pod pays for what is lacking without any
-                terms = {variable: row[column] + short for row, variable in rows if row[column]}
+                terms = {variable: row[column] for row, variable in rows if row[column]}
                 if candidates.most is not None:
                     self.rows.row(terms, high=int(candidates.most[node, column]))
+                if free[column] < 0:
+                    terms[self._used(list(terms))] = -free[column]
                 for variable, row in leaves[node]:
                     terms[variable] = -row[column]
                 self.rows.row(terms, high=max(0, free[column]))
 
-    def _bear_limits(self, gangs: Sequence[Clearing]) -> None:
+    def _used(self, pods: Sequence[int]) -> int:
+        """A variable that is 1 where any of these pods come: the first pays for what is lacking without them."""
+        used = self.rows.variable(1)
+        for variable in pods:
+            self.rows.row({variable: 1, used: -self.rows.bounds[variable]}, high=0)
+        self.rows.hint[used] = int(any(self.rows.hint[variable] for variable in pods))
+        return used
+
+    def _limit_rows(self, gangs: Sequence[Clearing]) -> None:
         """Limits hold for all gangs together."""
         asked = dict[tuple[str | None, str], int]()
         for clearing in gangs:
@@ -153,15 +169,25 @@ class VictimModel:
                 asked[account] = asked.get(account, 0) + amount
         for short in self._state.used_later.shortfalls(gangs[0].seeker.gang.queue, asked):
             charged, terms = self._candidates.footprints.charged(short.account), Terms()
-            for number in self._candidates.numbers[charged[self._candidates.numbers] > 0].tolist():
-                if short.queue in self._candidates.group(number)[0].path:
-                    variable = self._goes(number)
-                    if variable is not None:
-                        terms[variable] = int(charged[number])
+            for number in self._freeing(short, charged):
+                variable = self._goes(number)
+                if variable is not None:
+                    terms[variable] = int(charged[number])
             self.rows.row(terms, low=min(short.lacking, sum(terms.values()) + 1))
 
-    def _keep_rights(self) -> None:
-        """Of those that a guarantee must be exceeded for all but the last go beforehand."""
+    def _freeing(self, short: Shortfall, charged: Numbers) -> Iterator[int]:
+        """Candidates that free what is short: those with a variable, and the cheapest for several times the need."""
+        candidates, enough = self._candidates, 0
+        able = candidates.numbers[charged[candidates.numbers] > 0]
+        rates = candidates.weights[able] / np.minimum(charged[able], short.lacking)
+        for number in able[np.argsort(rates, kind="stable")].tolist():
+            if short.queue in candidates.group(number)[0].path:
+                if number in self.goes or enough < PLENTY * short.lacking:
+                    yield number
+                enough += int(charged[number])
+
+    def _guarantee_rows(self) -> None:
+        """A guarantee stays exceeded until the last of its victims goes."""
         under = defaultdict[Guarantee, dict[int, int]](dict)
         for number, variable in self.goes.items():
             group, rule = self._candidates.group(number)

@@ -13,7 +13,7 @@ from functools import cached_property
 from queuer.domain.assignments import Eviction, EvictionRule
 from queuer.solver.cpsat import CpSat
 from queuer.solver.eviction.candidates import Candidates, Footprints, Seeker
-from queuer.solver.eviction.grounds import CLOSE, Clearing
+from queuer.solver.eviction.grounds import Clearing
 from queuer.solver.eviction.lost_work import losses
 from queuer.solver.eviction.model import VictimModel
 from queuer.solver.eviction.rights import Rights
@@ -25,8 +25,10 @@ from queuer.solver.state import Settled, State
 
 TOGETHER = 5
 """Gangs of one leaf for which victims are chosen together: with more, fewer sets are proved in the time there is."""
-TRIED_BACK = 32
-"""Victims of an answer that are tried back on all nodes, the dearest."""
+CLOSE = 1 + 1e-9
+"""Weights that are this close may be the same."""
+FAILED = 2
+"""Gangs behind for which no victims are found, after which no more are asked."""
 CUTS = 3
 """Answers of CP-SAT that may turn out to be no set."""
 
@@ -66,40 +68,40 @@ class Victims:
             self.without.add(key)
             return None
         self.searches += 1
-        return self._cheapest(clearing, behind)
+        return self._chosen(clearing, behind)
 
-    def _cheapest(self, first: Clearing, behind: Iterable[Seeker]) -> Settled | None:
+    def _chosen(self, first: Clearing, behind: Iterable[Seeker]) -> Settled | None:
         candidates, asked = first.candidates, self._solver.left > 0
         simple = self._by_simple_order(first)
         line = [] if simple is None else [(first.seeker, simple)]
         if simple is not None and asked:
             line += self._in_line(candidates, simple, behind)
         alone = not any(settled.evictions for _, settled in line[1:])
-        answer, proved = simple, simple is not None and alone and self._needs_no_proof(first, simple)
-        if asked and not proved:
-            clearings = [first, *(Clearing(candidates, seeker) for seeker, _ in line[1:])]
-            answer, proved = self._by_model(clearings, [settled for _, settled in line])
-        self.proved += proved
-        if answer is None:
-            return None
-        others = [candidates.victims(settled) for settled in [simple] if settled is not None]
-        others.append(next_best(first, candidates.victims(answer)))
-        return self._with_losses(answer, candidates, others, proved=proved, jobs=1 if alone else len(line))
+        if simple is not None and alone and self._needs_no_proof(first, simple):
+            return self._told(first, simple, simple, proved=True)
+        if not asked:
+            return None if simple is None else self._told(first, simple, simple)
+        clearings = [first, *(Clearing(candidates, seeker) for seeker, _ in line[1:])]
+        answer, proved = self._by_model(clearings, [settled for _, settled in line])
+        if answer is not None:
+            return self._told(first, answer, simple, proved=proved, jobs=len(clearings))
+        return None if simple is None else self._told(first, simple, simple)
 
     def _in_line(
         self, candidates: Candidates, first: Settled, behind: Iterable[Seeker]
     ) -> list[tuple[Seeker, Settled]]:
         """Gangs behind the first with its rights, each as the simple order binds it after those before it."""
-        state, mark, found = self._state, self._state.mark, list[tuple[Seeker, Settled]]()
+        state, mark, found, failed = self._state, self._state.mark, list[tuple[Seeker, Settled]](), 0
         state.bind(first)
         for seeker in behind:
-            clearing = Clearing(candidates.now(), seeker) if candidates.serves(seeker) else None
-            settled = None if clearing is None else self._by_simple_order(clearing)
-            if settled is not None:
-                state.bind(settled)
-                found.append((seeker, settled))
-            if len(found) == TOGETHER - 1:
+            if len(found) == TOGETHER - 1 or failed == FAILED:
                 break
+            if candidates.serves(seeker):
+                settled = self._by_simple_order(Clearing(candidates.without_leaving(), seeker))
+                failed += settled is None
+                if settled is not None:
+                    state.bind(settled)
+                    found.append((seeker, settled))
         state.undo(mark)
         return found
 
@@ -123,27 +125,28 @@ class Victims:
     def _by_model(
         self, clearings: Sequence[Clearing], known: Sequence[Settled]
     ) -> tuple[Settled | None, bool]:
-        """The first gang bound as CP-SAT has it for all of them, else as it is known; whether that is proved."""
-        first, so_far = clearings[0], known[0] if known else None
-        candidates, share = first.candidates, first.candidates.footprints.share
+        """The first gang bound as CP-SAT has it for all of them, and whether that is proved; None = it found no set."""
+        first, share = clearings[0], clearings[0].candidates.footprints.share
+        candidates = first.candidates
         try:
             model = VictimModel(candidates, clearings, known)
         except OverflowError:
-            return so_far, False
-        for _ in range(CUTS):
+            return None, False
+        for cuts in range(CUTS):
             answer = model.solve(self._solver)
             if answer is None:
                 break
             gone, nodes, proven = answer
-            near = gone if first.limited else [n for n in gone if candidates.lies(n, nodes)]
+            near = gone if first.limited else [n for n in gone if candidates.touches(n, nodes)]
             near.sort(key=lambda n: (candidates.group(n)[1] is EvictionRule.PREEMPT, share[n], n))
             settled = self._settled(first, near, nodes if len(clearings) > 1 else None)
             if settled is not None:
+                proven &= not cuts  # what was cut off may have been a set in another order
                 self._solver.heard(proven=proven)
                 return settled, proven
             model.cut(gone)
         self._solver.heard(proven=False)
-        return so_far, False
+        return None, False
 
     def _settled(
         self, clearing: Clearing, gone: Sequence[int], nodes: Numbers | None = None
@@ -158,7 +161,7 @@ class Victims:
 
         if placed(gone) is None or candidates.rules(gone) is None:
             return None
-        gone = thinned(candidates, gone, placed, TRIED_BACK)
+        gone = thinned(candidates, gone, placed)
         spreads, rules = placed(gone), candidates.rules(gone)
         if spreads is None or rules is None:
             return None
@@ -168,25 +171,20 @@ class Victims:
         )
         return bound_to(seeker, spreads, *evictions)
 
-    def _with_losses(
-        self,
-        settled: Settled,
-        candidates: Candidates,
-        others: Sequence[list[int]],
-        *,
-        proved: bool,
-        jobs: int,
+    def _told(
+        self, first: Clearing, answer: Settled, simple: Settled | None, *, proved: bool = False, jobs: int = 1
     ) -> Settled:
-        """The same with the work that its evictions lose. `others`: sets that make room, too; [] is none."""
-        gone = candidates.victims(settled)
-        found = [other for other in others if other and not set(other) >= set(gone)]
-        cheapest_other = min(found, key=candidates.weight, default=[])
-        mine, theirs = ([candidates.runs[n].admitted for n in some] for some in (gone, cheapest_other))
-        told = losses(
-            mine, theirs, capacity=self._state.capacity, now=self._state.time, proved=proved, jobs=jobs
-        )
-        evictions = (replace(e, lost=lost) for e, lost in zip(settled.evictions, told, strict=True))
-        return replace(settled, evictions=tuple(evictions))
+        """The answer with the work that its evictions lose, beside the next best set that was looked at."""
+        self.proved += proved
+        candidates, state = first.candidates, self._state
+        gone = candidates.victims(answer)
+        others = [candidates.victims(simple) if simple is not None else [], next_best(first, gone)]
+        others = [other for other in others if other and not set(other) >= set(gone)]
+        other = min(others, key=candidates.weight, default=[])
+        mine, theirs = ([candidates.runs[n].admitted for n in some] for some in (gone, other))
+        told = losses(mine, theirs, capacity=state.capacity, now=state.time, proved=proved, jobs=jobs)
+        evictions = (replace(e, lost=lost) for e, lost in zip(answer.evictions, told, strict=True))
+        return replace(answer, evictions=tuple(evictions))
 
 
 def bound_to(seeker: Seeker, spreads: Spreads, *evictions: Eviction) -> Settled:

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
-from math import inf
 
 from queuer.solver.eviction.candidates import Candidates
-from queuer.solver.eviction.grounds import CLOSE, Clearing, Ground
+from queuer.solver.eviction.grounds import Clearing, Ground
 from queuer.solver.eviction.lost_work import Cost
 
-GROUNDS = 3
-"""Domains in which a set is looked for, unless nothing is found there."""
+GROUNDS, TRIES = 3, 32
+"""Domains of which a set is taken, and domains in which one is looked for, at most."""
+NEEDED = 64
+"""Victims of a set that are found to be needed, after which no more are tried back."""
 
 
 def cheapest(clearing: Clearing) -> list[int]:
     """The cheapest set that the order finds on the first few grounds; [] = none."""
-    candidates, best, found = clearing.candidates, list[int](), 0
-    least, cost = inf, Cost()
-    for ground in clearing.grounds():
-        if found == GROUNDS or ground.estimate > least * CLOSE:
-            break
-        gone = simple_order(clearing, ground)
-        found += bool(gone)
-        rules = candidates.rules(gone)
-        if gone and rules is not None and (not best or candidates.cost(gone, rules) < cost):
-            best, cost, least = gone, candidates.cost(gone, rules), candidates.weight(gone)
-    return best
+    candidates, grounds = clearing.candidates, islice(clearing.grounds(), TRIES)
+    sets = (simple_order(clearing, ground) for ground in grounds)
+    found = [(gone, candidates.rules(gone)) for gone in islice(filter(None, sets), GROUNDS)]
+    costs = [(candidates.cost(gone, rules), gone) for gone, rules in found if rules is not None]
+    return min(costs, key=lambda row: row[0], default=(Cost(), list[int]()))[1]
 
 
 def next_best(clearing: Clearing, gone: Sequence[int]) -> list[int]:
@@ -51,7 +47,7 @@ def simple_order(clearing: Clearing, ground: Ground, spared: int | None = None) 
     line = [n for n in dict.fromkeys(line) if n != spared]
     for order in (line, sorted(line, key=lambda n: (float(candidates.footprints.share[n]), n))):
         if gone := _shortest(clearing, ground, order):
-            return thinned(candidates, gone, lambda rest: clearing.enough(rest, ground))
+            return thinned(candidates, gone, partial(clearing.enough, ground=ground))
     return []
 
 
@@ -72,15 +68,21 @@ def _shortest(clearing: Clearing, ground: Ground, order: Sequence[int]) -> list[
 
 
 def thinned(
-    candidates: Candidates,
-    gone: Sequence[int],
-    enough: Callable[[Sequence[int]], object],
-    most: int | None = None,
+    candidates: Candidates, gone: Sequence[int], enough: Callable[[Sequence[int]], object]
 ) -> list[int]:
-    """Those who are needed once each has been tried back, the dearest first. `most`: how many are tried."""
-    left = list(gone)
-    for number in sorted(gone, key=lambda n: float(candidates.weights[n]), reverse=True)[:most]:
-        rest = [n for n in left if n != number]
-        if rest and candidates.rules(rest) is not None and enough(rest):
-            left = rest
+    """Those who are needed once all have been tried back, the dearest first, until `NEEDED` were found.
+
+    Long runs that are not needed are found by doubling. Whoever may go may still go if others before it stay.
+    """
+    line = sorted(gone, key=lambda n: float(candidates.weights[n]), reverse=True)
+    left, run, needed = list(gone), 1, 0
+    while line and needed < NEEDED:
+        stays = set(line[:run])
+        rest = [n for n in left if n not in stays]
+        if rest and enough(rest):
+            left, line, run = rest, line[run:], run * 2
+        elif run == 1:
+            line, needed = line[1:], needed + 1
+        else:
+            run = 1 if run == 2 else run // 4
     return left

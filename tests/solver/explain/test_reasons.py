@@ -246,7 +246,8 @@ def test_bound_gangs_wait_for_their_victims() -> None:
     assert (reason.params["victims"], reason.params["left"]) == (1, 1)
     assert reason.text == (
         f"1 node is held for it; it starts when the pods of test/{eviction.uid} have left. Evictions for it lose 4,000 "
-        "gpu-seconds of work: the best found in the time there was; the next best set would lose 4,000 gpu-seconds."
+        "gpu-seconds of work: the best found in the time there was; the next best set looked at would lose 4,000 "
+        "gpu-seconds."
     )
 
 

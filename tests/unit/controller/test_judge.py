@@ -137,7 +137,7 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     assert found["v"].note == (
         "evicted for ns/b in root.a, which asks 1 pod and takes back what root.a is guaranteed (reclaim at root.a); "
         "it loses 162 gpu-seconds of work, all evictions for that job 200 gpu-seconds: the least lost work that makes "
-        "room (proved on the nodes looked at); the next best set would lose 201 gpu-seconds"
+        "room (proved on the nodes looked at); the next best set looked at would lose 201 gpu-seconds"
     )
     assert reasons(found)["v"].primary.text.startswith(found["v"].note)
 
