@@ -65,7 +65,7 @@ class _Cycle:
     """One pass. Each step takes over the state as the one before left it."""
 
     def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
-        self._arrays, self._seed, self._budget = arrays, seed, budget
+        self._arrays, self._budget = arrays, budget
         self._state, self._held, self._reserver = Resumed.of(arrays, time=now)
         self._solver = CpSat(budget.deterministic, seed=seed)
         self._turns = Turns(self._state, self._reserver, solver=self._solver)
@@ -85,11 +85,9 @@ class _Cycle:
         """From the first turn to the verified plan."""
         self._play()
         lines, refusals = self._arrays.waiting.by_leaf, self._turns.refusals
-        self._repaired = after_turns(
-            self._state, lines.values(), refusals, seed=self._seed, budget=self._solver.left
-        )
+        self._repaired = after_turns(self._state, lines.values(), refusals, solver=self._solver)
         if self._repaired.contested:
-            self._solver.heard(spent=self._repaired.spent, proven=self._repaired.proven)
+            self._solver.record(proven=self._repaired.proven)
         reservations = self._reserver.finish(lines.values(), self._blocked)
         return verified(self._made(reservations), self._state.snapshot, now=self._state.time)
 
@@ -105,13 +103,9 @@ class _Cycle:
             if root is not None and (root, priority) not in chosen and self._solver.left > 0:
                 chosen.add((root, priority))
                 alike = [g for g in tournament.waiting(root) if g.workload.priority == priority]
-                answer = select(
-                    self._state,
-                    sorted(alike, key=lambda g: g.place_in_line()),
-                    seed=self._seed,
-                    budget=self._solver.left,
-                )
-                self._solver.heard(spent=answer.spent, proven=answer.proven)
+                line = sorted(alike, key=lambda g: g.place_in_line())
+                answer = select(self._state, line, solver=self._solver)
+                self._solver.record(proven=answer.proven)
                 starts.update(answer.starts)
                 tournament.prefer(root, answer.starts)
                 continue

@@ -16,6 +16,7 @@ import numpy as np
 
 from queuer.domain.queue import Order, QueueTree
 from queuer.domain.workload import Workload, demand_of
+from queuer.solver.cpsat import CpSat
 from queuer.solver.repair.decode import start
 from queuer.solver.repair.model import Model
 from queuer.solver.repair.packs import Question, prefers
@@ -36,15 +37,14 @@ AGEING, STEP = 7200, 300
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Gangs to be offered first. `starts`: with their placements, by uid, which all start in any order; none: what the
-    turns do by time is as good. `spent`: deterministic time; `proven`: no choice in the window has a larger sum.
+    turns do by time is as good. `proven`: no choice in the window has a larger sum.
     """
 
     starts: Mapping[str, Settled] = field(default_factory=dict)
-    spent: float = 0.0
     proven: bool = True
 
 
-def select(state: State, gangs: Sequence[Gang], *, seed: int, budget: float) -> Selection:
+def select(state: State, gangs: Sequence[Gang], *, solver: CpSat) -> Selection:
     """`gangs`: of one priority of one packed subtree, in order. The state is left as it is."""
     mark = state.mark
     by_time = _played(state, gangs)
@@ -52,7 +52,7 @@ def select(state: State, gangs: Sequence[Gang], *, seed: int, budget: float) -> 
     if len(by_time) == len(gangs):
         return Selection()
     try:
-        return _better(state, gangs, by_time, seed=seed, budget=min(PASS, budget))
+        return _better(state, gangs, by_time, solver)
     except OverflowError:
         return Selection(proven=False)
     finally:
@@ -68,12 +68,8 @@ def _played(state: State, gangs: Iterable[Gang]) -> dict[str, Settled]:
     return {gang.uid: state.settled[gang.uid] for gang in gangs if gang.uid in state.settled}
 
 
-def _better(
-    state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled], *, seed: int, budget: float
-) -> Selection:
+def _better(state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled], solver: CpSat) -> Selection:
     """Raises OverflowError, see `Model`."""
-    from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
-
     worth = Worth((g.workload for g in gangs), capacity=state.capacity, now=state.time)
     question = Question(state.nodes)
     for gang in _window(state, gangs, by_time):
@@ -87,9 +83,9 @@ def _better(
     counts = {
         c.gangs: worth.of(c.option.gangs[0].workload, c.option.variant.counts) for c in model.columns.values()
     }
-    solved = maximise(model.rows, counts, seed=seed, budget=budget)
+    solved = solver.maximise(model.rows, counts, most=PASS)
     if not solved.values:
-        return Selection(spent=solved.spent, proven=False)
+        return Selection(proven=False)
     start(state, model, solved.values)
     found = _played(state, gangs)
 
@@ -97,7 +93,7 @@ def _better(
         return sum(worth.of(s.gang.workload, s.variant.counts) for s in starts.values())
 
     better = found if total(found) > total(by_time) else {}
-    return Selection(starts=better, spent=solved.spent, proven=solved.proven)
+    return Selection(starts=better, proven=solved.proven)
 
 
 def _window(state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled]) -> list[Gang]:

@@ -108,7 +108,7 @@ class Candidates:
         later._take(may_go)
         return later
 
-    def serves(self, seeker: Seeker) -> bool:
+    def same_rights(self, seeker: Seeker) -> bool:
         """Whether a gang behind may evict the same jobs, and come to the same nodes, once this gang is bound."""
         gang, charge = seeker.gang, seeker.charge
         respected = (uid for uid in self.state.respected(gang, charge) if uid != self._gang.uid)

@@ -4,9 +4,9 @@ x[candidate]          it goes
 y[gang, ground]       the gang is put together on this ground, one of the cheapest for it
 s[gang, part, node]   pods of the gang there
 
-On each node the pods fit what is free and what those who go leave; limits hold with them gone; a guarantee
-that victims must be above is exceeded until the last of them goes. What the rows cannot say (landing, levels of single
-pod sets, alternative claims) is for the caller to check, who cuts a set off that does not do.
+Pods on a node fit what is free there and what the chosen victims release. Limits hold with these gone. A guarantee
+stays exceeded until the last of its victims goes. The caller checks what the rows cannot say (landing, levels of single
+pod sets, alternative claims), and rejects a set with `cut`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 from queuer.domain.assignments import EvictionRule
 from queuer.domain.quota import Guarantee, Shortfall
 from queuer.solver.cpsat import CpSat
+from queuer.solver.cpsat.rows import Rows, Terms
 from queuer.solver.eviction.candidates import Candidates
 from queuer.solver.eviction.grounds import Clearing
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Part
-from queuer.solver.repair.model import Rows, Terms
 from queuer.solver.state import Settled
 
 GROUNDS, NODES = 32, 48
@@ -49,7 +49,7 @@ class VictimModel:
         self._candidates, self._state, self.rows = candidates, candidates.state, Rows()
         self.goes: dict[int, int] = {}
         self._count = sum(part.count for clearing in gangs for part in clearing.parts)
-        self._lies: dict[tuple[int, str, int], int] = {}
+        self._pods_on: dict[tuple[int, str, int], int] = {}
         self._on: dict[int, list[tuple[Part, int]]] = defaultdict(list)
         self._grounds: list[dict[int, Numbers]] = []
         victims = [number for settled in known for number in candidates.victims(settled)]
@@ -72,7 +72,7 @@ class VictimModel:
         return self.rows.variable(high)
 
     def _goes(self, number: int) -> int | None:
-        """Its variable; None = it alone costs more than what is known."""
+        """The variable of a candidate; None = it alone costs more than all known victims."""
         if number not in self.goes:
             work, lost = self._candidates.cost([number], [self._candidates.group(number)[1]])[:2]
             if self._limit is not None and (work, lost) > self._limit:
@@ -90,7 +90,7 @@ class VictimModel:
                 grounds.append(hosts)
         chosen = dict[int, Numbers]()
         for nodes in grounds:
-            chosen[y := self.rows.variable(1)] = nodes = self._cheapest(clearing, nodes, hosts)
+            chosen[y := self.rows.variable(1)] = nodes = self._cheapest_nodes(clearing, nodes, hosts)
             for part, (_, after) in zip(clearing.parts, clearing.slots, strict=True):
                 terms = {y: -part.count}
                 for node in nodes[after[nodes] > 0].tolist():
@@ -103,16 +103,16 @@ class VictimModel:
             self.rows.hint[home] = 1
             for name, spread in known.spreads.items():
                 for node, count in spread.items():
-                    self.rows.hint[self._lies[number, clearing.under[name], node]] += count
+                    self.rows.hint[self._pods_on[number, clearing.under[name], node]] += count
 
     def _pods(self, number: int, part: Part, node: int, slots: int) -> int:
         at = (number, part.name, node)
-        if at not in self._lies:
-            self._lies[at] = self._variable(min(part.count, slots))
-            self._on[node].append((part, self._lies[at]))
-        return self._lies[at]
+        if at not in self._pods_on:
+            self._pods_on[at] = self._variable(min(part.count, slots))
+            self._on[node].append((part, self._pods_on[at]))
+        return self._pods_on[at]
 
-    def _cheapest(self, clearing: Clearing, nodes: Numbers, hosts: Numbers) -> Numbers:
+    def _cheapest_nodes(self, clearing: Clearing, nodes: Numbers, hosts: Numbers) -> Numbers:
         """The nodes that are cheapest to clear for a slot, and these hosts.
 
         A job's cost is shared by as many nodes as all gangs have pods, for more of them are of no use.
@@ -226,7 +226,7 @@ class VictimModel:
 
     def _hosts(self, number: int, values: Sequence[int]) -> Numbers:
         nodes = next(nodes for y, nodes in self._grounds[number].items() if values[y])
-        lies = {node for (n, _, node), v in self._lies.items() if n == number and values[v]}
+        lies = {node for (n, _, node), v in self._pods_on.items() if n == number and values[v]}
         return nodes[np.isin(nodes, list(lies))]
 
     def _levels(self) -> Iterator[tuple[Terms, float]]:

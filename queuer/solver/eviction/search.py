@@ -17,7 +17,7 @@ from queuer.solver.eviction.grounds import Clearing
 from queuer.solver.eviction.lost_work import losses
 from queuer.solver.eviction.model import VictimModel
 from queuer.solver.eviction.rights import Rights
-from queuer.solver.eviction.simple_order import cheapest, next_best, thinned
+from queuer.solver.eviction.simple_order import cheapest_set, next_best, thinned
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Spreads, place
 from queuer.solver.slots import View
@@ -96,7 +96,7 @@ class Victims:
         for seeker in behind:
             if len(found) == TOGETHER - 1 or failed == FAILED:
                 break
-            if candidates.serves(seeker):
+            if candidates.same_rights(seeker):
                 settled = self._by_simple_order(Clearing(candidates.without_leaving(), seeker))
                 failed += settled is None
                 if settled is not None:
@@ -108,7 +108,7 @@ class Victims:
     def _by_simple_order(self, clearing: Clearing) -> Settled | None:
         if not clearing.limited and clearing.spreads is not None:
             return bound_to(clearing.seeker, clearing.spreads)
-        gone = cheapest(clearing)
+        gone = cheapest_set(clearing)
         return self._settled(clearing, gone) if gone else None
 
     def _needs_no_proof(self, clearing: Clearing, settled: Settled) -> bool:
@@ -142,10 +142,10 @@ class Victims:
             settled = self._settled(first, near, nodes if len(clearings) > 1 else None)
             if settled is not None:
                 proven &= not cuts  # what was cut off may have been a set in another order
-                self._solver.heard(proven=proven)
+                self._solver.record(proven=proven)
                 return settled, proven
             model.cut(gone)
-        self._solver.heard(proven=False)
+        self._solver.record(proven=False)
         return None, False
 
     def _settled(

@@ -20,7 +20,7 @@ NEEDED = 64
 """Victims of a set that are found to be needed, after which no more are tried back."""
 
 
-def cheapest(clearing: Clearing) -> list[int]:
+def cheapest_set(clearing: Clearing) -> list[int]:
     """The cheapest set that the order finds on the first few grounds; [] = none."""
     candidates, grounds = clearing.candidates, islice(clearing.grounds(), TRIES)
     sets = (simple_order(clearing, ground) for ground in grounds)

@@ -12,6 +12,7 @@ import numpy as np
 
 from queuer.domain.quota import charge_for
 from queuer.domain.usage import Usage
+from queuer.solver.cpsat import CpSat
 from queuer.solver.refusal import Refusal
 from queuer.solver.repair.contested import Choice, Contested, first_contested, shut, starts_of, without
 from queuer.solver.repair.decode import start
@@ -28,27 +29,27 @@ PASS, MOVES = 0.03, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """How many gangs were contested, and which of them start, in the order in which they were added. `spent`:
-    deterministic time of CP-SAT; `proven`: no more of them can start on the nodes that were looked at.
+    """How many gangs were contested, and which of them start, in the order in which they were added.
+
+    `proven`: no more of them can start on the nodes that were looked at.
     """
 
     contested: int = 0
     started: tuple[str, ...] = ()
-    spent: float = 0.0
     proven: bool = True
 
 
 def after_turns(
-    state: State, lines: Iterable[Iterable[Gang]], refusals: dict[str, Refusal], *, seed: int, budget: float
+    state: State, lines: Iterable[Iterable[Gang]], refusals: dict[str, Refusal], *, solver: CpSat
 ) -> Repair:
     """Fit contested gangs in; all that start in this cycle stay started, but may move. Refusals of those that start
     are removed.
     """
-    contested = first_contested(state, lines, refusals) if budget > 0 else []
+    contested = first_contested(state, lines, refusals) if solver.left > 0 else []
     if not contested:
         return Repair()
     try:
-        answer = repair(state, contested, seed=seed, budget=budget)
+        answer = repair(state, contested, solver=solver)
     except OverflowError:
         answer = Repair(proven=False)
     for uid in answer.started:
@@ -57,10 +58,8 @@ def after_turns(
     return replace(answer, contested=len(contested))
 
 
-def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: float) -> Repair:
+def repair(state: State, contested: Sequence[Contested], *, solver: CpSat) -> Repair:
     """Ask CP-SAT, and carry the answer out where it is better. Raises OverflowError, see `Model`."""
-    from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
-
     question = Question(state.nodes)
     for gang, choices in contested:
         question.enter(gang, choices, closed=shut(state, gang, choices[0][1]), key=gang.uid)
@@ -69,14 +68,14 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
     model, starts = _model(state, question)
     worth = {c.gang.uid: 2**i for i, c in enumerate(reversed(contested))}
     weights = {c.gangs: worth[c.option.gangs[0].uid] for c in model.columns.values() if not c.option.must}
-    first = maximise(model.rows, weights, seed=seed, budget=min(PASS, budget))
+    first = solver.maximise(model.rows, weights, most=PASS)
     reached = sum(count * first.values[v] for v, count in weights.items()) if first.values else 0
     if not reached:
-        return Repair(spent=first.spent, proven=first.proven)
+        return Repair(proven=first.proven)
     model.rows.row(weights, low=reached)
     moves = model.moves(first.values)
-    second = maximise(model.rows, moves, seed=seed, budget=min(MOVES, budget - first.spent))
-    mark, spent = state.mark, first.spent + second.spent
+    second = solver.maximise(model.rows, moves, most=MOVES)
+    mark = state.mark
     for settled in starts:
         state.lift(settled)
     start(state, model, second.values or first.values)
@@ -84,8 +83,8 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
     started = tuple(uid for uid in state.settled if uid in asked)
     if not started or any(settled.gang.uid not in state.settled for settled in starts):
         state.undo(mark)
-        return Repair(spent=spent, proven=False)
-    return Repair(started=started, spent=spent, proven=first.proven and len(started) == reached.bit_count())
+        return Repair(proven=False)
+    return Repair(started=started, proven=first.proven and len(started) == reached.bit_count())
 
 
 def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:

@@ -10,6 +10,7 @@ import pytest
 from queuer.domain.nodes import Node, SchedulingTerms
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
+from queuer.solver.cpsat import CpSat
 from queuer.solver.records import Snapshot
 from queuer.solver.repair import repair
 from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, row, snapshot, started
@@ -74,7 +75,7 @@ def test_the_same_question_has_the_same_answer() -> None:
     answers = []
     for _ in range(2):
         state = played(halves())
-        answer = repair(state, [contested(state, uid) for uid in THREES], seed=7, budget=1.0)
+        answer = repair(state, [contested(state, uid) for uid in THREES], solver=CpSat(1.0, seed=7))
         answers.append((answer, {uid: settled.spreads for uid, settled in state.settled.items()}))
     assert answers[0] == answers[1]
     assert answers[0][0].started == THREES
@@ -84,8 +85,9 @@ def test_the_same_question_has_the_same_answer() -> None:
 def test_without_time_nothing_changes() -> None:
     state = played(halves())
     free, settled = state.free_now.copy(), dict(state.settled)
-    answer = repair(state, [contested(state, "a-three")], seed=7, budget=0.0)
-    assert (answer.started, answer.spent, answer.proven) == ((), 0.0, False)
+    solver = CpSat(0.0, seed=7)
+    answer = repair(state, [contested(state, "a-three")], solver=solver)
+    assert (answer.started, solver.spent, answer.proven) == ((), 0.0, False)
     assert (state.free_now == free).all()
     assert state.settled == settled
 
@@ -94,7 +96,7 @@ def test_without_time_nothing_changes() -> None:
 def test_contested_gangs_share_what_a_limit_leaves(order: Sequence[str]) -> None:
     """There is room for both, but their queue may use 8: the first of them starts."""
     state = played(halves(queue="root.b"))
-    answer = repair(state, [contested(state, uid) for uid in order], seed=7, budget=1.0)
+    answer = repair(state, [contested(state, uid) for uid in order], solver=CpSat(1.0, seed=7))
     assert (answer.started, answer.proven) == ((order[0],), True)
 
 
@@ -102,7 +104,7 @@ def test_who_need_not_move_stays() -> None:
     """Nobody is contested in the other half."""
     state = played(halves())
     before = {uid: state.settled[uid].spreads for uid in ("b-one", "b-two")}
-    assert repair(state, [contested(state, "a-three")], seed=7, budget=1.0).started == ("a-three",)
+    assert repair(state, [contested(state, "a-three")], solver=CpSat(1.0, seed=7)).started == ("a-three",)
     assert {uid: state.settled[uid].spreads for uid in before} == before
 
 

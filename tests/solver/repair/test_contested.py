@@ -6,6 +6,7 @@ import pytest
 
 from queuer.domain.nodes import Node
 from queuer.domain.workload import Workload
+from queuer.solver.cpsat import CpSat
 from queuer.solver.records import Admitted, Pending, Snapshot
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.repair import repair
@@ -72,7 +73,7 @@ def moved(snap: Snapshot) -> set[str]:
     """Gangs that start elsewhere, or move, after a repair for `late`."""
     state = played(snap, but="late")
     before = dict(state.settled)
-    repair(state, [contested(state, "late")], seed=1, budget=1.0)
+    repair(state, [contested(state, "late")], solver=CpSat(1.0, seed=1))
     return {uid for uid, s in state.settled.items() if uid not in before or before[uid].spreads != s.spreads}
 
 

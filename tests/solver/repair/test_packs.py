@@ -10,9 +10,9 @@ import pytest
 
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.workload import Workload
+from queuer.solver.cpsat.solve import maximise
 from queuer.solver.repair.model import Model
 from queuer.solver.repair.packs import Question
-from queuer.solver.repair.solve import maximise
 from queuer.solver.state import State
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot, state_of
 from tests.solver.repair.turns import contested

@@ -1,4 +1,4 @@
-"""CP-SAT behind the model: the only module that imports OR-Tools.
+"""CP-SAT behind the rows: the only module that imports OR-Tools.
 
 Settings come from measurements: one worker, linear relaxation at level 2, no probing, one round of presolve. Time is
 deterministic, so that the same model gives the same answer on every machine.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from queuer.solver.repair.model import Rows
+from queuer.solver.cpsat.rows import Rows
 
 MOST = 2**52
 """Sums beyond this are scaled down: CP-SAT reports objectives as doubles, and overflows at int64."""
