@@ -55,7 +55,9 @@ class VictimModel:
         victims = [number for settled in known for number in candidates.victims(settled)]
         rules = [eviction.rule for settled in known for eviction in settled.evictions]
         self._limit = candidates.cost(victims, rules)[:2] if victims else None
-        hints = [variable for n in victims if (variable := self._goes(n)) is not None]
+        hints = [
+            variable for n in victims if (variable := self._goes(n)) is not None
+        ]  # none alone costs more
         for number, clearing in enumerate(gangs):
             self._place(number, clearing, known[number] if known else None)
         self._node_rows()
@@ -99,11 +101,16 @@ class VictimModel:
         self.rows.row(dict.fromkeys(chosen, 1), low=1, high=1)
         self._grounds.append(chosen)
         if known is not None:
-            home = next(y for y, nodes in chosen.items() if np.isin(hosts, nodes).all())
-            self.rows.hint[home] = 1
-            for name, spread in known.spreads.items():
-                for node, count in spread.items():
-                    self.rows.hint[self._pods_on[number, clearing.under[name], node]] += count
+            self._hint(number, clearing, known)
+
+    def _hint(self, number: int, clearing: Clearing, known: Settled) -> None:
+        """The gang lies as it is known to fit."""
+        hosts = list(known.hosts)
+        home = next(y for y, nodes in self._grounds[number].items() if np.isin(hosts, nodes).all())
+        self.rows.hint[home] = 1
+        for name, spread in known.spreads.items():
+            for node, count in spread.items():
+                self.rows.hint[self._pods_on[number, clearing.under[name], node]] += count
 
     def _pods(self, number: int, part: Part, node: int, slots: int) -> int:
         at = (number, part.name, node)
