@@ -340,3 +340,33 @@ def test_thousands_of_small_jobs_are_looked_at_in_few_steps(monkeypatch: pytest.
     work = [low(f"w{n}", f"n{n // 8}", 1, age) for n, age in enumerate(ages)]
     assert len(gone(cluster(nodes, work, g(pod_set(2, 8))))) == 16
     assert looks[0] < 1000
+
+
+def proved(state: State) -> tuple[set[str], bool]:
+    """Victims of `g`, and whether they are proved to be the cheapest."""
+    settled = sought(state)
+    assert settled is not None
+    return {e.uid for e in settled.evictions}, all(e.lost.proved for e in settled.evictions if e.lost)
+
+
+def test_a_set_is_proved_where_a_guarantee_binds() -> None:
+    """Two of the three cheap jobs may go, for `b` borrows 6 GPUs; the third would be cheaper than `c`."""
+    queues = [
+        queue("root"),
+        queue("root.a", row(guaranteed=16)),
+        queue("root.b", row(guaranteed=6)),
+        queue("root.c"),
+    ]
+    work = [low(f"b{n}", "n", 4, 10.0 * (n + 1), queue="root.b", priority=10) for n in range(3)]
+    work.append(low("c", "n", 4, 900.0, queue="root.c", priority=10))
+    waiting = g(pod_set(1, 12))
+    assert proved(cluster([node("n", gpu=16)], work, waiting, queues=queues)) == ({"b0", "b1", "c"}, True)
+
+
+def test_a_set_is_proved_where_a_limit_binds() -> None:
+    """Nodes are free, and two jobs of 4 have to go for the limit of 12."""
+    work = [low(f"w{n}", "n", 4, 10.0 * (n + 1)) for n in range(3)]
+    state = cluster(
+        [node("m"), node("n", gpu=12)], work, g(), queues=[queue("root"), queue("root.a", row(limit=12))]
+    )
+    assert proved(state) == ({"w0", "w1"}, True)
