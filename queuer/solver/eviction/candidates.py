@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import NamedTuple
@@ -152,6 +152,15 @@ class Candidates:
             rules.append(rule)
             remaining.count(self.footprints.counted(number), times=-1)
         return rules
+
+    def orders(self, numbers: Collection[int]) -> Iterator[list[int]]:
+        """Orders in which these might go: reclaimed ones first, the smaller first, for the last may cross the line of a
+        guarantee. Sizes are dominant shares, then amounts in each account in which a guarantee counts.
+        """
+        groups = {id(group): group for group, _ in map(self.group, numbers)}.values()
+        accounts = {mark.account: None for g in groups for row in (*g.reclaim, *g.preempt) for mark in row}
+        for sizes in (self.footprints.share, *map(self.footprints.charged, accounts)):
+            yield sorted(numbers, key=lambda n: (self.group(n)[1] is EvictionRule.PREEMPT, sizes[n], n))
 
     def permitted(self, order: Iterable[int]) -> Iterator[int]:
         """Those of an order who may go one after the other; the others stay."""

@@ -49,15 +49,16 @@ def losses(
     """
     measures = [_main_resource(_demand(victim), capacity) for victim in victims]
     comparable = {_main_resource(_demand(v), capacity) for v in next_best} == set(measures)
+    all_, others = (
+        {r: sum(_amount_lost(v, r, now=now) for v in some) for r in set(measures)}
+        for some in (victims, next_best)
+    )
     for victim, resource in zip(victims, measures, strict=True):
-        all_, others = (
-            sum(_amount_lost(v, resource, now=now) for v in some) for some in (victims, next_best)
-        )
         yield LostWork(
             resource=resource,
             amount=_amount_lost(victim, resource, now=now),
-            all=all_,
-            next=others if comparable and others >= all_ else None,
+            all=all_[resource],
+            next=others[resource] if comparable and others[resource] >= all_[resource] else None,
             proved=proved,
             jobs=jobs,
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from queuer.domain.assignments import Eviction, EvictionRule
+from queuer.domain.assignments import Eviction
 from queuer.solver.cpsat import CpSat
 from queuer.solver.eviction.candidates import Candidates, Footprints, Seeker
 from queuer.solver.eviction.grounds import Clearing
@@ -126,8 +126,7 @@ class Victims:
         self, clearings: Sequence[Clearing], known: Sequence[Settled]
     ) -> tuple[Settled | None, bool]:
         """The first gang bound as CP-SAT has it for all of them, and whether that is proved; None = it found no set."""
-        first, share = clearings[0], clearings[0].candidates.footprints.share
-        candidates = first.candidates
+        first, candidates = clearings[0], clearings[0].candidates
         try:
             model = VictimModel(candidates, clearings, known)
         except OverflowError:
@@ -138,7 +137,7 @@ class Victims:
                 break
             gone, nodes, proven = answer
             near = gone if first.limited else [n for n in gone if candidates.touches(n, nodes)]
-            near.sort(key=lambda n: (candidates.group(n)[1] is EvictionRule.PREEMPT, share[n], n))
+            near = next((order for order in candidates.orders(near) if candidates.rules(order)), near)
             settled = self._settled(first, near, nodes if len(clearings) > 1 else None)
             if settled is not None:
                 proven &= not cuts  # what was cut off may have been a set in another order
@@ -157,13 +156,14 @@ class Victims:
         candidates, seeker = clearing.candidates, clearing.seeker
 
         def placed(some: Sequence[int]) -> Spreads | None:
-            return candidates.placed(seeker, some, nodes) if candidates.fits(some, seeker.charge) else None
+            fits = not clearing.limited or candidates.fits(some, clearing.limited)
+            return candidates.placed(seeker, some, nodes) if fits else None
 
         if placed(gone) is None or candidates.rules(gone) is None:
             return None
         gone = thinned(candidates, gone, placed)
         spreads, rules = placed(gone), candidates.rules(gone)
-        if spreads is None or rules is None:
+        if spreads is None or rules is None or not candidates.fits(gone, seeker.charge):
             return None
         evictions = (
             Eviction(uid=candidates.uid(n), beneficiary=seeker.gang.uid, rule=rule)

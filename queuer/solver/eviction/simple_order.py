@@ -45,7 +45,7 @@ def simple_order(clearing: Clearing, ground: Ground, spared: int | None = None) 
     candidates, inside = clearing.candidates, set(ground.order)
     line = [*sorted(clearing.helpers, key=lambda n: n not in inside), *ground.order]
     line = [n for n in dict.fromkeys(line) if n != spared]
-    for order in (line, sorted(line, key=lambda n: (float(candidates.footprints.share[n]), n))):
+    for order in (line, *candidates.orders(line)):
         if gone := _shortest(clearing, ground, order):
             return thinned(candidates, gone, partial(clearing.enough, ground=ground))
     return []
