@@ -149,21 +149,19 @@ class Clearing:
 
     def _ranked(self, domains: Numbers) -> Level:
         candidates, weights = self.candidates, self.candidates.weights
-        gain, lacking = self._gains(domains)
-        node, owner = candidates.nodes, candidates.whose
-        asked = np.any([part.row > 0 for part in self.parts], axis=0)
-        held = candidates.amounts[:, asked] / np.maximum(self._state.nodes.alloc[node][:, asked], 1)
-        most = held.max(axis=1, initial=0.0)
-        used = (domains[node] >= 0) & (gain[node] > 0) & (most > 0)
-        owner, node, most = owner[used], node[used], most[used]
-        adds = most / np.bincount(node, weights=most, minlength=len(gain))[node] * gain[node]
+        adds, lacking = self._gains(domains)
+        used = (domains[candidates.nodes] >= 0) & (adds > 0)
+        owner, node, adds = candidates.whose[used], candidates.nodes[used], adds[used]
         keys, pair = np.unique(domains[node] * len(weights) + owner, return_inverse=True)
         where, whose, gains = keys // len(weights), keys % len(weights), np.bincount(pair, weights=adds)
+        order = whose[np.lexsort((weights[whose] / gains, where))]  # `where` is sorted, and stays as it is
+        short = lacking[where]
+        gains = np.where(short > 0, np.minimum(gains, short), gains)  # a gang needs no more of a candidate
         rate = weights[whose] / gains
-        by_rate = np.lexsort((rate, where))  # `where` is sorted already, and stays as it is
+        by_rate = np.lexsort((rate, where))
         gains, rate = gains[by_rate], rate[by_rate]
         before = np.cumsum(gains) - gains
-        needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, gains)
+        needed = np.clip(short - before + before[np.searchsorted(where, where)], 0, gains)
         estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
         able = self._enough(domains, self.slots)
         estimates[~able] = inf
@@ -173,17 +171,30 @@ class Clearing:
             left[np.flatnonzero(used)[may_go[pair]]] = True
             able &= self._enough(domains, [candidates.slots(part, left) for part in self.parts])
         nodes = np.argsort(domains, kind="stable")
-        return Level(estimates, able, where, whose[by_rate], domains[nodes], nodes)
+        return Level(estimates, able, where, order, domains[nodes], nodes)
 
     def _gains(self, domains: Numbers) -> tuple[Floats, Floats]:
-        """What a node gains once all candidates have gone (N), and what a domain lacks (D), as parts of the cluster."""
-        gain, lacking = np.zeros(len(domains)), np.zeros(int(domains.max(initial=-1)) + 1)
+        """What each row of the candidates adds (E), and what a domain lacks (D), as parts of the cluster.
+
+        A row counts by the resource that is tightest on its node, with the part of a slot that is free there already.
+        """
+        candidates, node = self.candidates, self.candidates.nodes
+        adds, lacking = np.zeros(len(node)), np.zeros(int(domains.max(initial=-1)) + 1)
+        free, most = self._state.free_later, candidates.most
+        free = free if most is None else np.minimum(free, most)
         whole = np.maximum(self._state.nodes.total, 1)
         for part, (before, after) in zip(self.parts, self.slots, strict=True):
-            size = (part.row / whole).max(initial=0.0)
-            gain = np.maximum(gain, (after - before) * size)
+            size, asked = (part.row / whole).max(initial=0.0), np.flatnonzero(part.row)
+            fits = free[:, asked] / part.row[asked]
+            tightest, gained = asked[fits.argmin(axis=1)], after - before
+            begun = np.clip(fits.min(axis=1) - before, 0.0, 0.99)
+            worth = np.where(gained > 0, gained / np.maximum(gained - begun, 0.01), 0.0) * size
+            column = tightest[node]
+            adds = np.maximum(
+                adds, candidates.amounts[np.arange(len(node)), column] / part.row[column] * worth[node]
+            )
             lacking += np.maximum(part.count - _sums(domains, before), 0.0) * size
-        return gain, lacking
+        return adds, lacking
 
     def _in_turn(self, where: Numbers, whose: Numbers) -> Mask:
         """Candidates of each domain that may go there one after the other, the smaller first (K): the last may cross
