@@ -30,10 +30,10 @@ def cheapest_set(clearing: Clearing) -> list[int]:
 
 
 def next_best(clearing: Clearing, gone: Sequence[int]) -> list[int]:
-    """A set without the dearest of these, on the first of the cheapest grounds that has one; [] = none."""
+    """The cheapest set without the dearest of these on the first few grounds; [] = none."""
     dearest = max(gone, key=lambda n: float(clearing.candidates.weights[n]), default=None)
     sets = (simple_order(clearing, ground, dearest) for ground in islice(clearing.grounds(), GROUNDS))
-    return next(filter(None, sets), [])
+    return min(filter(None, sets), key=clearing.candidates.weight, default=[])
 
 
 def simple_order(clearing: Clearing, ground: Ground, spared: int | None = None) -> list[int]:
