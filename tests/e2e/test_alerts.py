@@ -87,7 +87,7 @@ def test_alerts_fire_on_the_numbers_of_a_release_that_is_broken(scene: Scene, tm
 
     scene.job("homeless-0", spec=HOMELESS)
     once = watch.above("queuer_evictions_total", 0)
-    for number in range(1, 5):
+    for number in range(1, 7):  # each rests after its first start
         scene.job(f"homeless-{number}", spec=HOMELESS)
     often = watch.above("queuer_evictions_total", 5)
     watch.expect("gangs do not land", "QueuerLandingFails", after=[once, often])
