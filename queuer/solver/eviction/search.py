@@ -34,8 +34,8 @@ CUTS = 3
 
 
 class Victims:
-    """Looks for them in one decision. `rights`: of all gangs. `searches`: how often, and of these `proved` to be the
-    cheapest on the nodes that were looked at. `without`: gangs for whom all candidates are too few.
+    """The searches of one decision. `rights`: of all gangs. `searches`: their number. `proved`: how many found a set that
+    is the cheapest on the nodes looked at. `without`: gangs for which all candidates are too few.
     """
 
     def __init__(self, state: State, solver: CpSat) -> None:
@@ -59,10 +59,10 @@ class Victims:
         key = (gang.queue, gang.shape.placement_key, gang.pending.avoid, sizes, rights, respected)
         if key in self.without or not self.rights.anybody(rights):
             return None
-        room = state.room(respected, View.LATER)
-        fits = place(room, gang.workload, parts, closed=state.closed(gang, bound=True)) is not None
-        if fits and not state.leaving and state.used_later.fits(gang.queue, charge):
-            return None  # the landing rule is in its way, no job
+        if not state.leaving and state.used_later.fits(gang.queue, charge):
+            room, closed = state.room(respected, View.LATER), state.closed(gang, bound=True)
+            if place(room, gang.workload, parts, closed=closed) is not None:
+                return None  # the landing rule is in its way, no job
         clearing = Clearing(Candidates(state, self.rights, self._footprints, seeker), seeker)
         if not clearing.could_fit():
             self.without.add(key)
@@ -176,6 +176,8 @@ class Victims:
     ) -> Settled:
         """The answer with the work that its evictions lose, beside the next best set that was looked at."""
         self.proved += proved
+        if not answer.evictions:
+            return answer
         candidates, state = first.candidates, self._state
         gone = candidates.victims(answer)
         others = [candidates.victims(simple) if simple is not None else [], next_best(first, gone)]
