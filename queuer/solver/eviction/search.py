@@ -34,8 +34,8 @@ CUTS = 3
 
 
 class Victims:
-    """The searches of one decision. `rights`: of all gangs. `searches`: their number. `proved`: how many found a set that
-    is the cheapest on the nodes looked at. `without`: gangs for which all candidates are too few.
+    """The searches of one decision. `rights`: of all gangs. `searches`: their number; `proved`: how many found a set
+    that is the cheapest on the nodes looked at. `without`: gangs for which all candidates are too few.
     """
 
     def __init__(self, state: State, solver: CpSat) -> None:
