@@ -55,16 +55,15 @@ class VictimModel:
         victims = [number for settled in known for number in candidates.victims(settled)]
         rules = [eviction.rule for settled in known for eviction in settled.evictions]
         self._limit = candidates.cost(victims, rules)[:2] if victims else None
-        hints = [
-            variable for n in victims if (variable := self._goes(n)) is not None
-        ]  # none alone costs more
+        for victim in victims:
+            self._goes(victim)
         for number, clearing in enumerate(gangs):
             self._place(number, clearing, known[number] if known else None)
         self._node_rows()
         self._limit_rows(gangs)
         self._guarantee_rows()
-        for variable in hints:
-            self.rows.hint[variable] = 1
+        for victim in self.goes.keys() & set(victims):
+            self.rows.hint[self.goes[victim]] = 1
 
     # Rows
 
