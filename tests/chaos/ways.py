@@ -60,8 +60,12 @@ def short(world: World, random: Random) -> list[Manifest]:
 
 
 def owner(world: World, random: Random) -> list[Manifest]:
-    """A gang comes that takes back what it is guaranteed."""
-    world.job("owner", queue=TEAM_A, pods=4, gpus=8, run_for="2s")
+    """A gang comes that takes back what it is guaranteed, once those before it have ended.
+
+    A line of owners would hand the room on from one to the next, and nobody would have to go.
+    """
+    if not any(told.startswith("owner") for told in world.live().values()):
+        world.job("owner", queue=TEAM_A, pods=4, gpus=8, run_for="2s")
     return []
 
 
