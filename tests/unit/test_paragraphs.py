@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from queuer.api.workloads.models import WorkloadDetail
 from queuer.api.workloads.paragraphs import paragraphs
+from queuer.api.workloads.timeline import Held
+from queuer.domain.reasons import Token
 
 GPU = "nvidia.com/gpu"
 YES, END = "evictable: yes", "promised end: none: it runs to its own end"
 
 
-def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
+def told(*, detail: dict[str, Any] | None = None, past: Sequence[Held] = (), **changes: Any) -> list[str]:
     """Label and text of each. Times may be epoch seconds."""
     reason = {
         "token": "TopologyPlacementFailed", "verdict": "WAIT", "text": "no rack is large enough", "params": {},
@@ -34,7 +38,7 @@ def told(*, detail: dict[str, Any] | None = None, **changes: Any) -> list[str]:
         "admission": None, "eviction": None, "timeline": [], "asOf": "2026-11-21T10:09:00Z",
         "explanation": explanation, **changes,
     }  # fmt: skip
-    found = paragraphs(WorkloadDetail.model_validate(job), [])
+    found = paragraphs(WorkloadDetail.model_validate(job), past)
     return [f"{each.label}: {each.text}" for each in found]
 
 
@@ -210,3 +214,20 @@ def test_it_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
         "holds it: other pods outside the queues: 8 gpu, 1 pod",
         "ahead: 3 of the 12 that wait in its queue",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([0.0, 0.2, 0.5, 60.4], ["waited: 1m: 1m WaitingForQuota"]),
+        ([0.0, 0.7, 1.4, 61.4], ["waited: 1m1s: 1s PendingEvaluation, 1m WaitingForQuota"]),
+        ([0.0, 0.1, 0.2, 0.4], []),
+    ],
+)
+def test_a_reason_that_held_for_no_second_is_no_part_of_the_wait(ends: list[float], said: list[str]) -> None:
+    tokens = (Token.PENDING_EVALUATION, Token.WAITING_FOR_PREEMPTED_WORKLOADS, Token.WAITING_FOR_QUOTA)
+    past = [
+        Held(token=token, text="", begin=begin, end=end, cycle=None)
+        for token, (begin, end) in zip(tokens, pairwise(ends), strict=True)
+    ]
+    assert [line for line in told(past=past) if line.startswith("waited")] == said

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from queuer.api.workloads import detail as figures
 from queuer.api.workloads.models import (
@@ -67,8 +67,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "would admit", "  |  ".join(map(_change, told.would_admit))
     if job.attempt > 1:
         yield "attempt", f"{job.attempt}{_attempt_before(detail.evicted, job.timeline[-HISTORY:])}"
-    if past:
-        yield "waited", _waited(past, now=now.timestamp())
+    if waited := _waited(past, now=now.timestamp()):
+        yield "waited", waited
     for step in job.timeline[-HISTORY:]:
         yield "history", f"{moment(step.at)}  {step.text}"
     if told.do:
@@ -232,16 +232,19 @@ def _attempt_before(evicted: figures.Evicted | None, shown: Sequence[Moment]) ->
 
 
 def _waited(past: Sequence[Held], *, now: float) -> str:
-    """How long in all and for which reasons. The whole seconds sum to the total, as ends are rounded, not lengths."""
+    """How long in all and for which reasons; "" under a second. The whole seconds sum to the total, as ends are
+    rounded, not lengths, and a reason that comes to none is left out.
+    """
     by_token: dict[str, float] = {}
     for row in past:
         by_token[row.token] = by_token.get(row.token, 0.0) + (now if row.end is None else row.end) - row.begin
-    ends = [round(end) for end in accumulate(by_token.values())]
+    ends = [0, *map(round, accumulate(by_token.values()))]
     parts = ", ".join(
         f"{duration(end - begin)} {token}"
-        for token, begin, end in zip(by_token, [0, *ends], ends, strict=False)
+        for token, (begin, end) in zip(by_token, pairwise(ends), strict=True)
+        if end > begin
     )
-    return f"{duration(ends[-1])}: {parts}"
+    return parts and f"{duration(ends[-1])}: {parts}"
 
 
 def duration(seconds: int) -> str:
