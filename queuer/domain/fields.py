@@ -14,10 +14,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from heapq import nsmallest
 from itertools import takewhile
-from math import isfinite
 from typing import Any, Generic, TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.quantity import MAX_AMOUNT
 
 LISTED = 20
 """How many names are listed in full."""
@@ -25,18 +25,25 @@ NEAREST = 3
 """How many of more than that are named."""
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
+LONGEST = 100 * 365 * 86400.0
+"""Seconds. A longer duration leads to moments that no calendar has."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_duration(value: object, *, field: str) -> float:
-    """Seconds of `"300s"`, `"5m"`, `"1h30m"`, `"2d"`. Raises InvalidInput naming `field`."""
+    """Seconds of `"300s"`, `"5m"`, `"1h30m"`, `"2d"`, `LONGEST` at most. Raises InvalidInput naming `field`."""
     parts = _DURATION.findall(value) if isinstance(value, str) else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
         raise InvalidInput.at(
             field, f"{value!r} is not a duration", hint='write e.g. "300s", "5m" or "1h30m"'
         )
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds > LONGEST:
+        raise InvalidInput.at(
+            field, f"{str(value)[:40]!r} is over 100 years", "leave it out where there is no bound"
+        )
+    return seconds
 
 
 def format_duration(seconds: float) -> str:
@@ -136,13 +143,17 @@ class Reader:
         return None if value is None else bool(value)
 
     def whole(self, key: str, *, least: int = 0) -> int | None:
-        """A whole number."""
-        value = self._accepted(key, f"a whole number from {least}", lambda v: _whole(v) and v >= least)
+        """A whole number that a decision takes."""
+        name = f"a whole number from {least} to 2^62"
+        value = self._accepted(key, name, lambda v: _whole(v) and least <= v <= MAX_AMOUNT)
         return None if value is None else int(value)
 
     def number(self, key: str) -> float | None:
-        """A finite number."""
-        value = self._accepted(key, "a number", lambda v: _whole(v) or (isinstance(v, float) and isfinite(v)))
+        """A number that a decision takes."""
+        name = "a number up to 2^62"
+        value = self._accepted(
+            key, name, lambda v: (_whole(v) or isinstance(v, float)) and abs(v) <= MAX_AMOUNT
+        )
         return None if value is None else float(value)
 
     def duration(self, key: str) -> float | None:

@@ -19,7 +19,8 @@ Resources = Mapping[str, int]
 """Amounts by resource name, in base units."""
 
 NOTHING: Resources = MappingProxyType({})
-MAX_AMOUNT = 2**63 - 1
+MAX_AMOUNT = 2**62
+"""The largest number that a decision takes: sums must stay within 64 bits."""
 
 _BINARY = {"Ei": 2**60, "Pi": 2**50, "Ti": 2**40, "Gi": 2**30, "Mi": 2**20, "Ki": 2**10}  # largest first
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -32,7 +33,7 @@ def parse_quantity(
     """Base units of a Kubernetes quantity such as `"500m"`, `"1536Gi"` or `8`. `whole`: nothing is rounded that is
     counted in pieces.
 
-    Raises InvalidInput naming `field` where the text is no quantity, is negative, exceeds int64 or is not `whole`.
+    Raises InvalidInput naming `field` where the text is no quantity, is negative, exceeds 2^62 or is not `whole`.
     """
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = _PATTERN.match(text)
@@ -55,7 +56,7 @@ def parse_quantity(
         message = f"{value!r} is no whole number, and {resource} is counted in pieces"
         raise InvalidInput.at(field, message, f"write {base - 1} or {base}")
     if base > MAX_AMOUNT:
-        raise InvalidInput.at(field, f"{value!r} is larger than 2^63-1 {resource}")
+        raise InvalidInput.at(field, f"{value!r} is larger than 2^62 {resource}")
     return base
 
 

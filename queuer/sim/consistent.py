@@ -10,11 +10,10 @@ from functools import partial
 
 from queuer.domain.fields import Problems, nearest, twice
 from queuer.domain.nodes import Node
-from queuer.domain.quantity import Resources, add, parse_resources
+from queuer.domain.quantity import MAX_AMOUNT, Resources, add, parse_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.sim.shape import Shape
-from queuer.solver.faults import MOST_AMOUNT
 
 
 def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str], problems: Problems) -> None:
@@ -89,7 +88,7 @@ def check_sums(
         for more in amounts:
             total = add(total, more)
         for resource, amount in total.items():
-            if amount > MOST_AMOUNT:
+            if amount > MAX_AMOUNT:
                 problems.note(at, f"{amount} {resource} in all is more than 2^62", "write smaller amounts")
 
 

@@ -20,17 +20,16 @@ import msgspec
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.past_use import Past
+from queuer.domain.quantity import MAX_AMOUNT
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Budget, NodeState, Snapshot
 
-MOST_AMOUNT = 2**62
-"""The largest amount or time: sums must stay within 64 bits."""
 TOLD = 20
 """The most faults of one snapshot that an error lists."""
-_NUMBER = Annotated[float, msgspec.Meta(ge=-float(MOST_AMOUNT), le=float(MOST_AMOUNT))]  # nan is neither
-_WHOLE = Annotated[int, msgspec.Meta(ge=-MOST_AMOUNT, le=MOST_AMOUNT)]
-_AMOUNT = Annotated[int, msgspec.Meta(ge=0, le=MOST_AMOUNT)]
+_NUMBER = Annotated[float, msgspec.Meta(ge=-float(MAX_AMOUNT), le=float(MAX_AMOUNT))]  # nan is neither
+_WHOLE = Annotated[int, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+_AMOUNT = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
 
 
 def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
@@ -152,7 +151,7 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
     for state in snapshot.nodes:
         totals.update(state.node.allocatable)
     for resource, amount in totals.items():
-        if amount > MOST_AMOUNT:
+        if amount > MAX_AMOUNT:
             hint = "mend what reports it, or leave nodes out"
             yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
 
@@ -176,7 +175,7 @@ def _odd_sizes(workload: Workload) -> Iterator[FieldProblem]:
         if p.min_count is not None and not 1 <= p.min_count <= p.count:
             yield _wrong(f"{at}.min_count", f"{p.min_count} is not between 1 and {p.count}")
         for resource, amount in p.requests.items():
-            if amount * p.count > MOST_AMOUNT:
+            if amount * p.count > MAX_AMOUNT:
                 yield _wrong(f"{at}.requests.{resource}", f"{p.count} times {amount} is beyond 2^62")
 
 

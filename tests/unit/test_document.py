@@ -12,8 +12,21 @@ from queuer.domain.document import POLICY, TreeDocument, export, parse, parse_fl
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import format_duration, parse_duration
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
-from queuer.domain.queue import Access, Order, PerUser, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
+from queuer.domain.quantity import MAX_AMOUNT
+from queuer.domain.queue import (
+    Access,
+    Order,
+    PerUser,
+    Policy,
+    Preempt,
+    Queue,
+    QueueState,
+    QueueTree,
+    QuotaRow,
+    Sharing,
+)
 from queuer.domain.routing import RoutingRule
+from queuer.solver.faults import faults_of_tree
 
 HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
@@ -85,18 +98,18 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "queues.root.a.policy.order: 'fifo' is not one of the words (known: packed, priority, strict)",
         "queues.root.a.policy.reclaim: true or false is needed, got 'yes'",
         'queues.root.a.policy.minRuntime: 300 is not a duration (write e.g. "300s", "5m" or "1h30m")',
-        "queues.root.a.policy.reservations: a whole number from 0 is needed, got -1",
+        "queues.root.a.policy.reservations: a whole number from 0 to 2^62 is needed, got -1",
         "queues.root.a.access.user: unknown field (did you mean users?)",
         "queues.root.a.access.users: eve is there twice (keep one of them)",
         "queues.root.a.access.groups[1]: a text is needed, got a number",
         "queues.root.a.access.groups[0]: 'a\\nb' is not a name (write it in one line)",
         "queues.root.a.access.maxPriority: system-node-critical never orders a queued job (name a class of your own)",
         "queues.root.a.access.maxRuntime: no job ends within that (write 1s or more)",
-        "queues.root.a.access.maxPending: a whole number from 1 is needed, got 0",
+        "queues.root.a.access.maxPending: a whole number from 1 to 2^62 is needed, got 0",
         "queues.root.a.access.perUser.maxJobs: unknown field (known: limits, maxRunning)",
         "queues.root.a.access.perUser.limits.nvidia.com/gpu: '1.5' is no whole number, "
         "and nvidia.com/gpu is counted in pieces (write 1 or 2)",
-        "queues.root.a.access.perUser.maxRunning: a whole number from 1 is needed, got 0",
+        "queues.root.a.access.perUser.maxRunning: a whole number from 1 to 2^62 is needed, got 0",
         "queues.root.a.namespaces: a list is needed, got a text",
         "queues.root.a.placement[0].users: unknown field (did you mean user?)",
         "queues.root.a.placement[1].queue: is missing",
@@ -108,6 +121,37 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "topology.levels: label key rack occurs twice",
         "topology.levels: level name rack occurs twice",
     ]
+
+
+MOST, TOO_MUCH = str(MAX_AMOUNT), 10**400
+NUMBERS = [
+    ("weight", {"weight": MAX_AMOUNT}, {"weight": TOO_MUCH}),
+    ("weight", {"weight": float(MAX_AMOUNT)}, {"weight": 1e300}),
+    (
+        "quota[0].limit",
+        {"quota": [{"resource": "x", "limit": MOST}]},
+        {"quota": [{"resource": "x", "limit": "9E"}]},
+    ),
+    ("policy.reservations", {"policy": {"reservations": MAX_AMOUNT}}, {"policy": {"reservations": TOO_MUCH}}),
+    ("policy.minRuntime", {"policy": {"minRuntime": "36500d"}}, {"policy": {"minRuntime": "36501d"}}),
+    ("policy.halfLife", {"policy": {"halfLife": "36500d"}}, {"policy": {"halfLife": f"{TOO_MUCH}h"}}),
+    ("access.maxRuntime", {"access": {"maxRuntime": "36500d"}}, {"access": {"maxRuntime": "36501d"}}),
+    ("access.maxPending", {"access": {"maxPending": MAX_AMOUNT}}, {"access": {"maxPending": TOO_MUCH}}),
+    (
+        "access.perUser.limits.x",
+        {"access": {"perUser": {"limits": {"x": MOST}}}},
+        {"access": {"perUser": {"limits": {"x": str(2**63 - 1)}}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "most", "beyond"), NUMBERS)
+def test_a_number_that_no_decision_takes_is_refused_by_field(field: str, most: Any, beyond: Any) -> None:
+    """A decision refuses the whole tree for one number too large, so nothing would start for anybody."""
+    tree = QueueTree.of([parse_queue("root.a", most)])
+    assert not list(faults_of_tree(tree))
+    (problem,) = problems({**HEAD, "queues": {"root.a": beyond}})
+    assert problem.startswith(f"queues.root.a.{field}: ")
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 3, {}, {**HEAD}, {**HEAD, "queues": []}])
@@ -159,7 +203,7 @@ def test_wrong_durations(text: object) -> None:
         parse_duration(text, field="x")
 
 
-amounts = st.none() | st.integers(0, 2**63 - 1)
+amounts = st.none() | st.integers(0, MAX_AMOUNT)
 names = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
 durations = st.none() | st.integers(0, 10**9).map(float)
 quota_rows = st.builds(

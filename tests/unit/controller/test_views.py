@@ -15,6 +15,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, node_of, pod_of
 from queuer.controller.watch.watches import Watches
 from queuer.domain.assignments import SolveStatus
+from queuer.domain.quantity import MAX_AMOUNT
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
@@ -31,7 +32,6 @@ from queuer.kube.objects import (
 )
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
-from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Budget
 from tests.unit.make import gang, placed, pod_view
 
@@ -58,7 +58,7 @@ def heard(*nodes: NodeObject) -> ClusterState:
 
 
 def test_64_bits_sum_what_is_believed() -> None:
-    assert 16_384 * MOST_ON_NODE <= MOST_AMOUNT
+    assert 16_384 * MOST_ON_NODE <= MAX_AMOUNT
 
 
 @pytest.mark.parametrize(
