@@ -117,16 +117,21 @@ def audit(
         say("there are older ones; narrow with --target, --actor, or raise --limit")
 
 
+def _deed(entry: Mapping[str, Any]) -> str:
+    """What was done and why, in one column: the last one alone may wrap."""
+    return f"{entry['text']} ({entry['reason']})" if entry["reason"] else str(entry["text"])
+
+
 _DEEDS = View(
     name=lambda entry: str(entry["id"]),
     columns=[
         _AT,
         Column("ACTOR", "actor"),
         Column("ACTION", "action"),
-        Column("WHAT", "text"),
         Column("REVISION", "revision", right=True),
         Column("ID", "id", right=True, wide=True),
         Column("SOURCE", "source", wide=True),
-        Column("REASON", "reason"),
+        Column("REASON", "reason", wide=True),
+        Column("WHAT", _deed, exact="text"),
     ],
 )

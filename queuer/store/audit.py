@@ -33,7 +33,9 @@ _PAGE = text("""
     ), told AS (
         SELECT id, s.at, s.actor, s.source, s.action, s.revision,
             CASE WHEN jsonb_array_length(coalesce(s.changes, '[]')) = jsonb_array_length(about.changes) THEN s.reason
-                ELSE '' END AS reason, s.detail, about.queues, about.changes
+                ELSE '' END AS reason, about.queues, about.changes,
+            CASE WHEN s.detail->'command' IN (SELECT to_jsonb(id) FROM command WHERE done_at IS NULL)
+                THEN s.detail || '{"outcome": "ordered"}' ELSE s.detail END AS detail
         FROM seen s CROSS JOIN LATERAL (
             SELECT coalesce(array_agg(name) FILTER (WHERE queue), '{}') AS queues,
                    coalesce(jsonb_agg(change) FILTER (WHERE change IS NOT NULL), '[]') AS changes
@@ -59,7 +61,8 @@ _PAGE = text("""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One deed. `queues`: those it is about; `revision`: the configuration that it made, by these `changes`; `detail`:
-    JSON values. Those that the reader may not see are not among them.
+    JSON values, with the outcome `ordered` while a command is not carried out. Those that the reader may not see are
+    not among them.
     """
 
     id: int

@@ -109,7 +109,7 @@ async def test_a_refusal_is_in_the_audit_with_what_was_asked_and_which_right_was
     refused = await run(shared, "cycles", user="alice")
     assert refused.code == Exit.FORBIDDEN
     row = next(line for line in (await run(shared, "audit")).out.splitlines() if "denied" in line)
-    told = ["alice", "denied", "refused: may not get cycles.queuer.dev (GET /api/v1/cycles)", "-"]
+    told = ["alice", "denied", "-", "refused: may not get cycles.queuer.dev (GET /api/v1/cycles)"]
     assert re.split(r"  +", row)[1:] == told
 
 

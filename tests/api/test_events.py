@@ -140,15 +140,17 @@ async def test_the_audit_names_jobs_to_those_who_read_their_namespace(shared: Ap
         user: (await get(shared, "audit?limit=1", user))["items"][0] for user in ("auditor", "alice", "lead")
     }
     assert {user: item["reason"] for user, item in told.items()} == dict.fromkeys(told, "new data")
-    assert told["auditor"]["text"] == told["alice"]["text"] == "hold job/a1 in team-a"
-    assert told["lead"]["text"] == "hold a job"
+    assert told["auditor"]["text"] == told["alice"]["text"] == "ordered: hold job/a1 in team-a"
+    assert told["lead"]["text"] == "ordered: hold a job"
     assert "a1" not in json.dumps(told["lead"])
     for wish in ("namespace=team-a", "target=a1"):
         found = {user: len((await get(shared, f"audit?{wish}", user))["items"]) for user in told}
         assert found == {"auditor": 1, "alice": 1, "lead": 0}, "a filter tells what the row does not"
 
 
-async def test_the_audit_says_of_a_refused_command_that_it_was_and_why(shared: Api, author: Author) -> None:
+async def test_the_audit_says_of_a_command_whether_it_was_carried_out_and_why_not(
+    shared: Api, author: Author
+) -> None:
     """Page and command line show this text. Its end may name the job."""
     ask: dict[str, Any] = {"headers": {"user": "root"}, "json": {"reason": "new data"}}
     numbers = [
@@ -158,6 +160,8 @@ async def test_the_audit_says_of_a_refused_command_that_it_was_and_why(shared: A
     refused = CommandAnswer(
         id=numbers[1], uid="a1", outcome=CommandOutcome.REFUSED, message="a1 does not run"
     )
+    ordered = (await get(shared, "audit?limit=2", "auditor"))["items"]
+    assert [item["text"] for item in ordered] == ["ordered: evict job/a1 in team-a"] * 2
     async with begin(author.engine) as connection:
         await commands.answer(connection, author.epoch, [done, refused], at=NOW)
     told = {user: (await get(shared, "audit?limit=2", user))["items"] for user in ("auditor", "lead")}

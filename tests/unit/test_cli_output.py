@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx2
 import pytest
 
 from queuer.cli.output import Color, Printer, clean, local, written
@@ -15,6 +17,7 @@ from queuer.cli.tree import bar, drawn, main_resource
 from queuer.cli.whatif import print_simulation
 from queuer.cli.why import explain
 from queuer.domain.quantity import age, devices
+from tests.cli import queuer
 
 GPU = "nvidia.com/gpu"
 
@@ -208,3 +211,16 @@ def test_a_reservation_whose_time_has_come_is_told_without_one(start: str | None
     (line,) = held_for({"resource": GPU, "asOf": "2026-11-24T12:00:00Z", "domains": [domain]})
     assert line.startswith(f"reserved for a/big{said}")
     assert line.endswith(": b1/r1 (8)")
+
+
+def test_a_long_deed_of_the_audit_widens_no_other_and_says_why() -> None:
+    """Rights, queues and reasons are free text: a column after one of them would be out of sight."""
+    deeds: list[dict[str, Any]] = [
+        {"id": 1, "at": "2026-11-24T12:00:00Z", "actor": "alice", "action": "workload.evict", "text": text,
+         "revision": None, "source": "cli", "reason": "disk fault", "queues": [], "detail": {}}
+        for text in ("evict job/" + "b" * 500, "ordered: evict job/a in team-a")
+    ]  # fmt: skip
+    page = {"items": deeds, "next": None}
+    done = queuer(httpx2.MockTransport(lambda _: httpx2.Response(200, json=page)), "audit", "--no-headers")
+    assert done.out.splitlines()[1].split("  ")[-1] == "ordered: evict job/a in team-a (disk fault)"
+    assert max(map(len, re.findall(" +", done.out))) < 20, "blanks that only the longest deed needs"
