@@ -12,8 +12,7 @@ import typer
 from queuer.cli.client import fetch
 from queuer.cli.failures import CommandFailed
 from queuer.cli.jobs import full_reference, reference
-from queuer.cli.output import Column, Printer, View, ago, moment, printed, say
-from queuer.domain.quantity import devices
+from queuer.cli.output import Column, Printer, View, ago, asked, moment, printed, say
 from queuer.domain.reasons import plural
 
 cycles_app = typer.Typer(help="Decisions: what each did, and the newest made anew.")
@@ -114,7 +113,7 @@ _DECISIONS = View(
     columns=[
         Column("JOB", full_reference),
         Column("QUEUE", "queue"),
-        Column("ASKS", lambda each: devices(each["amounts"])),
+        Column("ASKS", lambda each: asked(each["amounts"])),
         Column("WHAT", "text"),
     ],
 )

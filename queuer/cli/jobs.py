@@ -13,10 +13,9 @@ import typer
 from queuer.cli.arguments import InQueue, Job, Namespace, Watch
 from queuer.cli.client import Client, live_states
 from queuer.cli.failures import EXIT_BY_VERDICT, CommandFailed, Exit, Misused
-from queuer.cli.output import Column, Format, Printer, View, ago, moment, printed, say
+from queuer.cli.output import Column, Format, Printer, View, ago, asked, moment, printed, say
 from queuer.domain.fields import parse_duration
 from queuer.domain.grants import binding
-from queuer.domain.quantity import devices
 from queuer.domain.workload import State
 
 SILENT = 10.0
@@ -137,7 +136,7 @@ def view_of(page: Any) -> View:
             Column("QUEUE", "queue"),
             Column("STATE", lambda job: "deleted" if job["deleted"] else job["state"]),
             Column("PRIO", "priority", right=True),
-            Column("ASKS", lambda job: devices(job["holds"] or job["demand"])),
+            Column("ASKS", lambda job: asked(job["holds"] or job["demand"])),
             Column("AGE", lambda job: ago(job["submitted"], now), right=True, exact="submitted"),
             Column("USER", "user", wide=True),
             Column("ATTEMPT", "attempt", right=True, wide=True),
@@ -157,7 +156,7 @@ def groups_of(page: Mapping[str, Any], by: str) -> View:
         columns=[
             Column(by.upper(), lambda group: group["key"] or "-"),
             Column("JOBS", "jobs", right=True),
-            Column("ASKS", lambda group: devices(group["amounts"]), right=True),
+            Column("ASKS", lambda group: asked(group["amounts"]), right=True),
             Column("OLDEST", lambda group: ago(group["oldest"], now), right=True, exact="oldest"),
         ],
     )

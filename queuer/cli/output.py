@@ -26,7 +26,7 @@ import typer
 from queuer.cli.failures import Misused
 from queuer.domain.fields import nearest
 from queuer.domain.quantity import age as age
-from queuer.domain.quantity import readable
+from queuer.domain.quantity import devices, readable
 
 if TYPE_CHECKING:  # imported where something is printed for people: completion and JSON do without
     from rich.console import Console, JustifyMethod
@@ -119,6 +119,11 @@ def amount_column(key: str, *, title: str = "") -> Column:
         return None if entry[key] is None else readable(entry[key], resource=entry["resource"])
 
     return Column(title or key.upper(), text, right=True, exact=key)
+
+
+def asked(amounts: Mapping[str, str]) -> str | None:
+    """What jobs ask for, as a cell; None where nothing of it can be read."""
+    return devices(amounts) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import typer
 from queuer.cli.arguments import Job, Namespace, QueuePath
 from queuer.cli.client import Client, fetch
 from queuer.cli.jobs import find, reference
-from queuer.cli.output import Column, Printer, View, ago, clean, moment, printed, say
+from queuer.cli.output import Column, Printer, View, ago, asked, clean, moment, printed, say
 from queuer.domain.quantity import add, devices, format_resources, parse_quantity
 
 Entry = Mapping[str, Any]
@@ -103,7 +103,7 @@ def _view(page: Any) -> View:
             _own("NAMESPACE", "namespace"),
             _own("QUEUE", "queue"),
             _own("PRIO", "priority", right=True),
-            Column("ASKS", lambda entry: devices(_demand(entry))),
+            Column("ASKS", lambda entry: asked(_demand(entry))),
             Column("WAITS", lambda entry: _waits(entry, now), right=True, exact="workload.submitted"),
             _own("USER", "user", wide=True),
             _own("UID", "uid", wide=True),

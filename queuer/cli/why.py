@@ -13,8 +13,8 @@ from queuer.cli.client import Client
 from queuer.cli.completion import job_names
 from queuer.cli.failures import EXIT_BY_VERDICT, Exit, Misused
 from queuer.cli.jobs import find, reference
-from queuer.cli.output import Column, Printer, View, ago, decided, moment, printed, styled
-from queuer.domain.quantity import age, devices
+from queuer.cli.output import Column, Printer, View, ago, asked, decided, moment, printed, styled
+from queuer.domain.quantity import age
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -67,7 +67,7 @@ def reasons(now: datetime) -> View:
             Column("REASON", "token"),
             Column("VERDICT", "verdict"),
             Column("JOBS", "jobs", right=True),
-            Column("ASKS", lambda group: devices(group["amounts"]), right=True),
+            Column("ASKS", lambda group: asked(group["amounts"]), right=True),
             Column("OLDEST", lambda group: ago(group["oldest"], now), right=True, exact="oldest"),
         ],
     )

@@ -10,16 +10,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from queuer.cli.output import Color, Printer, clean, local, written
+from queuer.cli.jobs import groups_of, view_of
+from queuer.cli.output import Color, Printer, View, clean, local, written
 from queuer.cli.queues import quota_text
 from queuer.cli.topo import held_for
 from queuer.cli.tree import bar, drawn, main_resource
 from queuer.cli.whatif import print_simulation
-from queuer.cli.why import explain
+from queuer.cli.why import explain, reasons
 from queuer.domain.quantity import age, devices
 from tests.cli import queuer
 
 GPU = "nvidia.com/gpu"
+NOW = datetime(2026, 11, 24, tzinfo=UTC)
+PAGE = {"asOf": NOW.isoformat()}
 
 
 def account(**amounts: str) -> dict[str, Any]:
@@ -224,3 +227,12 @@ def test_a_long_deed_of_the_audit_widens_no_other_and_says_why() -> None:
     done = queuer(httpx2.MockTransport(lambda _: httpx2.Response(200, json=page)), "audit", "--no-headers")
     assert done.out.splitlines()[1].split("  ")[-1] == "ordered: evict job/a in team-a (disk fault)"
     assert max(map(len, re.findall(" +", done.out))) < 20, "blanks that only the longest deed needs"
+
+
+@pytest.mark.parametrize("view", [view_of(PAGE), groups_of(PAGE, "user"), reasons(NOW)])
+def test_what_jobs_ask_that_cannot_be_read_is_a_dash_in_every_list(
+    view: View, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = [column for column in view.columns if column.title == "ASKS"]
+    Printer(headers=False).table(asks, [{"holds": {}, "demand": {}, "amounts": {}}])
+    assert capsys.readouterr().out == "-\n"

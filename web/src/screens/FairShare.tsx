@@ -108,7 +108,7 @@ function quantity(text: string | null | undefined, resource: string | null | und
 
 function amounts(of: Record<string, string>) {
   const text = demand(of);
-  return text ? <span title={text}>{text}</span> : "–";
+  return <span title={text}>{text}</span>;
 }
 
 function To({ path }: { path: string }) {

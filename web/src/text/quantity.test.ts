@@ -22,5 +22,6 @@ it.each(amounts)("tells an amount as the server does: %s %s as %s", (resource, q
 it("names devices first, and pods only where nothing else is asked for", () => {
   expect(demand({ cpu: "32", memory: "1Ti", "nvidia.com/gpu": "8", pods: "1" })).toBe("8 gpu, 32 cpu");
   expect(demand({ pods: "3" })).toBe("3 pods");
+  expect(demand({}), "of a job that cannot be read").toBe("–");
   expect(demand({ "nvidia.com/gpu": "8", "amd.com/gpu": "4" })).toBe("4 amd.com/gpu, 8 nvidia.com/gpu");
 });

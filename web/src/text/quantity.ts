@@ -58,9 +58,10 @@ export function grouped(value: number): string {
   return Math.abs(near) >= 10_000 ? String(near).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",") : String(near);
 }
 
-/** `8 gpu, 64 cpu`: devices first, then cpu; memory, storage and pods only where nothing else is asked for. */
+/** `8 gpu, 64 cpu`: devices first, then cpu; memory, storage and pods only where nothing else is asked for; `–` of nothing. */
 export function demand(amounts: Record<string, string>): string {
   const names = Object.keys(amounts);
+  if (!names.length) return "–";
   const plain = new Set(["memory", "ephemeral-storage", "pods"]);
   const devices = names.filter((name) => !plain.has(name));
   const shown = devices.length ? devices : names;
