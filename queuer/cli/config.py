@@ -229,7 +229,7 @@ def _told(plan: Mapping[str, Any]) -> Iterator[str]:
     for row in plan["reclaimable"]:
         of = f" on {row['flavor']}" if row["flavor"] else ""
         amount = amount_text(row["amount"], row["resource"])
-        yield f"reclaimable: {amount}{of} more of what runs in {row['queue']}"
+        yield f"reclaimable: {amount}{of} more of the preemptible work of {row['queue']}"
     if plan["reductions"]:
         yield f"takes something away: needs --reason of at least {LEAST_REASON} characters"
 

@@ -46,7 +46,7 @@ class Over:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reclaimable:
-    """How much more of what runs in a leaf could be taken back by those whose guarantee it is. Base units."""
+    """How much more of the preemptible work of a leaf can be taken back by those whose guarantee it is. Base units."""
 
     queue: str
     flavor: str | None
@@ -120,11 +120,11 @@ def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]
         named = short(amounts.resource) + (f" of {amounts.flavor}" if amounts.flavor else "")
         old, new = before.guaranteed(path, *account), after.guaranteed(path, *account)
         if new < old and new < amounts.used:
-            taken, said, used = (
+            lost, said, used = (
                 readable(n, resource=amounts.resource)
                 for n in (min(old, amounts.used) - new, new, amounts.used)
             )
-            message = f"guaranteed {said} {named} is below the {used} in use: {taken} more can be taken back"
+            message = f"guaranteed {said} {named} is below the {used} in use: {lost} of these are guaranteed no more"
             yield FieldProblem(field=f"queues.{path}.quota", message=message)
         kept = min(amounts.lent, max(0, new - amounts.used))
         if new < old and kept < amounts.lent:

@@ -88,6 +88,19 @@ async def test_what_others_use_of_a_guarantee_is_not_taken_back_unsaid(engine: A
         assert claim.message == "3 of the 4 gpu that others use of its guarantee can be taken back no more"
 
 
+async def test_a_cut_guarantee_says_what_is_lost_of_it_and_what_can_be_taken_back(
+    engine: AsyncEngine,
+) -> None:
+    """They differ where work that may not be preempted lost its guarantee: nobody can take that back."""
+    running = workload("fixed", queue=A, gpus=3, preemptible=False), workload("loose", queue=A, gpus=5)
+    async with begin(engine) as connection:
+        await start(connection, tree(a={"guaranteed": 8}), *running)
+        less = await cut(connection, tree(a={"guaranteed": 1}))
+        (lost,) = less.reductions
+        assert lost.message == "guaranteed 1 gpu is below the 8 in use: 7 of these are guaranteed no more"
+        assert [(row.queue, row.amount) for row in less.reclaimable if row.flavor is None] == [(A, 5)]
+
+
 async def test_a_raise_takes_nothing_away(engine: AsyncEngine) -> None:
     async with begin(engine) as connection:
         await start(connection, tree(a={"guaranteed": 2, "limit": 4}), workload("j", queue=A, gpus=4))

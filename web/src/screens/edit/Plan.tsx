@@ -118,9 +118,9 @@ function Consequences({ of }: { of: Changeset }) {
           </li>
         ))}
         {reclaimable.map((each) => (
-          <li key={`r${each.queue}${each.resource}`}>
-            <Chip word="info" label="reclaimable" /> {read(each.amount, each.resource)} {short(each.resource)} of
-            running work of {each.queue} could be taken back in addition.
+          <li key={`r${each.queue}${each.flavor}${each.resource}`}>
+            <Chip word="info" label="reclaimable" /> {read(each.amount, each.resource)} {short(each.resource)}
+            {each.flavor && ` of ${each.flavor}`} more of the preemptible work of {each.queue} can be taken back.
           </li>
         ))}
         {states.map((each) => (
