@@ -3,16 +3,19 @@
     QUEUER_FAILPOINTS="committed=kill,patched=stop@3"
 
 `kill` and `stop` send the signal to this process itself, at once and without clean-up, as a crash or a pause
-of the machine would. `@n` = at the n-th passage (default the first). Unset, a point
+of the machine would. The log says so before. `@n` = at the n-th passage (default the first). Unset, a point
 costs one dict lookup.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+log = logging.getLogger("failpoints")
 
 
 class Point(StrEnum):
@@ -73,4 +76,5 @@ class Failpoints:
         armed.passages -= 1
         if armed.passages:
             return
+        log.warning("failpoint %s: %s", point, armed.deed)
         os.kill(os.getpid(), signal.SIGKILL if armed.deed is Deed.KILL else signal.SIGSTOP)

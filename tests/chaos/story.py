@@ -60,7 +60,7 @@ def play(
 ) -> Iterator[Round]:
     """Play the story of a seed, a round for each point and one for the quiet afterwards."""
     with world(cluster) as place:
-        story = _Story(world=place, seed=seed, random=Random(seed))
+        story = Story(world=place, seed=seed, random=Random(seed))
         try:
             story.endless += endless(place)
             for point, fault in deal(seed, points, faults):
@@ -72,7 +72,9 @@ def play(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Story:
+class Story:
+    """What is played with one seed, round by round."""
+
     world: World
     seed: int
     random: Random
@@ -82,7 +84,7 @@ class _Story:
 
     def round(self, point: Point, fault: Fault) -> Round:
         """The controller dies at `point` while `fault` happens."""
-        began, left = time.monotonic(), list[Manifest]()
+        began, left, earlier = time.monotonic(), list[Manifest](), len(self.processes)
         deed = Deed.STOP if fault is Fault.FROZEN else Deed.KILL
         wrong = list[str]()
         try:
@@ -92,7 +94,7 @@ class _Story:
                 f"{point}={deed}@{self.random.choice((1, 1, 2)) if WAYS[point] is short else 1}"
             )
             if fault is Fault.FROZEN:
-                self._reach(process, point, left)
+                self.reach(process, point, left)
                 self._succeed(process)
             else:
                 self._wait(process, self.random.uniform(0.5, 4.0))
@@ -101,11 +103,11 @@ class _Story:
                     self._wait(process, self.random.uniform(0.5, 2.0))
                 finally:
                     undo()
-                self._reach(process, point, left)
-            wrong += said(process)
+                self.reach(process, point, left)
         except AssertionError as error:
             wrong.append(str(error))
-        for process in self.processes:
+        for process in self.processes[earlier:]:
+            wrong += said(process)
             if process.running:
                 process.thaw()
                 process.kill()
@@ -156,12 +158,14 @@ class _Story:
             time.sleep(0.05)
         return False
 
-    def _reach(self, process: Controller, point: Point, left: list[Manifest]) -> None:
+    def reach(self, process: Controller, point: Point, left: list[Manifest]) -> None:
         """Wait until it has died or stopped at its point, and give it more occasion to."""
         until = time.monotonic() + REACHED
         while not self._wait(process, AGAIN.get(point, 5.0)):
             assert time.monotonic() < until, f"{point} was not reached; its log ends:\n{process.log_tail(5)}"
             left += WAYS[point](self.world, self.random)
+        ended = f"it ended before {point}; its log ends:\n{process.log_tail(5)}"
+        assert process.log_has(f"failpoint {point}: "), ended
 
     def _succeed(self, frozen: Controller) -> None:
         """A second controller leads before the first one wakes; that one must find out."""

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 from uuid import uuid4
 
@@ -145,9 +146,10 @@ class Controller:
         return self
 
     def metric(self, name: str) -> float:
-        """Sum of a metric over its labels."""
-        rows = [row for row in self.scraped().splitlines() if row.split("{")[0].split(" ")[0] == name]
-        return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
+        """Sum of a metric over its labels; NaN, which is like no number, where it is not told at all."""
+        text = self.scraped()
+        rows = [row for row in text.splitlines() if row.split("{")[0].split(" ")[0] == name]
+        return sum(float(row.rsplit(" ", 1)[1]) for row in rows) if f"# TYPE {name} " in text else nan
 
     def scraped(self) -> str:
         """`/metrics` as Prometheus would read it; "" = it does not answer."""
