@@ -16,7 +16,7 @@ from typing import Any
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Snapshot
 from queuer.solver.stored import decode
-from tests.chaos.drift import NOBODY
+from tests.chaos.drift import NOBODY, REPAIRS
 from tests.chaos.world import BESIDE, LIMITS, Manifest, World
 from tests.e2e.controller import GPU, Controller
 
@@ -49,7 +49,6 @@ _ADMITTED = "SELECT uid FROM workload WHERE state IN ('Admitted', 'Placing', 'Ru
 _CHARGES = "SELECT uid, pod_set, queue, count, amounts FROM ledger WHERE closed IS NULL"
 _ADMISSIONS = "SELECT uid, id::text FROM admission WHERE ended_at IS NULL"
 _WORKLOADS = "SELECT uid, name, queue, state, token, admission_id::text, deleted_at FROM workload"
-_REPAIRED = "SELECT detail->>'uid' AS uid, reason FROM audit WHERE action = 'ledger.repair'"
 _UNDONE = "SELECT uid, kind FROM outbox WHERE done_at IS NULL"
 
 
@@ -124,7 +123,7 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
         wrong += [f"{row['uid']} has two at a time: {row['pod_set']}" for row in database.rows(query)]
     wrong += [
         f"the auditor had to repair {row['uid']}: {row['reason']}"
-        for row in database.rows(_REPAIRED)
+        for row in database.rows(REPAIRS)
         if row["uid"] != NOBODY
     ]
     charged = {row["uid"] for row in database.rows(_CHARGES)}

@@ -7,9 +7,10 @@ from typing import Any
 from tests.chaos.drift import put_right
 from tests.e2e.controller import tree
 from tests.e2e.scene import TEAM_A, Scene
+from tests.soak.quiet import REPAIRED
 
 AUDIT = 24
-"""Seconds between two looks. A drift is shown for a quarter of that, and metrics are counted each 5 s."""
+"""Seconds between two looks. A drift is shown for a quarter of that."""
 
 
 def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> None:
@@ -23,3 +24,4 @@ def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> No
     told = put_right(process, scene.database, edited=edited, removed=removed, queue=TEAM_A)
     record_property("figures", str(told))
     assert told.repaired <= 2 * AUDIT
+    assert scene.database.rows(REPAIRED, 0) == [{"n": 3}], "a soak would count them"

@@ -18,6 +18,7 @@ import httpx2
 import psutil
 
 from queuer.store import retention
+from tests.chaos.drift import REPAIRS
 from tests.chaos.world import EXPRESS, World
 from tests.e2e.controller import GPU, Controller
 from tests.e2e.support import wait_until
@@ -52,7 +53,8 @@ _MOST = f"""
     ) AS course
 """
 """The most that a queue held since a moment at which it held nothing."""
-_REPAIRS = "SELECT count(*) AS n FROM audit WHERE action = 'repair' AND at >= to_timestamp(%s)"
+REPAIRED = f"SELECT count(*) AS n FROM ({REPAIRS}) AS repair WHERE at >= to_timestamp(%s)"
+"""How often the auditor put the ledger right since a moment."""
 _EVICTED = """
     SELECT data->>'cause' AS cause, count(*) AS n FROM event
     WHERE data->>'to' = 'Evicting' AND at >= to_timestamp(%s) GROUP BY 1
@@ -153,7 +155,7 @@ class Observer:
         held = self.world.database.rows(_MOST, *since, *since)[0]["held"]
         if held > 16:
             yield f"{EXPRESS} held {held} of 16 GPUs"
-        if repairs := self.world.database.rows(_REPAIRS, self._block)[0]["n"]:
+        if repairs := self.world.database.rows(REPAIRED, self._block)[0]["n"]:
             yield f"the ledger was repaired {repairs} times"
         if self.drift:
             yield f"drift was {self.drift}"
