@@ -156,6 +156,22 @@ class Scene:
             or p["metadata"].get("labels", {}).get("ray.io/cluster", "").rpartition("-")[0] == name
         ]  # fmt: skip
 
+    def end(self, *pods: str, phase: str = "Succeeded") -> None:
+        """End these pods, by name, as their kubelet would."""
+        for pod in pods:
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/status"
+            send(self.cluster, "admin", "PATCH", path, {"status": {"phase": phase}})
+
+    def end_all(self, name: str) -> None:
+        """End the pods of a job, all well."""
+        self.end(*(pod["metadata"]["name"] for pod in self.pods(name)))
+
+    def let_go(self, name: str) -> None:
+        """All pods of a job, once they terminate, are gone, however much time they have left."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        for pod in self.wait_leaving(name):
+            remove(self.cluster, f"{path}/{pod['metadata']['name']}", now=True)
+
     def racks(self, name: str) -> set[str]:
         """Racks in which a job has bound pods."""
         return {self.rack_of(p["spec"]["nodeName"]) for p in self.pods(name) if p["spec"].get("nodeName")}
@@ -201,6 +217,15 @@ class Scene:
     def reason(self, name: str) -> dict[str, Any]:
         """Its primary reason `{token, text, params}`."""
         return self.database.reason(name, self.namespace)
+
+    def wait_leaving(self, name: str) -> list[dict[str, Any]]:
+        """Wait until all pods of a job terminate; returns them."""
+
+        def leaving() -> list[dict[str, Any]]:
+            pods = self.pods(name)
+            return pods if all("deletionTimestamp" in pod["metadata"] for pod in pods) else []
+
+        return wait_until(leaving, describe=lambda: f"all its pods terminate: {self.story(name)}")
 
     def wait_empty(self, *, timeout: float = 30) -> None:
         """Wait until the ledger is back to zero."""
@@ -317,7 +342,7 @@ def preferred(level: str) -> Mapping[str, str]:
 
 
 def _delete_all(scene: Scene) -> None:
-    """Delete jobs and pods of all kinds; what a job has made goes with it alone."""
+    """Delete jobs and, without their grace, pods of all kinds; what a job has made goes with it alone."""
     ours = [kind.resource.path("", namespace=scene.namespace).rstrip("/") for kind in BY_NAME.values()]
     for path in (f"/apis/apps/v1/namespaces/{scene.namespace}/deployments", *dict.fromkeys(ours)):
         with suppress(KubectlError):  # a kind that the cluster does not serve
@@ -331,6 +356,7 @@ def _delete_all(scene: Scene) -> None:
                             "DELETE",
                             f"{path}/{meta['name']}",
                             propagationPolicy="Background",
+                            **({"gracePeriodSeconds": "0"} if path.endswith("/pods") else {}),
                         )
 
 

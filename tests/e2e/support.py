@@ -119,8 +119,8 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "al
     return made[0]
 
 
-def remove(cluster: Cluster, path: str, *, identity: str = "admin") -> None:
-    """Delete an object with what it owns, and wait until it is gone."""
+def remove(cluster: Cluster, path: str, *, identity: str = "admin", now: bool = False) -> None:
+    """Delete an object with what it owns, and wait until it is gone. `now`: a pod, without its grace."""
 
     def gone() -> bool:
         try:
@@ -131,7 +131,8 @@ def remove(cluster: Cluster, path: str, *, identity: str = "admin") -> None:
 
     if not gone():
         try:
-            send(cluster, identity, "DELETE", path, propagationPolicy="Background")
+            grace = {"gracePeriodSeconds": "0"} if now else {}
+            send(cluster, identity, "DELETE", path, propagationPolicy="Background", **grace)
         except KubectlError as error:
             raise Refused(str(error)) from error
     wait_until(gone, timeout=60, describe=f"{path} is gone")
@@ -174,13 +175,13 @@ def wait_until(
     return answer
 
 
-def slow_to_end(seconds: int) -> dict[str, Any]:
-    """A template whose pods take so long to terminate."""
+def slow_to_end() -> dict[str, Any]:
+    """A template whose pods take an hour to terminate, unless a test lets them go."""
     limits = {"nvidia.com/gpu": "8", "cpu": "1"}
     container = {"name": "main", "image": "x", "resources": {"limits": limits}}
     return {
         "template": {
-            "metadata": {"annotations": {"sim/terminate-after": f"{seconds}s"}},
+            "metadata": {"annotations": {"sim/terminate-after": "1h"}},
             "spec": {"restartPolicy": "Never", "containers": [container]},
         }
     }

@@ -19,7 +19,7 @@ def test_a_job_is_held_admitted_by_one_patch_lands_in_its_domain_and_is_paid_bac
     scene: Scene, kind: str
 ) -> None:
     scene.database.apply(tree(scene.namespace))
-    stored = scene.of_kind(kind, "train", pods=4, gpus=8, run_for="3s", annotations=required("rack"))
+    stored = scene.of_kind(kind, "train", pods=4, gpus=8, annotations=required("rack"))
     suspended = stored["spec"] if kind == "Job" else stored["spec"]["runPolicy"]
     assert suspended["suspend"] is True, "the API server itself holds it; no controller runs yet"
     assert not scene.pods("train")
@@ -34,6 +34,7 @@ def test_a_job_is_held_admitted_by_one_patch_lands_in_its_domain_and_is_paid_bac
     admission = json.loads(scene.read("train", kind)["metadata"]["annotations"]["queuer.dev/admission"])
     assert {scene.rack_of(p["spec"]["nodeName"]) for p in pods} == {admission["domains"][0].split("/")[-1]}
 
+    scene.end_all("train")
     scene.wait_state("train", "Succeeded")
     scene.wait_empty()
     after = scene.writes(KINDS[kind].split(".")[0])

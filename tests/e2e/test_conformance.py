@@ -305,10 +305,11 @@ class TestJobSet:
         """Its driver has long ended when a worker fails: all are made anew, and nobody has taken the driver's GPUs."""
         scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 2 * PODS}]}))
         scene.start()
-        scene.of_kind("JobSet", "gang", pods=PODS, gpus=2, driver_runs_for="3s", restarts=1)
+        scene.of_kind("JobSet", "gang", pods=PODS, gpus=2, restarts=1)
         scene.wait_state("gang", "Running")
         scene.job("next", pods=1, gpus=2)
-        worker = next(p["metadata"]["name"] for p in scene.pods("gang") if "workers" in p["metadata"]["name"])
+        driver, worker, _ = sorted(p["metadata"]["name"] for p in scene.pods("gang"))
+        scene.end(driver)
         later = ("annotate", "pod", worker, "-n", scene.namespace, "sim/fail-after=18s")
         kubectl(scene.cluster, "admin", *later)
         wait_until(

@@ -15,9 +15,10 @@ LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 def test_jobs_that_finished_while_nobody_watched_are_paid_back(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace, **LIMIT))
     process = scene.start()
-    scene.job("one", pods=2, gpus=8, run_for="3s")
+    scene.job("one", pods=2, gpus=8)
     scene.wait_state("one", "Running")
     process.kill()
+    scene.end_all("one")
     wait_until(
         lambda: scene.read("one")["status"].get("succeeded") == 2,
         timeout=30,

@@ -61,7 +61,7 @@ def test_jobs_run_on_through_the_restore_of_an_older_backup(
     for name in ("stays", "moves", "evicted"):
         scene.wait_state(name, "Running")
     scene.wait_state("later", "Held")
-    scene.job("ends", gpus=8, labels=HIGH, run_for="4s")
+    scene.job("ends", gpus=8, labels=HIGH)
     scene.wait_state("ends", "Running")
     decided = scene.database.rows(_DECIDED)
     dump = tmp_path / "queuer.dump"
@@ -82,6 +82,7 @@ def test_jobs_run_on_through_the_restore_of_an_older_backup(
         describe=lambda: scene.story("moves"),
     )  # fmt: skip
     scene.wait_state("moves", "Running")
+    scene.end_all("ends")
     scene.wait_state("ends", "Succeeded")
     kubectl(scene.cluster, "alice", "annotate", "job", "later", "-n", scene.namespace, f"{HOLD}-")
     scene.wait_state("later", "Running")

@@ -89,10 +89,11 @@ def test_a_job_that_is_suspended_by_its_user_gives_its_place_up_and_queues_again
 def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None:
     scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
     scene.start()
-    scene.job("low", pods=2, gpus=8, spec=slow_to_end(2))
+    scene.job("low", pods=2, gpus=8, spec=slow_to_end())
     scene.wait_state("low", "Running")
     scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
     waits = scene.wait_reason("high", "WaitingForPreemptedWorkloads")["text"]
+    scene.let_go("low")
     scene.wait_state("high", "Running")
     assert scene.state("low") == "Queued"
     told = scene.wait_event("low", "Evicted")

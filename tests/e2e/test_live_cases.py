@@ -40,18 +40,6 @@ def patch(scene: Scene, resource: str, name: str, body: Mapping[str, Any], *opti
     kubectl(scene.cluster, "admin", "patch", resource, name, *said)
 
 
-def end(scene: Scene, *pods: str, phase: str = "Succeeded") -> None:
-    """End these pods as their kubelet would."""
-    for pod in pods:
-        patch(scene, "pod", pod, {"status": {"phase": phase}}, "--subresource=status")
-
-
-def end_all(scene: Scene) -> None:
-    """Delete all jobs and, without their grace, all pods."""
-    for what in (("jobs",), ("pods", "--force", "--grace-period=0")):
-        kubectl(scene.cluster, "admin", "delete", *what, "--all", "-n", scene.namespace, "--wait=false")
-
-
 def set_gpus(scene: Scene, node: str, gpus: int) -> None:
     """Change the allocatable GPUs of a node, as its device plug-in does."""
     body = {"status": {"allocatable": {GPU: str(gpus)}}}
@@ -80,14 +68,14 @@ def test_a_work_queue_and_a_tail_keep_what_is_left_of_them(scene: Scene) -> None
         scene.wait_state(name, "Running")
         assert len(running(scene, name)) == pods
     first, second, *_ = running(scene, "work-queue")
-    end(scene, first)
+    scene.end(first)
     kubectl(scene.cluster, "admin", "delete", "pod", second, "-n", scene.namespace)
     done = running(scene, "tail")
-    end(scene, *done)
+    scene.end(*done)
     wait_until(
         lambda: len(set(running(scene, "tail")) - set(done)) == 5, timeout=40, describe="the next five run"
     )
-    end(scene, *running(scene, "tail")[:2])
+    scene.end(*running(scene, "tail")[:2])
     wait_used(scene, 2 + 3)
     patch(scene, "job", "tail", {"spec": {"suspend": True}})
     wait_until(
@@ -120,7 +108,7 @@ def test_workers_that_outlive_their_master_are_charged_as_they_are(scene: Scene)
     scene.start()
     put(scene, "workers-outlive-the-master")
     scene.wait_state("outlived", "Running", timeout=60)
-    end(scene, "outlived-master-0")
+    scene.end("outlived-master-0")
     scene.wait_state("outlived", "Succeeded")
     wait_used(scene, 16)
     for left, worker in ((8, "outlived-worker-0"), (0, "outlived-worker-1")):
@@ -135,7 +123,7 @@ def test_workers_that_outlive_their_master_go_for_who_is_guaranteed_their_room(s
     scene.start()
     put(scene, "workers-outlive-the-master")
     scene.wait_state("outlived", "Running", timeout=60)
-    end(scene, "outlived-master-0")
+    scene.end("outlived-master-0")
     scene.wait_state("outlived", "Succeeded")
     wait_used(scene, 16)
     scene.job("owner", queue=TEAM_B, pods=2, gpus=8)
@@ -190,7 +178,6 @@ def test_a_loss_under_work_is_not_taken_from_free_nodes(scene: Scene) -> None:
 
 
 def test_a_pod_has_its_grace_before_its_gang_is_given_up(scene: Scene) -> None:
-    scene.exits.callback(end_all, scene)
     scene.database.apply(tree(scene.namespace))
     scene.start(QUEUER_LOST_PODS="20")
     put(scene, "slow-leavers")
@@ -200,7 +187,7 @@ def test_a_pod_has_its_grace_before_its_gang_is_given_up(scene: Scene) -> None:
     kubectl(scene.cluster, "admin", "delete", "pod", *gone.values(), "-n", scene.namespace, "--wait=false")
     scene.wait_state("brief", "Evicting", timeout=60)
     assert (scene.state("slow"), len(running(scene, "slow"))) == ("Running", 3)
-    end(scene, gone["slow"], phase="Failed")
+    scene.end(gone["slow"], phase="Failed")
     wait_until(
         lambda: len(running(scene, "slow")) == 4, timeout=30,
         describe=lambda: f"the pod is replaced: {scene.story('slow')}",

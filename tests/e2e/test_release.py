@@ -36,7 +36,7 @@ def test_a_deleted_job_is_charged_while_its_pods_terminate(scene: Scene) -> None
         tree(scene.namespace, team_a={"quota": [{"resource": "nvidia.com/gpu", "limit": 16}]})
     )
     scene.start()
-    scene.job("slow", pods=2, gpus=8, spec=slow_to_end(4))
+    scene.job("slow", pods=2, gpus=8, spec=slow_to_end())
     scene.wait_state("slow", "Running")
     scene.job("next", pods=2, gpus=8)
     scene.delete("slow", "Job", "--wait=false")
@@ -44,13 +44,11 @@ def test_a_deleted_job_is_charged_while_its_pods_terminate(scene: Scene) -> None
         lambda: scene.database.workload("slow", scene.namespace)["deleted_at"] is not None, timeout=20,
         describe="its deletion is noticed",
     )  # fmt: skip
-    terminating = scene.pods("slow")
-    assert terminating
-    assert all("deletionTimestamp" in p["metadata"] for p in terminating)
+    scene.wait_leaving("slow")
     assert scene.database.used() == 16
     assert scene.pods("next") == []
+    scene.let_go("slow")
     scene.wait_state("next", "Running")
-    assert scene.pods("slow") == []
 
 
 def test_nobody_is_evicted_for_a_gang_that_fits_once_a_deleted_job_has_gone(scene: Scene) -> None:
@@ -58,7 +56,7 @@ def test_nobody_is_evicted_for_a_gang_that_fits_once_a_deleted_job_has_gone(scen
     scene.cordon(sorted(scene.nodes())[2:])
     scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "guaranteed": 16}]}))
     scene.start()
-    scene.job("out", gpus=8, queue=TEAM_B, spec=slow_to_end(6))
+    scene.job("out", gpus=8, queue=TEAM_B, spec=slow_to_end())
     scene.job("stays", gpus=8, queue=TEAM_B)
     scene.wait_state("out", "Running")
     scene.wait_state("stays", "Running")
@@ -70,7 +68,7 @@ def test_nobody_is_evicted_for_a_gang_that_fits_once_a_deleted_job_has_gone(scen
     scene.job("owner", gpus=8, queue=TEAM_A)
     waits = scene.wait_reason("owner", "WaitingForPreemptedWorkloads")
     assert f"when the pods of {scene.namespace}/out have left" in waits["text"]
-    assert scene.pods("out")
+    scene.let_go("out")
     scene.wait_state("owner", "Running")
     assert (scene.state("stays"), scene.database.workload("stays", scene.namespace)["attempt"]) == (
         "Running",
@@ -100,7 +98,7 @@ def test_pods_that_will_not_run_again_are_paid_for_no_longer(scene: Scene) -> No
     scene.job("next", pods=3, gpus=8)
     scene.wait_reason("next", "WaitingForQuota")
     ends = scene.pods("wide")[0]["metadata"]["name"]
-    kubectl(scene.cluster, "admin", "annotate", "pod", ends, "-n", scene.namespace, "sim/run-for=1s")
+    scene.end(ends)
     wait_until(
         lambda: scene.database.used() == 24, timeout=30,
         describe=lambda: f"one is paid back: {scene.story('wide')}",
