@@ -26,6 +26,7 @@ from queuer.store import migrate
 from tests.chaos import clock
 from tests.e2e.controller import GPU, Controller, Database
 from tests.e2e.support import job_manifest, pytorchjob_manifest, wait_until
+from tests.waiting import PATIENCE
 
 Manifest = dict[str, Any]
 Undo = Callable[[], None]
@@ -43,8 +44,6 @@ RESOURCES = {
 }
 REFUSED = "chaos-refused"
 """Label of jobs that the API server refuses to start."""
-PATIENCE = 30.0
-"""Seconds that a request waits for an API server that is starting."""
 _NOT_YET = (httpx2.codes.TOO_MANY_REQUESTS, httpx2.codes.SERVICE_UNAVAILABLE)
 SETTINGS = {
     "QUEUER_LANDING_DEADLINE": "5",
@@ -255,7 +254,7 @@ def world(cluster: Cluster) -> Iterator[World]:
 def _client(cluster: Cluster, identity: str) -> Iterator[httpx2.Client]:
     headers = {"Authorization": f"Bearer {cluster.token(identity)}"}
     with httpx2.Client(
-        base_url=cluster.api_url, headers=headers, transport=_Patient(verify=False), timeout=30
+        base_url=cluster.api_url, headers=headers, transport=_Patient(verify=False), timeout=PATIENCE
     ) as client:
         yield client
 

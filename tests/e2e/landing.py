@@ -41,13 +41,12 @@ from queuer.local.progress import Reporter
 from tests.e2e.landing_cases import LandingCase, Launch, landing_case
 from tests.e2e.landing_jobs import CASE, NAMESPACE
 from tests.e2e.landing_oracle import judge
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 SHIPPED, PLAIN = "default-scheduler", "plain-scheduler"
 """Scheduler names: the one of the shipped configuration, and one with the default profile of Kubernetes."""
 PROFILES = (SHIPPED, PLAIN)
-PATIENCE = 30.0
-"""Seconds for the pods that were made last; a refused pod is tried again within a few seconds at most."""
 AT_ONCE, BATCH = 4, 40
 """Cases that are played at once, and drawn at once."""
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -103,7 +102,7 @@ def land(cluster: Cluster, seeds: Sequence[int], *, profiles: Sequence[str] = PR
     headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
     with (
         httpx2.Client(
-            base_url=cluster.api_url, headers=headers, verify=False, trust_env=False, timeout=30
+            base_url=cluster.api_url, headers=headers, verify=False, trust_env=False, timeout=PATIENCE
         ) as client,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):

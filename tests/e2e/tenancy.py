@@ -20,6 +20,7 @@ import pytest
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError, asked_of
 from tests.e2e.support import collection, kubectl, send, wait_until
+from tests.waiting import PATIENCE
 
 Manifest = dict[str, Any]
 
@@ -104,7 +105,7 @@ class Place:
         return dict(send(self.cluster, self.user, "PATCH", f"{path}/{target['metadata']['name']}", change))
 
     def delete(self, target: Manifest, *options: str) -> None:
-        self.run("delete", *_address(target), "--wait=true", "--timeout=30s", *options)
+        self.run("delete", *_address(target), "--wait=true", f"--timeout={PATIENCE:.0f}s", *options)
 
     def pods(self, job: Manifest) -> list[Manifest]:
         """The pods that the job owns, those that are going included."""

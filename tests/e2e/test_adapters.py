@@ -16,6 +16,7 @@ from queuer.kube.kinds import JOB, PYTORCHJOB, JobKind, object_path
 from queuer.kube.patches import AdmissionMark, admit_patch, evict_patch, firm_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.local.cluster import Cluster
+from tests import waiting
 from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
 
 HOST = "kubernetes.io/hostname"
@@ -54,14 +55,14 @@ async def test_admit_evict_and_admit_elsewhere(kind: JobKind, cluster: Cluster, 
             return decode(await client.get(path))
 
         async def quiet() -> Any:
-            async with asyncio.timeout(30):
-                while not kind.quiet(found := await job()) or _pods(cluster, namespace):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-            return found
+            async def found() -> Any:
+                return now if kind.quiet(now := await job()) and not _pods(cluster, namespace) else None
+
+            return await waiting.until(found, every=0.1)
 
         async def patched(patch: Callable[[Any], Mapping[str, Any]], *, resource: str) -> None:
             """Send ``patch`` of the newest version: it may meet a status write of the job's controller."""
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(waiting.PATIENCE):
                 while True:
                     try:
                         await client.merge_patch(path, patch(await job()), resource=resource)

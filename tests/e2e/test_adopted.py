@@ -34,7 +34,7 @@ def test_a_job_that_is_forced_to_start_is_charged_and_reported(scene: Scene) -> 
         _force(scene, name)
         scene.wait_state(name, "Running")
     assert scene.database.used() == 32, "above the limit, and said so"
-    assert process.metric("queuer_adopted_total") == 2
+    wait_until(lambda: process.metric("queuer_adopted_total") == 2, describe="both are counted")
     cycles = scene.database.rows("SELECT trigger FROM cycle WHERE admitted > 0 ORDER BY id")
     assert cycles[-1]["trigger"] == "adopted"
     scene.job("next", pods=1, gpus=8)

@@ -77,8 +77,8 @@ def test_an_eviction_that_is_ordered_for_later_stands_on_the_running_job_until_t
     uid = scene.database.workload("mine", scene.namespace)["uid"]
     order = NewCommand(verb=CommandVerb.EVICT, uid=uid, administers=TEAM_A, delay=10.0)
     asyncio.run(_order(scene.database.url, order))
-    wait_until(status, timeout=8, describe=lambda: scene.story("mine"))
-    assert status().startswith("EvictionOrdered: to be evicted at ")
+    ordered = wait_until(status, describe=lambda: scene.story("mine"))
+    assert ordered.startswith("EvictionOrdered: to be evicted at ")
     assert "by order of admin" in (told := scene.wait_event("mine", "EvictionOrdered"))
     assert "Save its work before " in told
     wait_until(lambda: attempt() == 2, timeout=40, describe=lambda: scene.story("mine"))

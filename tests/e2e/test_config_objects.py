@@ -190,13 +190,13 @@ async def test_what_a_queue_holds_is_shown_at_most_once_in_ten_seconds(cluster: 
     controller = Controller()
     await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
     controller.figures = {path: {"used": {"nvidia.com/gpu": "8"}, "borrowed": {}, "pending": {}}}
+    started = time.monotonic()
     async with running(cluster, controller) as client:
         await until(lambda: _condition(cluster, path))
         name = path[5:]
         assert get(cluster, "queues.queuer.dev", name)["status"]["used"] == {"nvidia.com/gpu": "8"}
         written = client.writes["patch", "queues/status"]
         controller.figures = {path: {"used": {"cpu": "1"}, "borrowed": {}, "pending": {}}}
-        started = asyncio.get_running_loop().time()
         await until(lambda: get(cluster, "queues.queuer.dev", name)["status"]["used"] == {"cpu": "1"})
-        assert asyncio.get_running_loop().time() - started > 5
+        assert time.monotonic() - started > config_status.PERIOD
         assert client.writes["patch", "queues/status"] == written + 1

@@ -34,19 +34,22 @@ def test_what_its_owner_must_change_stays_suspended_and_says_so(scene: Scene) ->
         scene.wait_reason(name, token, timeout=15)
         explanation = scene.database.workload(name, scene.namespace)["explanation"]
         assert explanation["unstartable"], explanation
-        assert answer in explanation["primary"]["text"]
-        wait_until(
-            lambda name=name: "queuer.dev/status" in scene.read(name)["metadata"]["annotations"],  # type: ignore[misc]
-            timeout=15, describe="the job carries its reason",
-        )  # fmt: skip
-        status = scene.read(name)["metadata"]["annotations"]["queuer.dev/status"]
-        assert status == f"{explanation['primary']['token']}: {explanation['primary']['text']}"
+        said = explanation["primary"]["text"]
+        assert answer in said
+        _wait_status(scene, name, f"{token}: {said}")
     assert process.metric("queuer_workloads_pending") >= len(WRONG), "counted and visible"
     scene.job("right", gpus=1, run_for="1s")
     scene.wait_state("right", "Succeeded")
     assert all(scene.read(name)["spec"]["suspend"] for name in WRONG)
     assert {p["metadata"]["labels"]["batch.kubernetes.io/job-name"] for p in scene.pods()} == {"right"}
     assert process.running
+
+
+def _wait_status(scene: Scene, name: str, said: str) -> None:
+    def carried() -> str:
+        return str(scene.read(name)["metadata"]["annotations"].get("queuer.dev/status", ""))
+
+    wait_until(lambda: carried() == said, describe=lambda: f"the job carries {said}: {carried()}")
 
 
 def test_a_queue_that_comes_later_lets_the_job_go(scene: Scene) -> None:
@@ -111,8 +114,10 @@ def test_jobs_and_roles_of_no_pods(scene: Scene) -> None:
     assert "asks for no pod" in scene.wait_reason("paused", "Misconfigured")["text"]
     scene.wait_state("alone", "Succeeded")
     scene.wait_state("empty", "Succeeded")
-    conditions = scene.read("done")["status"].get("conditions", [])
-    assert [c["type"] for c in conditions if c["status"] == "True"][-1:] == ["Complete"], (
-        "without a start of ours"
-    )
+
+    def ended() -> bool:
+        conditions = scene.read("done")["status"].get("conditions", [])
+        return [c["type"] for c in conditions if c["status"] == "True"][-1:] == ["Complete"]
+
+    wait_until(ended, describe=lambda: f"it ends without a start of ours: {scene.read('done')['status']}")
     assert scene.pods("paused") == scene.pods("done") == []

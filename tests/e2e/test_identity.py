@@ -123,7 +123,7 @@ def test_a_service_account_is_known_by_a_token_for_us(api: Api, cluster: Cluster
 def test_a_token_ends_with_its_account(api: Api, cluster: Cluster, account: str) -> None:
     token = create_token(cluster, account, "--audience=queuer")
     cluster.kubectl("admin").run("delete", "serviceaccount", "robot", "-n", account)
-    assert api.refuses(token)
+    wait_until(lambda: api.refuses(token), describe="the API server has heard that the account is gone")
 
 
 def test_a_role_binding_gives_rights_by_the_shipped_roles(api: Api, cluster: Cluster, account: str) -> None:

@@ -45,8 +45,7 @@ def test_a_job_past_the_queues_is_named_by_who_lacks_its_room(scene: Scene) -> N
     )  # fmt: skip
     scene.job("mine", pods=len(nodes), gpus=8, run_for="1s")
     scene.wait_reason("mine", "TopologyPlacementFailed")
-    wait_until(lambda: bool(holders(scene, "mine")), timeout=15, describe="the cycle is stored")
-    [holder] = holders(scene, "mine")
+    [holder] = wait_until(lambda: holders(scene, "mine"), describe="the cycle is stored")
     told = {key: holder[key] for key in ("kind", "namespace", "name", "resource")}
     assert told == {"kind": "Job", "namespace": scene.namespace, "name": "stranger", "resource": GPU}
     assert (holder["amount"], holder["pods"]) == (str(8 * len(nodes)), len(nodes))

@@ -18,7 +18,7 @@ def estimate(scene: Scene, name: str) -> dict[str, Any] | None:
 
 
 def heartbeat(scene: Scene) -> dict[str, Any]:
-    (row,) = scene.database.rows("SELECT *, extract(epoch FROM now() - at)::float AS age FROM heartbeat")
+    (row,) = scene.database.rows("SELECT * FROM heartbeat")
     return row
 
 
@@ -58,10 +58,8 @@ def test_a_start_is_foretold_and_decisions_can_be_made_again(scene: Scene, tmp_p
         assert difference(cycle.plan, again(cycle)) == ""
     last = decode(files[-1].read_bytes())
     assert last.snapshot.tree.policy(TEAM_A).half_life == 3600.0
-    wait_until(
-        lambda: heartbeat(scene)["waiting"] == 0, timeout=30, describe="nobody waits after the last cycle"
-    )
+    wait_until(lambda: heartbeat(scene)["waiting"] == 0, describe="nobody waits after the last cycle")
     beat = heartbeat(scene)
     assert (beat["holder"], beat["phase"]) == (controller.name, "leading")
-    assert beat["age"] < 5
+    wait_until(lambda: heartbeat(scene)["at"] > beat["at"], describe="the next beat")
     assert scene.database.rows("SELECT 1 FROM usage_rollup WHERE queue = 'root' AND seconds = 60")

@@ -103,9 +103,12 @@ def test_decisions_and_requests_are_traced_and_a_collector_that_hangs_stops_noth
         assert not [span for _, span in found.spans if "livez" in span.name or "no-such-job" in str(span)]
 
         found.silent.set()
+        before = found.asked
         scene.job("untold", pods=1, gpus=1)
         scene.wait_state("untold", "Running")
-        wait_until(lambda: found.asked, timeout=30, describe="the collector is asked and says nothing")
+        wait_until(
+            lambda: found.asked > before, timeout=30, describe="the collector is asked and says nothing"
+        )
         cycles = controller.metric("queuer_cycles_total")
         scene.job("untold-too", pods=1, gpus=1)
         scene.wait_state("untold-too", "Running")

@@ -14,12 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from queuer.api.http.problems import KINDS
 from queuer.domain.errors import NotFound
 
+_PATIENCE = 60_000.0
+"""Milliseconds: a loaded machine is slow, and a demo goes on beside the test."""
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+expect.set_options(timeout=_PATIENCE)
 
 
 @contextmanager
@@ -57,7 +61,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     """A page of its own, whose errors and requests elsewhere fail the test. `options`: of its context."""
     wide = {"width": 1440, "height": 900}
     context = browser.new_context(**{"base_url": url, "viewport": wide, "color_scheme": "light", **options})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(_PATIENCE)
     page = context.new_page()
     wrong: list[str] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from bench.load import Size
 from tests.ui import browser
@@ -16,8 +16,6 @@ from tests.ui.site import Site, site
 
 DEMO = Size(nodes=160, queues=12, jobs=160)
 PICTURES = Path(__file__).parents[2] / ".cache/ui"
-
-expect.set_options(timeout=60_000)  # a loaded machine is slow, and the demo goes on beside the test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
