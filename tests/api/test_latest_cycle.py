@@ -25,6 +25,7 @@ from queuer.store.stored import StoredRow
 from tests.api.rows import Author
 from tests.api.test_why import decided
 from tests.store.support import workload
+from tests.waiting import PATIENCE
 
 NO_ENGINE = cast(AsyncEngine, None)
 
@@ -182,7 +183,7 @@ async def test_who_waits_in_line_waits_no_longer_than_who_is_answered(child: Fak
     latest = LatestCycle(NO_ENGINE, within=0.05)
     child.free.clear()
     asking = [asyncio.create_task(latest.ask(QueueRanks())) for _ in range(3)]
-    done, waiting = await asyncio.wait(asking, timeout=10)
+    done, waiting = await asyncio.wait(asking, timeout=PATIENCE)
     assert not waiting
     assert all(isinstance(each.exception(), Unavailable) for each in done)
     child.free.set()

@@ -62,7 +62,7 @@ async def server(engine: AsyncEngine, database_url: str, author: Author, users: 
         group.create_task(running._serve())
         await until(lambda: running.started)
         port = running.servers[0].sockets[0].getsockname()[1]
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=20) as client:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=PATIENCE) as client:
             yield client
         app.state.feed.close()
         running.should_exit = True

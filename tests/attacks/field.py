@@ -24,6 +24,7 @@ from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.scene import HIGH
 from tests.e2e.support import create, job_manifest, kubectl, wait_until
 from tests.e2e.tenancy import Place, let_change
+from tests.waiting import PATIENCE
 
 API = "/api/v1"
 MINE, THEIRS, CUT = "root.mine", "root.theirs", "root.cut"
@@ -88,7 +89,7 @@ class Field:
     def raw(self, request: bytes) -> bytes:
         """The API's answer to these bytes, which need not be HTTP."""
         port = int(self.cluster.queuer_url.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             found = b""
@@ -211,7 +212,7 @@ def opened(cluster: Cluster, database_url: str) -> Iterator[Field]:
         process = exits.enter_context(controller(cluster, database_url))
         nursery.start_part(cluster, API_PART, QUEUER_DATABASE_URL=database_url)
         exits.callback(cluster.stop, [API_PART])
-        http = httpx2.Client(base_url=cluster.queuer_url, trust_env=False, timeout=20)
+        http = httpx2.Client(base_url=cluster.queuer_url, trust_env=False, timeout=PATIENCE)
         found = Field(
             cluster=cluster, database=database, controller=process, mine=mine, theirs=theirs, strict=strict,
             http=exits.enter_context(http),

@@ -21,6 +21,7 @@ from tests.attacks.field import CUT, MINE, MOST_PENDING, Field, document, opened
 from tests.conftest import DatabaseServer
 from tests.e2e.controller import GPU
 from tests.e2e.support import create, job_manifest, kubectl, wait_until
+from tests.waiting import PATIENCE
 
 FLOOD = 300
 
@@ -100,7 +101,9 @@ def test_a_job_that_is_elsewhere_reads_as_one_that_is_nowhere(unharmed: Field, p
 def test_a_stream_tells_nothing_of_anothers_job(unharmed: Field) -> None:
     """Bob's job comes and goes while Alice listens to everything."""
     url = f"{unharmed.cluster.queuer_url}/api/v1/stream"
-    with httpx2.stream("GET", url, headers=unharmed.bearer("alice"), timeout=30, trust_env=False) as answer:
+    with httpx2.stream(
+        "GET", url, headers=unharmed.bearer("alice"), timeout=PATIENCE, trust_env=False
+    ) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "event: beat"
         wish = job_manifest("secret-bait", namespace=unharmed.theirs, queue=CUT, gpus=1)
@@ -128,7 +131,9 @@ def _held(at: Field) -> int:
 
 def test_a_hundred_streams_leave_room_for_others(unharmed: Field) -> None:
     url = f"{unharmed.cluster.queuer_url}/api/v1/stream"
-    with httpx2.Client(trust_env=False, timeout=20, limits=httpx2.Limits(max_connections=200)) as client:
+    with httpx2.Client(
+        trust_env=False, timeout=PATIENCE, limits=httpx2.Limits(max_connections=200)
+    ) as client:
         opened_, refused = [], 0
         for _ in range(100):
             answer = client.send(

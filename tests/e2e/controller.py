@@ -27,6 +27,7 @@ from queuer.local.processes import ProcessState
 from queuer.store.engine import conninfo
 from tests.e2e import nursery
 from tests.e2e.support import wait_until
+from tests.waiting import PATIENCE
 
 SETTINGS = {
     "QUEUER_LANDING_DEADLINE": "15",
@@ -157,7 +158,7 @@ class Controller:
 
     def _get(self, path: str) -> str:
         try:
-            return httpx2.get(f"http://127.0.0.1:{self.port}{path}", timeout=20, trust_env=False).text
+            return httpx2.get(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE, trust_env=False).text
         except httpx2.HTTPError:
             return ""
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 import httpx2
 
 from queuer.local.cluster import Cluster
+from tests.waiting import PATIENCE
 
 NOWHERE = {"queuer.test/runs": "as-a-process"}
 """A node selector that no node has."""
@@ -200,7 +201,7 @@ def playing(
     done = threading.Event()
     with (
         httpx2.Client(
-            base_url=cluster.api_url, headers=headers, verify=False, trust_env=False, timeout=20
+            base_url=cluster.api_url, headers=headers, verify=False, trust_env=False, timeout=PATIENCE
         ) as client,
         httpx2.Client(trust_env=False) as probes,
     ):

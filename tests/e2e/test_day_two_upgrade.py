@@ -17,6 +17,7 @@ from tests import newer
 from tests.e2e.controller import Controller, tree
 from tests.e2e.scene import Scene
 from tests.e2e.support import wait_until
+from tests.waiting import PATIENCE
 
 OLDER, NEWER = "queuer", "tests.newer"
 UNKNOWN = (
@@ -49,7 +50,7 @@ def _api(scene: Scene, folder: Path, module: str) -> Iterator[httpx2.Client]:
     assert process.stderr is not None
     try:
         url = json.loads(process.stderr.readline())["url"]
-        with httpx2.Client(base_url=url, trust_env=False, timeout=20) as client:
+        with httpx2.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
             yield client
     finally:
         process.terminate()

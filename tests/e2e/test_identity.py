@@ -21,6 +21,7 @@ from tests.e2e.support import crash, wait_until
 from tests.e2e.tenancy import let_change
 from tests.e2e.tokens import create_token
 from tests.store.support import workload
+from tests.waiting import PATIENCE
 
 
 @pytest_asyncio.fixture
@@ -43,7 +44,7 @@ class Api:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._http = httpx2.Client(base_url=cluster.queuer_url, trust_env=False, timeout=20)
+        self._http = httpx2.Client(base_url=cluster.queuer_url, trust_env=False, timeout=PATIENCE)
 
     def get(self, path: str, token: str | None) -> httpx2.Response:
         return self._http.get(f"/api/v1{path}", headers=_bearer(token))

@@ -36,6 +36,7 @@ from tests.soak.bounds import WARM_UP, broken, spread
 from tests.soak.census import FILE
 from tests.soak.load import READS, Load
 from tests.soak.quiet import Moment, Observer, growth
+from tests.waiting import PATIENCE
 
 DAYS = 35
 """How far the past goes back: some of it outdated by the shorter rules of retention."""
@@ -137,7 +138,7 @@ def _observer(place: World, home: Path) -> Iterator[Observer]:
         pid = cluster.pid(name)
         assert pid is not None, "the API runs"
         headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
-        with httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
+        with httpx2.Client(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False) as client:
             yield Observer(world=place, controller=controller, api=client, api_pid=pid, censuses=censuses)
     finally:
         controller.stop()

@@ -25,6 +25,7 @@ from tests.e2e.support import wait_until
 from tests.soak import census
 from tests.soak.census import Census
 from tests.soak.load import LIVING, READS, Load
+from tests.waiting import PATIENCE
 
 QUIET = 180.0
 """Seconds until all has ended and gone."""
@@ -199,7 +200,9 @@ class Observer:
 
     def _series(self) -> int:
         """Time series that Prometheus would keep of the controller."""
-        shown = httpx2.get(f"http://127.0.0.1:{self.controller.port}/metrics", timeout=30, trust_env=False)
+        shown = httpx2.get(
+            f"http://127.0.0.1:{self.controller.port}/metrics", timeout=PATIENCE, trust_env=False
+        )
         return sum(not line.startswith("#") for line in shown.text.splitlines())
 
     def _tables(self) -> dict[str, Table]:
