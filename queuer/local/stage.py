@@ -18,7 +18,6 @@ import httpx2
 import yaml
 
 from queuer.domain.errors import QueuerError
-from queuer.domain.reasons import plural
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from queuer.local.identities import ADMIN, TENANT_NAMESPACES
@@ -30,7 +29,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.2
 WIDTH = 96
 NAMES = 3
-"""Jobs that are in the way and named."""
+"""Jobs and other owners of pods that are in the way and named."""
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -133,8 +132,8 @@ class Stage:
         self.output(f"kubectl create -f {file}    # as {tenant}", said, lines=4)
 
     def clean(self) -> None:
-        """Remove what an earlier play left, and wait until its capacity is back. Raises DemoFailed where jobs of others
-        are in the way, and leaves them alone.
+        """Remove what an earlier play left, and wait until its capacity is back. Raises DemoFailed where work of others
+        is in the way, and leaves them alone.
         """
         self._require_alone()
         for tenant, namespace in TENANT_NAMESPACES.items():
@@ -150,18 +149,25 @@ class Stage:
     def _require_alone(self) -> None:
         kubectl = self.cluster.kubectl(ADMIN)
         shown = json.loads(kubectl.run("get", "jobs,pytorchjobs", "-A", "-l", STORY, "-o", "json"))["items"]
-        ours = {each["metadata"]["uid"] for each in shown}
-        others = [
+        ours = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in shown}
+        jobs = [
             job for job in self.get("/workloads", limit="1000")["items"]
-            if job["state"] not in _ENDED and not job["deleted"] and job["uid"] not in ours
+            if job["state"] not in _ENDED and not job["deleted"]
         ]  # fmt: skip
+        outside = [
+            each for each in self.get("/overview")["outside"] if each["name"] and GPU in each["amounts"]
+        ]
+        others = [each for each in (*jobs, *outside) if (each["namespace"], each["name"]) not in ours]
         if others:
-            named = [(job["kind"].lower(), job["name"], job["namespace"]) for job in others[:NAMES]]
-            remove = [f"kubectl delete {kind} {name} -n {namespace}" for kind, name, namespace in named]
-            more = f"; and {len(others) - NAMES} more: queuer jobs" if len(others) > NAMES else ""
+            remove = [
+                f"kubectl delete {each['kind'].lower()} {each['name']} -n {each['namespace']}"
+                for each in others[:NAMES]
+            ]
+            more = (
+                f"; and {len(others) - NAMES} more: queuer jobs, queuer status" if len(others) > NAMES else ""
+            )
             raise DemoFailed(
-                f"{plural(len(others), 'job')} of somebody else would be in the way of the demo",
-                hint="; ".join(remove) + more,
+                "work of somebody else would be in the way of the demo", hint="; ".join(remove) + more
             )
 
     # Facts

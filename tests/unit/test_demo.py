@@ -59,8 +59,8 @@ def test_a_fleet_that_is_too_small_is_told_what_is_needed(by_rack: dict[str, int
         Sizes.of(by_rack, each)
 
 
-def test_it_does_not_play_around_a_job_that_is_none_of_its_own() -> None:
-    """README's `train` never ends: the demo waited for its room, and then failed."""
+def test_it_does_not_play_around_work_that_is_none_of_its_own() -> None:
+    """README's `train` never ends: the demo waited for its room, and then failed. So do GPUs of pods in no queue."""
 
     def job(uid: str, **more: Any) -> dict[str, Any]:
         named = {"kind": "Job", "namespace": "team-a", "name": f"job-{uid}"}
@@ -68,15 +68,22 @@ def test_it_does_not_play_around_a_job_that_is_none_of_its_own() -> None:
 
     gone = job("gone", deleted="2026-11-29T14:00:00Z", state="Queued")
     items = [job("ours"), job("train", name="train"), job("done", state="Succeeded"), gone]
-    kubectl = Mock(run=Mock(return_value='{"items": [{"metadata": {"uid": "ours"}}]}'))
-    with serving(lambda path: {"items": items}) as port:
+    pods = [
+        {"kind": "Pod", "namespace": "ml", "name": "debug", "amounts": {"cpu": "1", "pods": "1"}},
+        {"kind": "Deployment", "namespace": "ml", "name": "infer", "amounts": {GPU: "8", "pods": "1"}},
+        {"kind": None, "namespace": None, "name": None, "amounts": {GPU: "1", "pods": "1"}},
+    ]
+    kubectl = Mock(
+        run=Mock(return_value='{"items": [{"metadata": {"namespace": "team-a", "name": "job-ours"}}]}')
+    )
+    with serving(lambda path: {"items": items, "outside": pods}) as port:
         cluster = Mock(
             queuer_url=f"http://127.0.0.1:{port}", token=lambda user: "t", kubectl=lambda user: kubectl
         )
         with (
             closing(Stage(cluster, out=io.StringIO())) as stage,
-            pytest.raises(DemoFailed, match="1 job of somebody else") as found,
+            pytest.raises(DemoFailed, match="work of somebody else") as found,
         ):
             stage.clean()
-    assert found.value.hint == "kubectl delete job train -n team-a"
+    assert found.value.hint == "kubectl delete job train -n team-a; kubectl delete deployment infer -n ml"
     assert [call.args[0] for call in kubectl.run.call_args_list] == ["get"], "it removes nothing"
