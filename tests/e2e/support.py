@@ -22,6 +22,7 @@ from tests.waiting import PATIENCE
 T = TypeVar("T")
 
 QUEUE_LABEL = "queuer.dev/queue"
+TRAINER = "trainer.kubeflow.org/v1alpha1"
 _NOT_YET = "There can be a delay between when CustomResourceDefinitions are created"
 """What the API server says of a kind whose definition another test has just made anew."""
 
@@ -201,18 +202,14 @@ def job_manifest(
     spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A batch/v1 Job of `pods` equal pods that run together. `run_for` (e.g. "2s") makes kwok finish them."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(name, namespace, queue, labels, annotations),
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "backoffLimit": 0,
-            "template": _template("main", gpus=gpus, cpu=cpu, run_for=run_for, restart="Never"),
-            **(spec or {}),
-        },
+    own = {
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": 0,
+        "template": _template("main", gpus=gpus, cpu=cpu, run_for=run_for, restart="Never"),
     }
+    metadata = _metadata(name, namespace, queue, labels, annotations)
+    return _object("batch/v1", "Job", metadata, {**own, **(spec or {})})
 
 
 def pytorchjob_manifest(
@@ -235,12 +232,9 @@ def pytorchjob_manifest(
         return {"replicas": count, "restartPolicy": restart, "template": template}
 
     replicas = {"Master": replica(1)} | ({"Worker": replica(workers)} if workers else {})
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": _metadata(name, namespace, queue, labels, annotations),
-        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": replicas},
-    }
+    spec = {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": replicas}
+    metadata = _metadata(name, namespace, queue, labels, annotations)
+    return _object("kubeflow.org/v1", "PyTorchJob", metadata, spec)
 
 
 def training_manifest(
@@ -256,16 +250,9 @@ def training_manifest(
         "MPIJob": "mpi",
     }[kind]
     template = _template(container, gpus=gpus, cpu=cpu, run_for=run_for, restart=None)
-    return {
-        "apiVersion": BY_NAME[kind].api_version,
-        "kind": kind,
-        "metadata": _metadata(name, namespace, queue, None, annotations),
-        "spec": {
-            key: {
-                r: {"replicas": n, "restartPolicy": "Never", "template": template} for r, n in roles.items()
-            }
-        },
-    }
+    replicas = {r: {"replicas": n, "restartPolicy": "Never", "template": template} for r, n in roles.items()}
+    metadata = _metadata(name, namespace, queue, None, annotations)
+    return _object(BY_NAME[kind].api_version, kind, metadata, {key: replicas})
 
 
 def pod_manifest(
@@ -279,34 +266,34 @@ def pod_manifest(
     notes = {} if group is None else {"queuer.dev/pod-group-size": str(size)}
     notes |= {**made["metadata"].get("annotations", {}), **(annotations or {})}
     metadata = _metadata(name, namespace, queue, {**own, **(labels or {})}, notes)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]}
+    return _object("v1", "Pod", metadata, made["spec"])
 
 
 def deployment_manifest(name: str, pod: Mapping[str, Any], *, pods: int) -> dict[str, Any]:
     """A Deployment whose pods are like `pod` but for their names."""
-    labels = {**pod["metadata"]["labels"], "app": name}
-    metadata = {"labels": labels, "annotations": pod["metadata"]["annotations"]}
-    template = {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Always"}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
-        "spec": {"replicas": pods, "selector": {"matchLabels": {"app": name}}, "template": template},
-    }
+    template = _endless(name, pod)
+    spec = {"replicas": pods, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return _object("apps/v1", "Deployment", {"name": name, "namespace": pod["metadata"]["namespace"]}, spec)
 
 
 def lws_manifest(name: str, pod: Mapping[str, Any], *, pods: int) -> dict[str, Any]:
     """A LeaderWorkerSet of one group of so many pods that are like `pod` but for their names."""
+    template = _endless(name, pod)
+    group = {"size": pods, "leaderTemplate": template, "workerTemplate": template}
+    spec = {"replicas": 1, "leaderWorkerTemplate": group}
+    return _object(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        {"name": name, "namespace": pod["metadata"]["namespace"]},
+        spec,
+    )
+
+
+def _endless(name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A template of pods like this one, labelled with the name of what makes them anew."""
     labels = {**pod["metadata"]["labels"], "app": name}
     metadata = {"labels": labels, "annotations": pod["metadata"]["annotations"]}
-    template = {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Always"}}
-    group = {"size": pods, "leaderTemplate": template, "workerTemplate": template}
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
-        "spec": {"replicas": 1, "leaderWorkerTemplate": group},
-    }
+    return {"metadata": metadata, "spec": {**pod["spec"], "restartPolicy": "Always"}}
 
 
 def jobset_manifest(
@@ -332,12 +319,9 @@ def jobset_manifest(
         return {"name": of, "replicas": replicas, "template": {"spec": spec}}
 
     roles = [role("driver", 1, driver_runs_for or run_for), role("workers", workers, run_for)]
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": _metadata(name, namespace, queue, None, annotations),
-        "spec": {"replicatedJobs": roles, "failurePolicy": {"maxRestarts": restarts}},
-    }
+    spec = {"replicatedJobs": roles, "failurePolicy": {"maxRestarts": restarts}}
+    metadata = _metadata(name, namespace, queue, None, annotations)
+    return _object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec)
 
 
 def runtime_manifest(
@@ -350,16 +334,10 @@ def runtime_manifest(
     job = {"backoffLimit": 0, "template": template}
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     role = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": job}}
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"trainer.kubeflow.org/framework": "torch"},
-        },
-        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [role]}}},
-    }
+    framework = {"trainer.kubeflow.org/framework": "torch"}
+    metadata = {"name": name, "namespace": namespace, "labels": framework}
+    whole = {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [role]}}}
+    return _object(TRAINER, "TrainingRuntime", metadata, whole)
 
 
 def trainjob_manifest(
@@ -370,15 +348,15 @@ def trainjob_manifest(
 
     It has a quantity that is a number, which nothing may write as a text.
     """
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": _metadata(name, namespace, queue, labels, annotations),
-        "spec": {
-            "runtimeRef": {"kind": "TrainingRuntime", "name": name},
-            "trainer": {"numNodes": pods, "resourcesPerNode": {"requests": {"cpu": 1}}},
-        },
+    spec = {
+        "runtimeRef": {"kind": "TrainingRuntime", "name": name},
+        "trainer": {"numNodes": pods, "resourcesPerNode": {"requests": {"cpu": 1}}},
     }
+    return _object(TRAINER, "TrainJob", _metadata(name, namespace, queue, labels, annotations), spec)
+
+
+def _object(version: str, kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": dict(metadata), "spec": dict(spec)}
 
 
 def _metadata(
