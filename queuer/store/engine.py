@@ -5,6 +5,7 @@ Sessions carry timeouts, so that neither a lock nor a forgotten transaction can 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -144,12 +145,15 @@ async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """One transaction: committed at the end, rolled back by an exception. Raises DatabaseUnavailable where PostgreSQL
     takes no transaction from anybody, judged by SQLSTATE.
 
-    Events that were appended inside are written last.
+    Events that were appended inside are written last. A task that is cancelled ends as cancelled, also where its
+    rollback fails: else it would go on, and whoever waits for its end would wait for ever.
     """
     try:
         async with engine.begin() as connection, events.written_last(connection):
             yield connection
     except exc.SQLAlchemyError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError from error
         if _nobody_is_served(error):
             raise _unavailable(error) from error
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -143,6 +145,25 @@ async def test_a_broken_connection_has_one_name(engine: AsyncEngine, database_ur
         async with begin(nowhere) as connection:
             await connection.execute(text("SELECT 1"))
     await nowhere.dispose()
+
+
+async def test_a_task_that_is_cancelled_ends_though_its_rollback_fails(engine: AsyncEngine) -> None:
+    """Else a term of office would wait for ever for a task that it cancelled because the database had gone."""
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        async with begin(engine) as connection:
+            pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with begin(engine) as other:
+                await other.execute(text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": pid})
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 async def test_a_loop_of_edits_leaves_one_event(engine: AsyncEngine, epoch: int) -> None:
