@@ -26,13 +26,20 @@ PLANNED = ("reclaim", "preempt")
 """Why a plan evicts."""
 _OVER = f"""
     SELECT moment.opened AS at, sum((l.amounts->>'{GPU}')::bigint) AS held
-    FROM (SELECT DISTINCT opened FROM ledger) AS moment
+    FROM (
+        SELECT DISTINCT opened FROM ledger JOIN admission USING (uid, attempt) JOIN cycle ON cycle.id = admission.cycle
+        WHERE cycle.trigger <> 'adopted'
+    ) AS moment
     JOIN ledger l ON l.opened <= moment.opened AND (l.closed IS NULL OR l.closed > moment.opened)
     WHERE l.queue = %s OR starts_with(l.queue, %s)
     GROUP BY moment.opened HAVING sum((l.amounts->>'{GPU}')::bigint) > %s
     ORDER BY moment.opened LIMIT 1
 """
-"""The first moment of an opened row at which a queue held more than its limit: only then a sum grows."""
+"""The first moment of a decided row at which a queue held more than its limit: only then a sum grows by a decision.
+
+What was started beside the queue is charged whatever the limit. So is what a replica has forgotten, perhaps before it
+hears that another job has ended.
+"""
 _CHARGED_TWICE = """
     SELECT a.uid, a.pod_set FROM ledger a JOIN ledger b USING (uid, pod_set)
     WHERE a.id < b.id AND a.opened < coalesce(b.closed, 'infinity') AND b.opened < coalesce(a.closed, 'infinity')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 from queuer.controller.failpoints import Point
 from tests.chaos.drift import NOBODY, charge_nobody
@@ -98,13 +99,19 @@ def wide(world: World, random: Random) -> list[Manifest]:
 
 def forced(world: World, random: Random) -> list[Manifest]:
     """An administrator starts a job beside the queues."""
-    held = world.job("forced", queue=BESIDE, annotations={"queuer.dev/hold": "true"}, run_for="10s")
+    force(world, queue=BESIDE, run_for="10s")
+    return []
+
+
+def force(world: World, *, queue: str, **wanted: Any) -> Manifest:
+    """A job that waits in a queue is started by an administrator."""
+    held = world.job("forced", queue=queue, annotations={"queuer.dev/hold": "true"}, **wanted)
     change = {
         "metadata": {"annotations": {"queuer.dev/break-glass": "incident"}},
         "spec": {"suspend": False},
     }
     world.patch(held, change, admin=True)
-    return []
+    return held
 
 
 def drift(world: World, random: Random) -> list[Manifest]:

@@ -11,12 +11,14 @@ import pytest
 
 from queuer.controller.failpoints import Point
 from queuer.local.cluster import Cluster
-from tests.chaos.checker import Gangs, picture, settled, sound
+from tests.chaos.checker import Gangs, picture, settle, settled, sound
 from tests.chaos.faults import Fault
 from tests.chaos.storms import SHORT, blow
 from tests.chaos.story import play
+from tests.chaos.ways import force
 from tests.chaos.world import EXPRESS, world
 from tests.e2e.support import wait_until
+from tests.waiting import PATIENCE
 
 SHARED = 2
 """Stories among which the points are dealt."""
@@ -60,7 +62,10 @@ def test_the_checker_sees_what_is_wrong(cluster: Cluster) -> None:
         process = place.controller().start().wait_leading()
         try:
             gang = place.job("gang", queue=EXPRESS, pods=2, gpus=8)
-            wait_until(lambda: place.state(gang) == "Running", timeout=30, describe="the gang runs")
+            wait_until(lambda: place.state(gang) == "Running", describe="the gang runs")
+            beside = force(place, queue=EXPRESS)
+            wait_until(lambda: place.state(beside) == "Running", describe="so does what is above the limit")
+            assert settle(place, timeout=PATIENCE) == []
         finally:
             process.kill()
         gangs, quiet = Gangs(), picture(place)
