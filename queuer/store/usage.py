@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import Resources, add
-from queuer.domain.queue import ROOT, Queue, QueueState, QueueTree
+from queuer.domain.queue import Queue, QueueState, QueueTree
 from queuer.domain.quota import Account, Charge, QuotaBook, charge_of
 from queuer.domain.starved import starved_of
 from queuer.domain.usage import subtree_sums
@@ -182,11 +182,11 @@ def _tree_of(
     tree = config.tree
     used = subtree_sums(tree, held)
     pending = subtree_sums(tree, _demand(group for group in waits if group.demand))
-    accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
-    accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
+    named = subtree_sums(tree, {q.path: _named(q) for q in tree})
+    accounts = {q.path: _accounts(q, used[q.path], pending[q.path], named[q.path]) for q in tree}
     book = QuotaBook(tree, {})
     lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
-    promised = _promised(tree)
+    parts = _parts(tree)
     waiting, admitted = _inside(tree, waits), _inside(tree, runs)
     taken = add(out, total(outside))
     room = {(f, r): n - (taken.get(r, 0) if f is None else 0) for (f, r), n in capacity.items()}
@@ -198,7 +198,7 @@ def _tree_of(
             queue=queue,
             amounts=tuple(
                 replace(
-                    _amounts(book, queue, account, used=used, pending=pending, lent=lent, promised=promised),
+                    _amounts(book, queue, account, used=used, pending=pending, lent=lent, parts=parts),
                     starved=lacks.get(account, 0),
                 )
                 for account in accounts[queue.path]
@@ -293,33 +293,40 @@ def _amounts(
     used: ChargeByQueue,
     pending: ChargeByQueue,
     lent: Mapping[tuple[str, Account], int],
-    promised: frozenset[Account],
+    parts: Mapping[Account, Sequence[Account]],
 ) -> Amounts:
     flavor, resource = account
-    guaranteed = book.guaranteed(queue.path, account)
     rows = (row for row in queue.quota if (row.flavor, row.resource) == account)
-    held = used[queue.path].get(account, 0)
+    held = used[queue.path]
+    counted = [(each, book.guaranteed(queue.path, each)) for each in parts.get(account, [account])]
+    borrowed = sum(max(0, held.get(each, 0) - guaranteed) for each, guaranteed in counted)
     return Amounts(
         flavor=flavor,
         resource=resource,
-        used=held,
-        guaranteed=guaranteed,
+        used=held.get(account, 0),
+        guaranteed=sum(guaranteed for _, guaranteed in counted),
         limit=next((row.limit for row in rows), None),
-        borrowed=max(0, held - guaranteed) if queue.parent is not None and account in promised else 0,
-        lent=lent.get((queue.path, account), 0),
+        borrowed=borrowed if queue.parent is not None and account in parts else 0,
+        lent=sum(lent.get((queue.path, each), 0) for each, _ in counted),
         pending=pending[queue.path].get(account, 0),
     )
 
 
-def _named(tree: QueueTree) -> frozenset[Account]:
-    """Accounts, all flavors together, of every resource that a row names: root has a limit in each."""
-    return frozenset((None, row.resource) for queue in tree for row in queue.quota)
+def _named(queue: Queue) -> dict[Account, int]:
+    """Accounts of all flavors together, of the resources that its rows name: it has amounts there while it is idle."""
+    return {(None, row.resource): 0 for row in queue.quota}
 
 
-def _promised(tree: QueueTree) -> frozenset[Account]:
-    """Accounts that anybody is guaranteed something in. In the others nobody borrows."""
-    rows = [row for queue in tree for row in queue.quota if row.guaranteed]
-    return frozenset((flavor, row.resource) for row in rows for flavor in (row.flavor, None))
+def _parts(tree: QueueTree) -> dict[Account, list[Account]]:
+    """Accounts that anybody is guaranteed something in, with those whose amounts add up to theirs: by flavor where
+    flavors alone have guarantees, as none makes up for another. In accounts beside them nobody borrows.
+    """
+    said = {(row.flavor, row.resource) for queue in tree for row in queue.quota if row.guaranteed}
+    found = {account: [account] for account in said}
+    for flavor, resource in sorted(said, key=str):
+        if (None, resource) not in said:
+            found.setdefault((None, resource), []).append((flavor, resource))
+    return found
 
 
 def _lent(

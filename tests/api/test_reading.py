@@ -9,7 +9,7 @@ from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from tests.api.identity import Api
-from tests.api.rows import GPU, NOW, A, Author, B, waits
+from tests.api.rows import GPU, NOW, A, Author, B, changed, waits
 from tests.api.test_why import moving
 from tests.store.support import Eviction, workload
 
@@ -52,6 +52,19 @@ async def test_borrowed_lent_and_pending_are_told_apart(api: Api, author: Author
     root = (await api.get("/api/v1/queues/root")).json()
     assert (root["pendingWorkloads"], root["admittedWorkloads"]) == (1, 1)
     assert (await account(api, "root"))["limit"] == "64"  # what the cycle saw is less than the 100 written
+
+
+async def test_a_running_job_is_told_what_its_queue_borrows_of_its_flavor(api: Api, author: Author) -> None:
+    """Idle guarantees of another flavor keep nobody's hands off it."""
+    rows = [{"flavor": f, "resource": GPU, "guaranteed": n} for f, n in (("default", 16), ("a100", 32))]
+    flavors = [{"name": "a100", "nodeLabels": {"gpu": "a100"}}, {"name": "default"}]
+    await author.tree({**changed(team_b={"quota": rows}, team_a={}), "flavors": flavors})
+    runs = workload("b1", queue=B, pods=6, gpus=8)
+    await author.submit(runs)
+    await author.cycle(admit=[runs])
+    for state in (State.PLACING, State.RUNNING):
+        await author.step("b1", state)
+    assert (await api.get("/api/v1/workloads/b1")).json()["queueBorrows"] == {GPU: "32"}
 
 
 async def test_what_children_use_adds_up_at_every_queue(api: Api, author: Author) -> None:

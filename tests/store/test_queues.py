@@ -227,3 +227,34 @@ async def test_amounts_of_the_tree_agree_with_each_other(engine: AsyncEngine, ep
     assert (view.queues["root.r"].waiting, view.queues["root.r"].admitted) == (1, 5)
     assert view.queues["root.r"].oldest == NOW + 5
     assert view.strays == {"root.gone": 1}
+
+
+async def test_guarantees_by_flavor_alone_add_up(engine: AsyncEngine, epoch: int) -> None:
+    """No flavor makes up for another: what is borrowed and lent of all together is the sum. A parent's own guarantee
+    counts, and an idle queue has amounts of all flavors together.
+    """
+
+    def rows(**guaranteed: int) -> dict[str, Any]:
+        return {"quota": [{"flavor": f, "resource": GPU, "guaranteed": n} for f, n in guaranteed.items()]}
+
+    tree = {"root.r": rows(h100=48), "root.r.a": rows(h100=16, a100=8), "root.r.b": rows(h100=24, a100=16)}
+    flavors = [{"name": name, "nodeLabels": {"gpu": name}} for name in ("h100", "a100")]
+    made = [workload(f"w{n}", queue="root.r.a", gpus=8) for n in range(5)]
+    async with begin(engine) as connection:
+        await wish(connection, document(tree, flavors=flavors))
+        view = await tree_view(connection)
+        assert {a.flavor for a in view.queues["root.r.b"].amounts} == {None, "h100", "a100"}
+        await come(connection, epoch, *made)
+        started = [admission(w, flavor="h100") for w in made]
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=started)
+        view = await tree_view(connection)
+    found = {
+        (path.rpartition(".")[2], a.flavor): (a.used, a.guaranteed, a.borrowed, a.lent)
+        for path, queue in view.queues.items()
+        for a in queue.amounts
+        if a.resource == GPU
+    }
+    assert (found["a", "h100"], found["a", "a100"]) == ((40, 16, 24, 0), (0, 8, 0, 0))
+    assert found["a", None] == (40, 24, 24, 0), "8 idle a100 do not make 8 of the h100 its own"
+    assert found["r", None] == (40, 48 + 24, 0, 0), "more than its children have"
+    assert found["b", None] == (0, 40, 0, 16), "8 of the 24 that a borrows are nobody's below r"

@@ -115,10 +115,18 @@ async def get_explanation(explainer: Explainer, uid: str) -> Explanation:
 
 
 def _above_guarantee(job: WorkloadDetail, view: TreeView) -> Amounts:
-    """The amounts that its queue borrows of the resources that it asks for."""
+    """The amounts that its queue borrows of the resources that it asks for: on its flavors, where the queue is
+    guaranteed or borrows them by flavor.
+    """
     queue = view.queues.get(job.queue)
-    rows = () if queue is None else (each for each in queue.amounts if each.flavor is None)
-    return format_resources({a.resource: a.borrowed for a in rows if a.borrowed and a.resource in job.demand})
+    flavors = {place.flavor for place in job.admission.placements} if job.admission else set()
+    rows = [a for a in queue.amounts if a.resource in job.demand] if queue else []
+    split = {a.resource for a in rows if a.flavor is not None and (a.guaranteed or a.borrowed)}
+    found: dict[str, int] = {}
+    for a in rows:
+        if a.borrowed and (a.flavor in flavors if a.resource in split else a.flavor is None):
+            found = add(found, {a.resource: a.borrowed})
+    return format_resources(found)
 
 
 def _never_again(job: WorkloadDetail, view: TreeView) -> str:
