@@ -10,7 +10,7 @@ that name the same nodes, are counted together. Semantics: Kueue v1beta1 and v1b
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from queuer.domain.queue import ROOT, Order, Policy, Preempt, Queue, QueueState, QuotaRow
@@ -31,19 +31,15 @@ from queuer.imports.records import (
 )
 
 GROUP = "kueue.x-k8s.io"
+_READ = ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass")
+_WITHOUT_EQUAL = ("AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster")
 KINDS = "clusterqueues,cohorts,localqueues,resourceflavors,topologies.kueue.x-k8s.io,workloadpriorityclasses,namespaces"
 
 
 def read(manifests: Iterable[Manifest]) -> Imported:
     """The tree of Kueue's objects. Other kinds are told and left out. Raises InvalidInput naming every wrong field."""
-    found, by_kind = Findings(), defaultdict[str, list[Manifest]](list)
-    for manifest in manifests:
-        known = manifest.group == GROUP or (manifest.kind == "Namespace" and not manifest.group)
-        by_kind[manifest.kind if known else ""].append(manifest)
-    for kind in ("AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster"):
-        for manifest in by_kind.pop(kind, ()):
-            hint = "leave it out: capacity is what nodes have, and jobs run on this cluster"
-            found.tell(Fate.NO_EQUAL, f"{kind} {manifest.name}", "there are no admission checks", hint)
+    found = Findings()
+    by_kind = _by_kind(manifests, found)
     cohorts = {m.name: read_cohort(m, found) for m in by_kind["Cohort"]}
     queues = {m.name: read_cluster_queue(m, found) for m in by_kind["ClusterQueue"]}
     declared = Flavors(by_kind["ResourceFlavor"], by_kind["Topology"], found)
@@ -64,12 +60,32 @@ def read(manifests: Iterable[Manifest]) -> Imported:
         _priority_class(manifest, found)
     if queues:
         hint = "a row with limit: 0 refuses the resource"
-        text = "a resource that no group covers is refused by Kueue; here capacity alone bounds it"
+        text = "a resource that no group covers is refused by Kueue; here limits above and the nodes bound it"
         found.tell(Fate.APPROXIMATED, "all ClusterQueues", text, hint)
     flavors = declared.offered(everything=not queues)
     return found.done(
         sorted(tree, key=lambda queue: queue.path), flavors=flavors or None, topology=declared.topology()
     )
+
+
+def _by_kind(manifests: Iterable[Manifest], found: Findings) -> defaultdict[str, list[Manifest]]:
+    """The objects that are read, each once; what is left out is told."""
+    by_kind, others = defaultdict[str, list[Manifest]](list), Counter[str]()
+    first: dict[tuple[str, str, str], Manifest] = {}
+    for manifest in manifests:
+        kind, kueue = manifest.kind, manifest.group == GROUP
+        if kueue and kind in _WITHOUT_EQUAL:
+            hint = "leave it out: capacity is what nodes have, and jobs run on this cluster"
+            found.tell(Fate.NO_EQUAL, f"{kind} {manifest.name}", "there are no admission checks", hint)
+        elif not (kind in _READ if kueue else (manifest.group, kind) == ("", "Namespace")):
+            others[f"{kind or 'objects without kind'} of {manifest.group or 'no group'}"] += 1
+        elif (there := first.setdefault((kind, manifest.namespace, manifest.name), manifest)) is manifest:
+            by_kind[kind].append(manifest)
+        elif any(there.body.get(key) != manifest.body.get(key) for key in ("spec", "value")):
+            found.problems.note(manifest.place, f"differs from {there.place}", "leave one of them out")
+    for other, count in others.items():
+        found.tell(Fate.NO_EQUAL, other, f"{count} left out: this import does not read them")
+    return by_kind
 
 
 def _place(cohorts: Mapping[str, Owner], queues: Mapping[str, Owner], found: Findings) -> None:

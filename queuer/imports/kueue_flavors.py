@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
 from queuer.imports.kueue_owners import Amounts, Owner
@@ -83,7 +83,19 @@ class Flavors:
                     for resource, row in amounts.items():
                         flavor = None if resource in together else ours
                         parts.setdefault((flavor, resource), {})[name] = row
+            self._tell_freed(owner, together)
             owner.rows = {account: self._sum(owner, account, rows) for account, rows in parts.items()}
+
+    def _tell_freed(self, owner: Owner, together: Set[str]) -> None:
+        """Tell which resources keep nobody to the nodes of their flavor any more."""
+        for name, amounts in (flavor for group in owner.groups for flavor in group):
+            freed = sorted(together & amounts.keys())
+            labels = dict(self.flavors[name][0].node_labels) if name in self.flavors else {}
+            if freed and labels:
+                text = f"{', '.join(freed)} on {name}: counted on all nodes, where pods that ask for nothing else go"
+                selector = ", ".join(f"{key}: {value}" for key, value in labels.items())
+                hint = f"nodeSelector {{{selector}}} in a job keeps it there"
+                self._found.tell(Fate.APPROXIMATED, owner.about, text, hint)
 
     def _sum(self, owner: Owner, account: Account, rows: Mapping[str, Amounts]) -> Amounts:
         resource = account[1]

@@ -61,8 +61,9 @@ def _rules(
     for name, path in sorted(homes.items()):
         if path != first:
             yield RoutingRule(namespace=space, labels={QUEUE_NAME: name}, queue=path)
-    before = "Kueue gives them its LocalQueue default" if "default" in homes else "Kueue starts them unqueued"
-    text = f"its jobs without the label {QUEUE_NAME} go to {first}; {before}"
+    before = "gives the former its LocalQueue default" if "default" in homes else "starts the former unqueued"
+    text = f"its jobs without the label {QUEUE_NAME} go to {first}, and those that name no LocalQueue of it; "
+    text += f"Kueue {before}, and leaves the latter suspended"
     found.tell(
         Fate.APPROXIMATED,
         f"Namespace {space}",

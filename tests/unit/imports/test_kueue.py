@@ -89,6 +89,7 @@ def test_amounts_of_cohorts_and_cluster_queues_are_kept() -> None:
 def test_local_queues_become_placement_rules() -> None:
     """By label only where a namespace has several; a selector that does not select refuses, as in Kueue."""
     imported = read(manifests(COHORT))
+    assert any("those that name no LocalQueue of it" in text for text in told(imported, Fate.APPROXIMATED))
     assert routes(imported) == [
         {"namespace": "a", "labels": {"kueue.x-k8s.io/queue-name": "night"}, "queue": "root.solo"},
         {"namespace": "a", "queue": "root.org.lab.team-a"},
@@ -152,6 +153,54 @@ def test_flavors_that_cannot_be_told_apart_are_counted_together() -> None:
     assert (
         "ResourceFlavor spot: takes the nodes that no other flavor names; in Kueue it names all nodes"
         in approximated
+    )
+
+
+def test_nodes_that_a_resource_no_longer_keeps_to_are_told() -> None:
+    """Kueue puts a job that asks for CPUs alone on the nodes of their flavor; counted together they bind nobody."""
+    text = f"""
+{{{API}, kind: ResourceFlavor, metadata: {{name: cpus}}, spec: {{nodeLabels: {{pool: cpu}}}}}}
+---
+{{{API}, kind: ResourceFlavor, metadata: {{name: a100}}, spec: {{nodeLabels: {{gpu: a100}}}}}}
+---
+{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{resourceGroups: [
+  {{coveredResources: [cpu, memory], flavors: [{{name: cpus, resources: [{{name: cpu, nominalQuota: 4}},
+    {{name: memory, nominalQuota: 8Gi}}]}}]}},
+  {{coveredResources: [x/gpu], flavors: [{{name: a100, resources: [{{name: x/gpu, nominalQuota: 2}}]}}]}}]}}}}
+"""
+    imported = read(manifests(text))
+    assert rows(imported, "root.q")[-1] == "a100 x/gpu 2/2/None"
+    where = [found for found in imported.findings if "counted on all nodes" in found.text]
+    assert [(found.fate, found.about) for found in where] == [(Fate.APPROXIMATED, "ClusterQueue q")]
+    assert where[0].text.startswith("cpu, memory on cpus: ")
+    assert where[0].hint == "nodeSelector {pool: cpu} in a job keeps it there"
+
+
+def test_objects_that_are_not_read_are_told_by_kind() -> None:
+    """A kind that is misspelled, or has the wrong group, is not lost in silence."""
+    text = f"""
+{{{API}, kind: ClusterQueue, metadata: {{name: q}}}}
+---
+{{apiVersion: kueue.x-k8s.io, kind: ClusterQueue, metadata: {{name: p}}}}
+---
+{{apiVersion: v1, kind: ConfigMap, metadata: {{name: kueue-manager-config}}}}
+---
+{{apiVersion: v1, kind: ConfigMap, metadata: {{name: other}}}}
+"""
+    assert told(read(manifests(text)), Fate.NO_EQUAL) == [
+        "ClusterQueue of no group: 1 left out: this import does not read them",
+        "ConfigMap of no group: 2 left out: this import does not read them",
+    ]
+
+
+def test_an_object_given_twice_must_say_the_same() -> None:
+    """The second would win in silence; two lists of one cluster may overlap."""
+    queue = f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{cohortName: %s}}}}"
+    assert len(read(manifests(f"{queue % 'a'}\n---\n{queue % 'a'}")).document.queues) == 2
+    with pytest.raises(InvalidInput) as caught:
+        read(manifests(f"{queue % 'a'}\n---\n{queue % 'b'}"))
+    assert "document 2, ClusterQueue q: differs from given.yaml, document 1, ClusterQueue q" in str(
+        caught.value
     )
 
 
