@@ -49,9 +49,10 @@ class Quotas:
         """
         told: dict[tuple[str, str], Reason] = {}
         for s, usage in self._short(gang, charge):
-            figures = self._figures(s.queue, s.account, usage)
-            if not self._book.lends_all(gang.queue, s.account) and s.held > s.used:
-                figures = {**figures, "kept": s.held - s.used}
+            figures = dict(self._figures(s.queue, s.account, usage))
+            if not self._book.lends_all(gang.queue, s.account):  # what its own path keeps back is its to use
+                figures.pop("kept", None)
+                figures |= {"kept": s.held - s.used} if s.held > s.used else {}
             reason = self._told(gang, figures, s.asks, s.limit, live=s.live)
             told.setdefault((s.queue, s.account[1]), reason)
         return [*told.values()]

@@ -63,6 +63,8 @@ def limits(x: int, p: int, root: int) -> list[Queue]:
 
 
 SMALL = [queue("root.a", row(limit=8)), queue("root.b", row(guaranteed=3, lend=0)), queue("root.c")]
+KEEPS = [queue("root.p", row(limit=8)), queue("root.p.y"),
+         queue("root.p.x", row(guaranteed=8, lend=2), policy=Policy(reclaim=False))]  # fmt: skip
 WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
 
 
@@ -82,6 +84,9 @@ WAIT, CHANGE, ESCALATE = Verdict.WAIT, Verdict.CHANGE, Verdict.ESCALATE
          Token.WAITING_FOR_QUOTA, "root uses 12 of 12 gpu (the limit); this job asks 9."),
         (cluster(asks(3), queues=[queue("root.a", row(guaranteed=2, limit=4))], admitted=[there(2)]), WAIT,
          Token.BORROWING_LIMIT_REACHED, "root.a uses 2 of 4 gpu (the limit); this job asks 3."),
+        # what its own path does not lend is its to use, and not told as kept from it
+        (cluster(asks(5, "root.p.x"), queues=KEEPS, admitted=[there(2, "root.p.x"), there(2, "root.p.y")]), WAIT,
+         Token.WAITING_FOR_QUOTA, "root.p uses 4 of 8 gpu (the limit); this job asks 5."),
         # more than there can ever be
         (cluster(asks(9), queues=SMALL), CHANGE,
          Token.EXCEEDS_MAX_QUOTA, "Asks 9 gpu; root.a may never use more than 8."),
