@@ -137,6 +137,17 @@ def test_a_hold_of_what_runs_counts_when_it_is_back_in_its_queue() -> None:
     assert _state(desk) is State.HELD
 
 
+def test_another_priority_lets_it_displace_whom_it_once_made_room_for() -> None:
+    """It went for that job by priorities that do not hold any more."""
+    desk = Desk()
+    desk.state.put(replace(desk.live, displaced_by=frozenset({"other"})))
+    desk.does(CommandVerb.HOLD)
+    desk.does(CommandVerb.RELEASE)
+    assert desk.live.displaced_by == {"other"}
+    desk.does(CommandVerb.PRIORITISE, admin=True, priority=500)
+    assert (desk.live.displaced_by, desk.live.workload.priority) == (frozenset(), 500)
+
+
 @pytest.mark.parametrize("hold", [False, True])
 def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hold: bool) -> None:
     desk = Desk()
