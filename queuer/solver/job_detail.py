@@ -90,7 +90,7 @@ class _GangDetail:
     # Other reasons
 
     def _others(self) -> list[Reason]:
-        """All that hold beside the primary one, on the first of its flavors, each once."""
+        """All that hold beside the primary one, on the first of its flavors, each once and in words of its own."""
         found = {_subject(self._primary): self._primary}
         for variant, charge in self._gang.shape.least[:FLAVORS]:
             unstartable = self._quotas.unstartable(self._gang, charge)
@@ -100,7 +100,7 @@ class _GangDetail:
             if lack is not None and ("largest" in lack.params or not full):
                 told = [*told, lack]
             found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
-        told = [*found.values()][1:]
+        told = [*{reason.text: reason for reason in found.values()}.values()][1:]
         if not self._gang.workload.preemptible:
             told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
         return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge, self._primary),))]

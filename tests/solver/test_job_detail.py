@@ -270,6 +270,25 @@ def test_a_place_that_is_protected_for_some_time_yet_is_told_so() -> None:
     assert holders(found, "workload") == [("near",)]
 
 
+def test_pod_sets_that_lack_room_together_on_several_flavors_are_told_once() -> None:
+    """The sentence names no flavor, so that twice it would be the same."""
+    kinds = [{"f": name} for name in "xxxyy"]
+    snap = snapshot(
+        [node(f"n{i}", labels=labels) for i, labels in enumerate(kinds)],
+        [queue("root.a", row(flavor="x", limit=8), row(flavor="y"))],
+        admitted=[
+            running(gang("r", pod_set(1, 8)), {"n0": 1}, flavor="x"),
+            running(gang("q", pod_set(1, 1)), {"n3": 1}, flavor="y"),
+        ],
+        pending=[gang("g", pod_set(1, 8, name="master"), pod_set(2, 8, name="worker"))],
+        flavors=tuple(Flavor(name=name, node_labels={"f": name}) for name in "xy"),
+    )
+    texts = [other.text for other in told(snap).others]
+    assert [text.partition(":")[0] for text in texts if "for each alone" in text] == [
+        "master needs room for 1 pod of 8 gpu; worker needs room for 2 pods of 8 gpu"
+    ]
+
+
 @pytest.mark.parametrize("job", [gang("g", pod_set(9, 1)), gang("g", pod_set(3, 8), required="rack")])
 def test_nobody_holds_what_there_never_is(job: Workload) -> None:
     """By a limit, and by the racks; quota that is short beside is another reason."""
