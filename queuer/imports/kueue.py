@@ -157,6 +157,8 @@ def _leaf(queue: Owner, namespaces: tuple[str, ...], found: Findings) -> Queue:
         several=shared and max(map(len, queue.groups), default=0) > 1,
         found=found,
     )
+    if shared:
+        _tell_entitled(queue, found)
     preemption = spec.values.get("preemption")
     said = preemption if isinstance(preemption, Mapping) else {}
     within, reclaim = said.get("withinClusterQueue", "Never"), said.get("reclaimWithinCohort", "Never")
@@ -172,6 +174,17 @@ def _leaf(queue: Owner, namespaces: tuple[str, ...], found: Findings) -> Queue:
         path=queue.path, weight=queue.weight, quota=rows, policy=policy, namespaces=namespaces,
         state=QueueState.HELD if closed else QueueState.OPEN,
     )  # fmt: skip
+
+
+def _tell_entitled(queue: Owner, found: Findings) -> None:
+    """Tell where guarantees of other resources entitle jobs to what the ClusterQueue has no nominal quota of."""
+    for (flavor, resource), row in queue.rows.items():
+        beside = [r for (f, r), other in queue.rows.items() if other.nominal and f in (None, flavor)]
+        if beside and not row.nominal:
+            of = f"{resource} on {flavor}" if flavor else resource
+            text = f"nominalQuota 0 of {of}: jobs that ask for {', '.join(beside)} too are entitled by that"
+            hint = "they go before jobs that borrow, where Kueue ranks them as borrowers"
+            found.tell(Fate.APPROXIMATED, queue.about, text, hint)
 
 
 def _rows(rows: Iterable[QuotaRow]) -> str:

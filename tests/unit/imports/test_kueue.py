@@ -176,6 +176,18 @@ def test_nodes_that_a_resource_no_longer_keeps_to_are_told() -> None:
     assert where[0].hint == "nodeSelector {pool: cpu} in a job keeps it there"
 
 
+@pytest.mark.parametrize(("cpus", "cohort", "count"), [(4, "all", 1), (0, "all", 0), (4, None, 0)])
+def test_a_guarantee_of_cpus_beside_none_of_gpus_is_told(cpus: int, cohort: str | None, count: int) -> None:
+    """Kueue calls a job that borrows GPUs a borrower; here its CPUs make it entitled."""
+    amounts = f"{{name: cpu, nominalQuota: {cpus}}}, {{name: x/gpu, nominalQuota: 0}}"
+    spec = f"resourceGroups: [{{coveredResources: [cpu, x/gpu], flavors: [{{name: f, resources: [{amounts}]}}]}}]"
+    spec += f", cohortName: {cohort}" if cohort else ""
+    imported = read(manifests(f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{{spec}}}}}"))
+    found = [text for text in told(imported, Fate.APPROXIMATED) if "entitled" in text]
+    text = "nominalQuota 0 of x/gpu on f: jobs that ask for cpu too are entitled by that"
+    assert found == [f"ClusterQueue q: {text}"] * count
+
+
 def test_objects_that_are_not_read_are_told_by_kind() -> None:
     """A kind that is misspelled, or has the wrong group, is not lost in silence."""
     text = f"""
