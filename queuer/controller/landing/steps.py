@@ -270,6 +270,8 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settin
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note=note)
     if placement.patched is None:
         return Step(move=Move.PATCHED)
+    if job.declared and not any(job.declared.values()) and job.left != 0:
+        return Step(move=Move.EVICT, cause=Cause.SUSPENDED, note="its owner scaled it to no pod")
     short = max(sum(_overdue(placement, seen, job).values()), seen.unbound)
     if live.landed is not None and (real := _differing(live, seen, short=short)):
         note = f"its pods request something else than the job said: {real}"
@@ -375,9 +377,7 @@ def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
 
 
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
-    """Real requests by pod set, where they differ from the charge. While pods are missing, only higher ones count: a
-    pod that comes may request what another did.
-    """
+    """Real requests by pod set where they differ from the charge; while pods are missing, only higher ones."""
     charged = {p.name: p.requests for p in live.workload.pod_sets if p.name in seen.requests}
     real = {
         name: _larger(requests, seen.requests[name]) if short else seen.requests[name]

@@ -13,7 +13,7 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.workload import PodSet, State
+from queuer.domain.workload import Cause, PodSet, State
 from tests.unit.make import assigned, gang, job_view, placed, pod_view, sure
 
 LIMITS = Settings(database_url="", landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0)
@@ -308,6 +308,15 @@ def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
     assert evicted is None
     again = requeued(evicting(live, now=900.0))
     assert (again.placement, again.workload.pod_sets[0].count) == (None, 160), "it asks for everything again"
+
+
+@pytest.mark.parametrize("live", [PLACING, RUNNING])
+def test_a_job_that_its_owner_scales_to_no_pod_goes_back_to_its_queue(live: Live) -> None:
+    """Nobody may raise it while it is started, so it would hold its quota for ever, without a pod."""
+    outcome = settled(live, replace(JOB, declared={"main": 0}, sizes={"main": 0}, left=2), now=110.0)
+    assert (outcome.after.state, outcome.cause) == (State.EVICTING, Cause.SUSPENDED)
+    done = replace(JOB, declared={"main": 1}, sizes={"main": 0}, left=0)
+    assert Move.EVICT not in getattr(looked(live, done, now=110.0), "moves", ()), "about to be Complete"
 
 
 def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
