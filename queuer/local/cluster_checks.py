@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from queuer.domain.document import TreeDocument
 from queuer.domain.errors import QueuerError
+from queuer.domain.fields import twice
 from queuer.domain.keys import DEFAULT_QUEUE, MANAGED, QUEUE
 from queuer.domain.nodes import HOSTNAME, Node, flavor_of
 from queuer.kube.resources import ROLES
@@ -167,6 +168,19 @@ def levels(nodes: Labels, tree: TreeDocument | None) -> Iterator[Finding]:
             yield ok(f"all {len(nodes)} nodes have the label {key}")
     if not asked:
         yield ok("no level is configured beside the host")
+    yield from _hosts(nodes)
+
+
+def _hosts(nodes: Labels) -> Iterator[Finding]:
+    """Whether the label that pins pods to a node is that node's alone."""
+    fix = f"kubectl label node NAME {HOSTNAME}=NAME --overwrite"
+    shared = set(twice(labels[HOSTNAME] for labels in nodes.values() if HOSTNAME in labels))
+    if without := [name for name, labels in nodes.items() if HOSTNAME not in labels]:
+        yield odd(
+            f"nodes lack the label {HOSTNAME}: {_some(without)}; jobs that are sent there never land", fix
+        )
+    if alike := [name for name, labels in nodes.items() if labels.get(HOSTNAME) in shared]:
+        yield odd(f"nodes share a value of {HOSTNAME}: {_some(alike)}; jobs land on either", fix)
 
 
 def flavors(nodes: Labels, tree: TreeDocument | None) -> Iterator[Finding]:

@@ -228,8 +228,17 @@ def test_jobs_that_hang_in_a_namespace_that_is_not_managed_are_named() -> None:
 
 @pytest.mark.parametrize(("labelled", "health"), [(("a", "b"), WELL), (("a",), ODD), ((), WRONG)])
 def test_a_level_that_no_node_has_is_a_fault(labelled: tuple[str, ...], health: Health) -> None:
-    nodes = {name: {RACK: "r1"} if name in labelled else {} for name in ("a", "b")}
+    nodes = {name: {HOSTNAME: name, **({RACK: "r1"} if name in labelled else {})} for name in ("a", "b")}
     assert healths(levels(nodes, tree(topology=Topology(keys=(RACK, HOSTNAME))))) == [health]
+
+
+def test_nodes_that_no_pod_can_be_pinned_to_are_told() -> None:
+    """Guards against jobs that never land there, or on the other node, with all checks well."""
+    nodes = {"a": {HOSTNAME: "x"}, "b": {HOSTNAME: "x"}, "c": {}, "d": {HOSTNAME: "d"}}
+    _, without, alike = levels(nodes, tree(topology=Topology()))
+    assert [without.health, alike.health] == [ODD, ODD]
+    assert f"lack the label {HOSTNAME}: c;" in without.text
+    assert f"share a value of {HOSTNAME}: a, b;" in alike.text
 
 
 def test_nodes_without_flavor_and_flavors_without_nodes_are_told() -> None:
