@@ -6,6 +6,7 @@ resource fit is decided in `queuer.solver` against the live use of each node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,8 @@ HOSTNAME = "kubernetes.io/hostname"
 HOST_LEVEL = "host"
 """Name of the last topology level; its label is `kubernetes.io/hostname`, its domains are nodes."""
 DEFAULT_FLAVOR = "default"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
+"""What Go's `strconv.ParseInt` reads, but for its size."""
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -65,7 +68,7 @@ class Requirement:
     on_name: bool = False
 
     def matches(self, labels: Mapping[str, str], *, name: str) -> bool:
-        """Kubernetes label-selector semantics; `Gt` and `Lt` compare integers."""
+        """Kubernetes label-selector semantics; `Gt` and `Lt` compare integers of 64 bits."""
         got = name if self.on_name else labels.get(self.key)
         match self.operator:
             case "In":
@@ -82,10 +85,12 @@ class Requirement:
 
 
 def _compares(got: str, values: Sequence[str], *, greater: bool) -> bool:
-    try:
-        left, right = int(got), int(values[0])
-    except (ValueError, IndexError):
+    texts = (got, *values[:1])
+    if len(texts) < 2 or not all(
+        _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63 for text in texts
+    ):
         return False
+    left, right = map(int, texts)
     return left > right if greater else left < right
 
 

@@ -68,6 +68,22 @@ def test_affinity(operator: str, values: tuple[str, ...], matches: bool) -> None
     assert node().accepts(SchedulingTerms(affinity=(term,))) is matches
 
 
+@pytest.mark.parametrize(
+    ("label", "value", "matches"),
+    [
+        ("5", "7", True),
+        ("+5", "7", True),
+        ("1_0", "70", False),
+        ("5", "9" * 20, False),
+        ("5", "9" * 5000, False),
+    ],
+)
+def test_integers_are_those_of_kube_scheduler(label: str, value: str, matches: bool) -> None:
+    """A node that it would refuse is none to send a gang to, landing after landing."""
+    term = (Requirement(key="x", operator="Lt", values=(value,)),)
+    assert node(labels={"x": label}).accepts(SchedulingTerms(affinity=(term,))) is matches
+
+
 def test_empty_terms_match_no_node() -> None:
     """As in Kubernetes: no term, or an empty one, is satisfied nowhere."""
     assert not node().accepts(SchedulingTerms(affinity=()))
