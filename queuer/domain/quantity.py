@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from math import floor
 from types import MappingProxyType
@@ -165,6 +165,14 @@ def add(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
     for name, amount in right.items():
         total[name] = total.get(name, 0) + times * amount
     return total
+
+
+def beyond(amounts: Iterable[Resources]) -> dict[str, int]:
+    """Resources of which these have more together than a decision takes, with their sums."""
+    totals: Counter[str] = Counter()
+    for each in amounts:
+        totals.update(each)
+    return {resource: total for resource, total in totals.items() if total > MAX_AMOUNT}
 
 
 def capped(amounts: Resources, most: int) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import NO_LABELS
-from queuer.domain.quantity import readable, short
+from queuer.domain.quantity import beyond, readable, short
 from queuer.domain.routing import RoutingRule, routing_problems
 
 ROOT = "root"
@@ -321,10 +321,7 @@ class QueueTree:
     def effective_state(self, path: str) -> QueueState:
         """The strictest state on the path to root."""
         states = {self[p].state for p in self.lineage(path)}
-        return next(
-            (s for s in (QueueState.DRAINING, QueueState.HELD) if s in states),
-            QueueState.OPEN,
-        )
+        return next((s for s in (QueueState.DRAINING, QueueState.HELD) if s in states), QueueState.OPEN)
 
     def nearest(self, path: str) -> tuple[str, ...]:
         """Up to three leaves whose paths resemble `path`, best first: the answer to a mistyped name."""
@@ -347,6 +344,11 @@ class QueueTree:
                 yield FieldProblem(field=f"{where}.weight", message=f"{queue.weight} is not above 0")
             yield from routing_problems(queue.path, queue.placement, self.queues)
             yield from self._quota_problems(queue, where=where)
+        rows = [(row.guaranteed or 0, queue.path, row.resource) for queue in self for row in queue.quota]
+        for resource in beyond({name: amount} for amount, _, name in rows):
+            _, path, _ = max(row for row in rows if row[2] == resource)
+            message = f"guarantees of all queues are beyond 2^62 {resource} together"
+            yield FieldProblem(field=f"queues.{path}.quota", message=message, hint="lower it")
 
     def _quota_problems(self, queue: Queue, *, where: str) -> Iterator[FieldProblem]:
         seen: set[tuple[str | None, str]] = set()

@@ -20,7 +20,7 @@ import msgspec
 from queuer.domain.assignments import Bond, Reservation
 from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.past_use import Past
-from queuer.domain.quantity import MAX_AMOUNT
+from queuer.domain.quantity import MAX_AMOUNT, beyond
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Budget, NodeState, Snapshot
@@ -147,13 +147,9 @@ def _standing_twice(snapshot: Snapshot) -> Iterator[FieldProblem]:
 
 def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
     """Resources of which all nodes together have more than 64 bits can sum."""
-    totals: Counter[str] = Counter()
-    for state in snapshot.nodes:
-        totals.update(state.node.allocatable)
-    for resource, amount in totals.items():
-        if amount > MAX_AMOUNT:
-            hint = "mend what reports it, or leave nodes out"
-            yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
+    for resource, amount in beyond(state.node.allocatable for state in snapshot.nodes).items():
+        hint = "mend what reports it, or leave nodes out"
+        yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
 
 
 def _tree(tree: QueueTree) -> Iterator[FieldProblem]:

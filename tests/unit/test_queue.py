@@ -217,3 +217,13 @@ def test_nearest_names() -> None:
     """A typing slip is answered with what was meant."""
     tree = QueueTree.of([Queue(path="root.research"), Queue(path="root.research.team-a")])
     assert tree.nearest("root.reserch.team-a")[0] == "root.research.team-a"
+
+
+def test_guarantees_that_nobody_can_sum_are_refused() -> None:
+    """Numbers beyond 64 bits in a reason kept every decision from being stored."""
+    half = row(guaranteed=2**61)
+    QueueTree.of([Queue(path=f"root.{name}", quota=(half,)) for name in "ab"])
+    with pytest.raises(
+        InvalidInput, match=r"queues\.root\.c\.quota: guarantees of all queues are beyond 2\^62 gpu"
+    ):
+        QueueTree.of([Queue(path=f"root.{name}", quota=(half,)) for name in "abc"])
