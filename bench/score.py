@@ -72,8 +72,11 @@ def _flags(
     *,
     now: float,
 ) -> Iterator[int]:
-    """By gang; of each priority of a packed subtree one sum where its first gang comes."""
-    tree, bound = snapshot.tree, {b.uid for b in snapshot.bonds}
+    """By gang; of each priority of a packed subtree one sum where its first gang comes. A gang that a failure of the
+    cluster interrupted goes before all, and is chosen with nobody.
+    """
+    tree = snapshot.tree
+    alone = {b.uid for b in snapshot.bonds} | {p.workload.uid for p in snapshot.pending if p.first}
     roots = {
         leaf: root
         for leaf, root in packed_subtrees(tree).items()
@@ -81,7 +84,7 @@ def _flags(
     }
     waiting = {p.workload.uid: p.workload for p in snapshot.pending}
     groups: dict[tuple[str, int], list[Workload]] = {}
-    for workload in (waiting[uid] for uid in order if roots and uid not in bound):
+    for workload in (waiting[uid] for uid in order if roots and uid not in alone):
         if workload.queue in roots and not workload.hold and not any(faults_of_workload(workload)):
             groups.setdefault((roots[workload.queue], workload.priority), []).append(workload)
     first = {group[0].uid: key for key, group in groups.items()}

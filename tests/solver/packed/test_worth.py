@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bench.score import Score, score
+from queuer.domain.assignments import Admission, Assignment
 from queuer.domain.queue import Order, Policy, QueueTree
 from queuer.solver.packed import Worth, packed_subtrees
-from tests.solver.make import GPU, gang, pod_set, queue
+from queuer.solver.records import Pending
+from tests.solver.make import GPU, gang, node, plan_of, pod_set, queue, snapshot
 
 PACKED, BY_TIME = Policy(order=Order.PACKED), Policy(order=Order.PRIORITY)
 CAPACITY = {GPU: 100, "pods": 1000}
@@ -46,3 +49,17 @@ def test_amounts_of_different_resources_are_compared_by_their_share() -> None:
 def test_who_asks_for_nothing_that_there_is_counts_nothing() -> None:
     other = gang("other", pod_set(2, 2))
     assert Worth([other], capacity={"cpu": 10}, now=0.0).of(other, {"main": 2}) == 0
+
+
+def test_a_gang_that_goes_before_all_is_weighed_by_itself() -> None:
+    """A failure interrupted it, and it is chosen with nobody: its priority weighs less than those above."""
+    hit = Pending(workload=gang("hit", pod_set(1, 1)), first=True)
+    rest = [gang("high", pod_set(1, 1), priority=5), gang("low", pod_set(1, 1))]
+    snap = snapshot([node("n1", gpu=2)], [queue("root.a", policy=PACKED)], pending=[hit, *rest])
+    placed = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+
+    def worth(*uids: str) -> Score:
+        admissions = tuple(Admission(uid=uid, assignments=placed) for uid in uids)
+        return score(snap, plan_of(order=("hit", "high", "low"), admissions=admissions), now=0.0)
+
+    assert worth("hit", "high") > worth("hit", "low")
