@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 from pydantic.alias_generators import to_camel
 
 from queuer.domain.quantity import format_quantity, format_resources
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def instant(seconds: float) -> datetime:
@@ -32,6 +34,13 @@ def _instant(value: Any) -> Any:
     return value
 
 
+def _in_calendar(value: datetime) -> datetime:
+    """A time zone puts a time of the first or last day of the calendar outside of it."""
+    if not _FIRST <= value <= _LAST:
+        raise ValueError(f"is not within {_FIRST:%Y} and {_LAST:%Y} in UTC")
+    return value
+
+
 def _quantity(value: Any, info: ValidationInfo) -> Any:
     return format_quantity(value, resource=info.data["resource"] or "") if isinstance(value, int) else value
 
@@ -41,7 +50,7 @@ def _amounts(value: Any) -> Any:
     return value if said else format_resources(value)
 
 
-Instant = Annotated[datetime, BeforeValidator(_instant)]
+Instant = Annotated[datetime, BeforeValidator(_instant), AfterValidator(_in_calendar)]
 """A time, of an answer or as a parameter."""
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 """An amount of the resource that the field `resource` before it names."""

@@ -182,6 +182,9 @@ async def test_jobs_that_are_alike_are_one_line(
         ("workloads?groupBy=user&deleted=true", "deleted"),
         ("queues?state=closed", "state"),
         ("workloads?since=1700000000", "since"),
+        ("workloads?since=0001-01-01T00:00:00%2B14:00", "since"),
+        ("workloads?until=9999-12-31T23:59:59.999999Z", "until"),
+        ("queues/root/history?until=9999-12-31T23:59:59-14:00", "until"),
     ],
 )
 async def test_what_does_not_go_is_named(api: Api, query: str, field: str) -> None:
