@@ -25,7 +25,8 @@ from queuer.domain.errors import Unavailable
 
 _POLL_SECONDS = 0.03
 _CLOCK_SECONDS = 30.0  # start times are derived from the wall clock, which may be set meanwhile
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
+"""A part that has ended is not waited for: only a slow machine needs so long."""
 STOP_SECONDS = 15.0
 
 Probe = Callable[[], bool]

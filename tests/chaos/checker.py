@@ -94,7 +94,7 @@ class Gangs:
             evicted[row["uid"]].add(row["cause"])
         for uid, pods in self.whole.items():
             job = found.jobs.get(uid)
-            if job is None or uid in world.excused or _outcome(job) is not None:
+            if job is None or uid in world.excused or outcome(job) is not None:
                 continue
             if unplanned := evicted[uid].difference(PLANNED):
                 yield f"{_name(job)} ran and was evicted: {', '.join(sorted(unplanned))}"
@@ -109,7 +109,7 @@ class Gangs:
             uid: frozenset(p["metadata"]["uid"] for p in found.pods[uid])
             for uid, job in found.jobs.items()
             if uid in admitted & found.pods.keys()
-            and _outcome(job) is None
+            and outcome(job) is None
             and _runs_whole(job, found.pods[uid])
         }
 
@@ -174,7 +174,7 @@ def settled(world: World) -> list[str]:
             wrong.append(f"{row['name']} is gone, and {'charged' if charges[uid] else 'kept'}")
     for uid, job in found.jobs.items():
         pods = found.pods.get(uid, [])
-        if uid not in rows and _outcome(job) is not None and _queue(job) == BESIDE:
+        if uid not in rows and outcome(job) is not None and _queue(job) == BESIDE:
             continue  # it came, was started beside the queues and ended while nobody looked
         if uid not in rows:
             wrong.append(f"{_name(job)} is lost: the database does not know it")
@@ -238,16 +238,16 @@ def _differs(
     admissions: list[str],
 ) -> str:
     """The fault of one job at a quiet time, "" if all is well."""
-    outcome = _outcome(job)
+    ended = outcome(job)
     if row["deleted_at"] is not None:
         return "taken for deleted"
-    if outcome is not None or _suspended(job):
-        expected = outcome or ("Held" if _annotations(job).get("queuer.dev/hold") == "true" else "Queued")
+    if ended is not None or _suspended(job):
+        expected = ended or ("Held" if _annotations(job).get("queuer.dev/hold") == "true" else "Queued")
         if row["state"] != expected:
             return f"should be {expected}"
         if pods or charges or admissions:
             return f"{len(pods)} pods, {len(charges)} charges and {len(admissions)} admissions are left"
-        return "waits without a reason" if outcome is None and row["token"] is None else ""
+        return "waits without a reason" if ended is None and row["token"] is None else ""
     if row["state"] != "Running" or not _runs_whole(job, pods):
         return f"{len(pods)} of {_size(job)} pods are there, not all run"
     if admissions != [row["admission_id"]] or _admission(job) != row["admission_id"]:
@@ -285,7 +285,7 @@ def _suspended(job: Manifest) -> bool:
     return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
 
 
-def _outcome(job: Manifest) -> str | None:
+def outcome(job: Manifest) -> str | None:
     """Succeeded or Failed; None while it is neither."""
     words = {"Complete": "Succeeded", "Succeeded": "Succeeded", "Failed": "Failed"}
     for condition in job.get("status", {}).get("conditions") or ():

@@ -241,8 +241,8 @@ def world(cluster: Cluster) -> Iterator[World]:
                 for namespace in made.namespaces:
                     admin.delete(f"/api/v1/namespaces/{namespace}")
                 wait_until(
-                    lambda: not made.jobs() and not made.every("Pod"), timeout=60,
-                    describe=lambda: f"all is gone from {made.namespaces}: {made.every('Pod')}",
+                    lambda: not made.jobs() and not made.every("Pod"), timeout=180,
+                    describe=lambda: f"all is gone from {made.namespaces}: {made.jobs()} {made.every('Pod')}",
                 )  # fmt: skip
     finally:
         if server := postgres.running(home):

@@ -10,6 +10,7 @@ import pytest
 
 from queuer.controller.failpoints import Point
 from tests.chaos.story import Story
+from tests.chaos.ways import owner
 from tests.e2e.controller import Controller
 
 
@@ -43,3 +44,25 @@ def test_a_metric_that_nobody_tells_is_not_zero() -> None:
     unused: Any = None
     gone = Controller(cluster=unused, database_url="")
     assert isnan(gone.metric("queuer_quota_drift"))
+
+
+def test_an_owner_comes_once_those_before_it_have_ended_also_while_there_is_no_database() -> None:
+    """A storm asks for one in the middle of the outage."""
+
+    class Place:
+        def __init__(self) -> None:
+            self.there: list[Any] = []
+
+        def jobs(self) -> list[Any]:
+            return self.there
+
+        def job(self, label: str, **_: Any) -> None:
+            self.there.append({"metadata": {"name": f"{label}-{len(self.there)}"}, "status": {}})
+
+    place: Any = Place()
+    for _ in range(2):
+        owner(place, Random(0))
+    assert len(place.there) == 1
+    place.there[0]["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    owner(place, Random(0))
+    assert len(place.there) == 2
