@@ -184,9 +184,9 @@ class _Cycle:
 
     def _bond(self, settled: Settled) -> Bond:
         """The bond of a gang whose victims leave, and others whose room it needs."""
-        state = self._state
+        state, hosts = self._state, settled.hosts
         own = {e.uid: None for e in settled.evictions}
-        own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
+        own.update({uid: None for uid in state.leaving if not hosts.isdisjoint(state.rows_of(uid))})
         bond = Bond(
             uid=settled.gang.uid,
             assignments=settled.pinned(state.nodes),

@@ -342,6 +342,19 @@ def test_thousands_of_small_jobs_are_looked_at_in_few_steps(monkeypatch: pytest.
     assert looks[0] < 1000
 
 
+@pytest.mark.parametrize("leader", [0, 1])
+def test_a_large_gang_clears_whole_nodes_and_leaves_the_small_jobs_elsewhere(leader: int) -> None:
+    """Without CP-SAT, where jobs of little lost work lie on far more nodes than the gang needs."""
+    nodes = [node(f"n{n}", pods=200) for n in range(60)]
+    ages = (float(100 + 7919 * n % 86_400) for n in range(480))
+    work = [low(f"w{n}", f"n{n // 8}", 1, age) for n, age in enumerate(ages)]
+    first = [pod_set(1, 1, name="leader")] if leader else []
+    settled = sought(cluster(nodes, work, g(*first, pod_set(12, 8))), budget=0.0)
+    assert settled is not None
+    assert len(settled.hosts) == 12 + leader
+    assert len(settled.evictions) <= 8 * len(settled.hosts)
+
+
 def proved(state: State) -> tuple[set[str], bool]:
     """Victims of `g`, and whether they are proved to be the cheapest."""
     settled = sought(state)

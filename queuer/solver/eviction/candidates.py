@@ -184,8 +184,7 @@ class Candidates:
             entries, _ = self.footprints.entries(np.array(gone, dtype=np.intp))
             room = room.but(*self._freed(self.footprints.nodes[entries], self.footprints.amounts[entries]))
         if nodes is not None:
-            outside = np.ones(len(room.free), dtype=bool)
-            outside[nodes] = False
+            outside = ~self._among(nodes)
             closed = outside if closed is None else closed | outside
         return place(room, seeker.gang.workload, seeker.parts, closed=closed)
 
@@ -207,16 +206,24 @@ class Candidates:
     def slots_freed(self, part: Part, gone: Sequence[int], nodes: Numbers) -> tuple[Numbers, Matrix]:
         """Those of these nodes that change with these gone (K), and their slots then (K)."""
         entries, _ = self.footprints.entries(np.array(gone, dtype=np.intp))
-        entries = entries[np.isin(self.footprints.nodes[entries], nodes)]
+        entries = entries[self._among(nodes)[self.footprints.nodes[entries]]]
         at, emptied = self._freed(self.footprints.nodes[entries], self.footprints.amounts[entries])
         return at, np.where(self._open(part)[at], part.need.slots(emptied), 0)
 
     def _open(self, part: Part) -> Mask:
         return part.accepting if self.closed is None else part.accepting & ~self.closed
 
-    def touches(self, number: int, nodes: Numbers) -> bool:
-        """Whether a job holds something on one of these nodes."""
-        return bool(np.isin(nodes, self.nodes[self.whose == number]).any())
+    def near(self, gone: Sequence[int], nodes: Numbers) -> list[int]:
+        """Those of these that hold something on one of these nodes, in the same order."""
+        entries, whose = self.footprints.entries(np.array(gone, dtype=np.intp))
+        there = set(whose[self._among(nodes)[self.footprints.nodes[entries]]].tolist())
+        return [number for number in gone if number in there]
+
+    def _among(self, nodes: Numbers) -> Mask:
+        """A mask of these nodes (N)."""
+        mask = np.zeros(len(self.state.free_later), dtype=bool)
+        mask[nodes] = True
+        return mask
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""

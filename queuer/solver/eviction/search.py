@@ -136,7 +136,7 @@ class Victims:
             if answer is None:
                 break
             gone, nodes, proven = answer
-            near = gone if first.limited else [n for n in gone if candidates.touches(n, nodes)]
+            near = gone if first.limited else candidates.near(gone, nodes)
             near = next((order for order in candidates.orders(near) if candidates.rules(order)), near)
             settled = self._settled(first, near, nodes if len(clearings) > 1 else None)
             if settled is not None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+
+import numpy as np
 
 from queuer.solver.eviction.candidates import Candidates
 from queuer.solver.eviction.grounds import Clearing, Ground
@@ -47,7 +49,8 @@ def simple_order(clearing: Clearing, ground: Ground, spared: int | None = None) 
     line = [n for n in dict.fromkeys(line) if n != spared]
     for order in (line, *candidates.orders(line)):
         if gone := _shortest(clearing, ground, order):
-            return thinned(candidates, gone, partial(clearing.enough, ground=ground))
+            useful = _useful(clearing, ground, gone)
+            return thinned(candidates, useful, partial(clearing.enough, ground=ground))
     return []
 
 
@@ -65,6 +68,24 @@ def _shortest(clearing: Clearing, ground: Ground, order: Sequence[int]) -> list[
             return []
     enough = bisect_left(range(least, len(gone)), True, key=lambda n: clearing.enough(gone[:n], ground))
     return gone[: least + enough]
+
+
+def _useful(clearing: Clearing, ground: Ground, gone: Sequence[int]) -> Sequence[int]:
+    """Those of a set on whose nodes slots come to be, so that few are left to be tried back.
+
+    For several pod sets, once more have gone than can be tried back: those on the nodes where the gang would lie.
+    """
+    candidates, nodes = clearing.candidates, ground.nodes
+    if clearing.limited:
+        return gone
+    if len(clearing.parts) == 1:
+        at, now = candidates.slots_freed(clearing.parts[0], gone, nodes)
+        return candidates.near(gone, at[now > clearing.slots[0][0][at]])
+    spreads = candidates.placed(clearing.seeker, gone, nodes) if len(gone) > NEEDED else None
+    if spreads is None:
+        return gone
+    near = candidates.near(gone, np.array([*chain(*spreads.values())], dtype=np.intp))
+    return near if clearing.enough(near, ground) else gone
 
 
 def thinned(
