@@ -94,8 +94,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def empty(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster before anybody installed Queuer; afterwards as the other tests expect it."""
+    """The cluster before anybody installed Queuer; afterwards as the other tests expect it.
+
+    Objects are listed first: an API server that has just started takes minutes to finish a definition whose storage
+    nobody has used.
+    """
     admin = cluster.kubectl("admin")
+    kubectl(cluster, "admin", "get", "queuer", check=False)
     form = form_of(admin.get("/version")["gitVersion"])
     for parts, wait in (((*POLICIES[form], *ROLES[form]), False), ((CRDS,), True)):
         files = [f"--filename={file}" for part in parts for file in manifests(part)]
