@@ -82,7 +82,7 @@ def test_an_eviction_that_is_ordered_for_later_stands_on_the_running_job_until_t
     assert "by order of admin" in (told := scene.wait_event("mine", "EvictionOrdered"))
     assert "Save its work before " in told
     wait_until(lambda: attempt() == 2, timeout=40, describe=lambda: scene.story("mine"))
-    scene.wait_state("mine", "Running")
+    scene.wait_state("mine", "Running", timeout=180)  # it rests for a minute first
     assert status() == ""
 
 
