@@ -245,7 +245,7 @@ def test_more_than_64_bits_are_refused() -> None:
     """Pods and containers that are each within bounds may not be together; sums are kept in 64 bits."""
     found = job(parallelism=2)
     found["spec"]["template"]["spec"]["containers"] = [
-        {"name": "main", "resources": {"requests": {"memory": "7Ei"}}}
+        {"name": "main", "resources": {"requests": {"memory": "3Ei"}}}
     ]
     with pytest.raises(InvalidInput, match="2 pods ask for more than 2\\^60 memory"):
         read(found)
