@@ -22,7 +22,7 @@ from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
-from queuer.store.heartbeat import Heartbeat
+from queuer.store.heartbeat import REFUSED, Heartbeat
 from queuer.store.leader import Office
 
 _LEADING, _DECIDING = "leading", "deciding"
@@ -40,14 +40,15 @@ AWAY_AFTER = 1.5
 class ControllerState(StrEnum):
     """`idle`: it is there and has had nothing to decide. `away`: it is there, but Kubernetes does not answer
     it. `unguarded`: it is there, and admits nothing new without the policies queuer-guard, or on a Kubernetes
-    version that Queuer refuses. `stale`: it is gone, silent, its term has ended, or a new one has not read the
-    cluster yet. `never`: it has never been heard of.
+    version that Queuer refuses. `failing`: its last decision had no sound plan. `stale`: it is gone, silent, its
+    term has ended, or a new one has not read the cluster yet. `never`: it has never been heard of.
     """
 
     LEADING = "leading"
     IDLE = "idle"
     AWAY = "away"
     UNGUARDED = "unguarded"
+    FAILING = "failing"
     STALE = "stale"
     NEVER = "never"
 
@@ -164,6 +165,8 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
         return ControllerState.AWAY
     if beat.unguarded is not None:
         return ControllerState.UNGUARDED
+    if beat.cycle is not None and beat.cycle.status == REFUSED and beat.cycle.waiting:
+        return ControllerState.FAILING
     quiet = beat.phase != _DECIDING and (beat.cycle is None or now - beat.cycle.at > stale_after)
     return ControllerState.IDLE if quiet else ControllerState.LEADING
 
@@ -192,6 +195,9 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
         return f"{said}: nothing starts until it does, what runs goes on"
     if state is ControllerState.UNGUARDED:
         return f"nothing new is admitted, what runs goes on: {beat.unguarded}"
+    if state is ControllerState.FAILING and beat.cycle is not None:
+        of = f"cycle {beat.cycle.id} at {moment(beat.cycle.at)} had no sound plan"
+        return f"nothing new starts until a decision holds, what runs goes on: {of}; the controller's log says why"
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.phase == _DECIDING:

@@ -64,6 +64,7 @@ def test_an_open_server_is_a_fault_where_others_reach_it(ways: list[str], url: s
         ("idle", WELL),
         ("away", WRONG),
         ("unguarded", WRONG),
+        ("failing", WRONG),
         ("stale", WRONG),
         ("never", WRONG),
     ],
@@ -73,7 +74,7 @@ def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health
     (found,) = doctor.controller(site({"/controller": said}, meta={}))
     assert (found.health, found.text) == (health, "said")
     assert ("kubectl -n queuer-system logs deploy/queuer-controller" in found.fix) is (
-        state in ("stale", "never")
+        state in ("failing", "stale", "never")
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from opentelemetry import trace
@@ -27,7 +28,7 @@ from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.config import RulesMoved
 from queuer.store.cycles import CycleRecord
-from queuer.store.heartbeat import LastCycle
+from queuer.store.heartbeat import REFUSED, LastCycle
 
 log = logger("decisions")
 
@@ -124,6 +125,8 @@ class Decisions:
             if request is None:  # the span is never ended, so nobody sees it
                 self._timers.decided = now
                 self._term.metrics.last_cycle.set(now)
+                if self._health.cycle is not None:  # whom it left waiting are gone
+                    self._health.cycle = replace(self._health.cycle, waiting=0)
                 return
             span.set_attribute("queuer.cycle", request.cycle)
             self._request, self._span = request, span
@@ -166,7 +169,7 @@ class Decisions:
         except Exception:
             plan = None
             log.exception("no plan", cycle=request.cycle)
-            term.metrics.refused_plans.inc()
+            self._refuse(request)
         finally:
             self.effort = time.perf_counter() - began
             self._health.deciding_since = None
@@ -241,8 +244,16 @@ class Decisions:
             raise
         except Exception:
             log.exception("no commit", cycle=request.cycle)
-            term.metrics.refused_plans.inc()
+            self._refuse(request)
             return None
+
+    def _refuse(self, request: DecisionRequest) -> None:
+        """Tell that there is no plan: whoever waits does so until a decision holds."""
+        now, waiting = self._term.clock(), len(request.snapshot.pending)
+        self._term.metrics.refused_plans.inc()
+        self._health.cycle = LastCycle(
+            id=request.cycle, at=now, took=now - request.at, waiting=waiting, status=REFUSED
+        )
 
     async def _commit(self, request: DecisionRequest, plan: Plan, changes: Round) -> None:
         with self._term.metrics.phase("commit", cycle=request.cycle):

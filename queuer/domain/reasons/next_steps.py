@@ -371,6 +371,7 @@ def show_controller(job: AdvisedJob) -> NextStep:
     faults = {
         "away": "the API server does not answer",
         "unguarded": "the admission policies are missing or changed, or Queuer refuses the Kubernetes version",
+        "failing": "its decisions fail",
     }
     fault = faults.get(str(job.params.get("state")), "the controller is down")
     return NextStep(do=f"tell who operates the cluster: nothing starts, as {fault}")

@@ -34,6 +34,7 @@ from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.config import RulesMoved
+from queuer.store.heartbeat import REFUSED
 from queuer.store.tables import EntryKind
 from tests.solver.make import plan_of
 from tests.unit.make import assigned, entry_of, gang, job_view, placed, pod_view, sure
@@ -122,14 +123,22 @@ def looping(decider: Decider, **given: Any) -> Loop:
     "decider", [Decider(replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0))), Refusing()]
 )
 async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(decider: Decider) -> None:
-    metrics, clock = Metrics(), [100.0]
-    loop = looping(decider, metrics=metrics, clock=lambda: clock[0])
+    """The heartbeat tells it, as long as somebody waits for a decision that holds."""
+    metrics, clock, health = Metrics(), [100.0], Health(stalled=30.0)
+    loop = looping(decider, metrics=metrics, clock=lambda: clock[0], health=health)
     for at in (100.0, 200.0, 300.0):
         clock[0] = at
         await rounds(loop)
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert decider.asked == [100.0, 200.0, 300.0]
     assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
+    told = health.cycle
+    assert told is not None
+    assert (told.status, told.at, told.waiting) == (REFUSED, 300.0, 1)
+    loop.term.state.drop("a")
+    loop.term.state.reconsider()
+    await rounds(loop)
+    assert health.cycle == replace(told, waiting=0)
 
 
 async def test_nothing_is_admitted_while_the_guard_is_missing() -> None:

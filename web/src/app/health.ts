@@ -105,6 +105,7 @@ const LACKS: Record<string, readonly [word: string, where: string]> = {
 const WORDS: Partial<Record<Controller["state"], string>> = {
   away: "no Kubernetes",
   unguarded: "admits nothing new",
+  failing: "decisions fail",
 };
 
 function decisions({ controller, error }: Seen): Part {
