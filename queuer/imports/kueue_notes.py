@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from queuer.domain.fields import Reader
@@ -14,11 +15,36 @@ CLUSTER_QUEUE = (
     "concurrentAdmissionPolicy",
 )  # fmt: skip
 """The fields of a ClusterQueue's spec that are known here."""
+_PREEMPTION = ("withinClusterQueue", "reclaimWithinCohort", "borrowWithinCohort")
 _STOPS = ("MayStopSearch", "Borrow", "Preempt")
+
+
+class _Stop(StrEnum):
+    NONE = "None"
+    HOLD = "Hold"
+    DRAIN = "HoldAndDrain"
+
+
+class _Strategy(StrEnum):
+    STRICT = "StrictFIFO"
+    BEST_EFFORT = "BestEffortFIFO"
+
+
+class _Within(StrEnum):
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    NEWER = "LowerOrNewerEqualPriority"
+
+
+class _Reclaim(StrEnum):
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    ANY = "Any"
 
 
 def note_cluster_queue(spec: Reader, about: str, path: str, *, several: bool, found: Findings) -> None:
     """Tell what of the spec is approximated or has no equal. `several`: whether a group has several flavors."""
+    _check_words(spec, about, found)
     _preemption(_part(spec, "preemption"), about, path, found)
     if several:
         _fungibility(_part(spec, "flavorFungibility"), about, found)
@@ -44,12 +70,24 @@ def note_cluster_queue(spec: Reader, about: str, path: str, *, several: bool, fo
 
 def note_local_queue(spec: Reader, about: str, path: str, found: Findings) -> None:
     """Tell what of a LocalQueue's spec has no equal."""
+    spec.word("stopPolicy", _Stop)
     if spec.values.get("stopPolicy", "None") != "None":
         text = f"stopPolicy {spec.values['stopPolicy']}: a placement rule cannot be held"
         found.tell(Fate.NO_EQUAL, about, text, f"queuer queue hold {path} holds the whole queue")
     if spec.said("fairSharing"):
         text = f"fairSharing.weight {_part(spec, 'fairSharing').get('weight')} among LocalQueues"
         found.tell(Fate.NO_EQUAL, about, text, f"make a queue below {path} for each, with this weight")
+
+
+def _check_words(spec: Reader, about: str, found: Findings) -> None:
+    """Note words that Kueue does not have: this import would take them for another of its words."""
+    spec.word("stopPolicy", _Stop)
+    spec.word("queueingStrategy", _Strategy)
+    preemption = found.open(
+        _part(spec, "preemption"), at=spec.path("preemption"), about=about, known=_PREEMPTION
+    )
+    preemption.word("withinClusterQueue", _Within)
+    preemption.word("reclaimWithinCohort", _Reclaim)
 
 
 def _preemption(said: Mapping[str, Any], about: str, path: str, found: Findings) -> None:

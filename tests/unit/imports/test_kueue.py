@@ -256,6 +256,14 @@ def test_what_has_no_equal_is_told() -> None:
         (f"{{{API}, kind: ClusterQueue, metadata: {{name: {'x' * 60}}}}}", "has 65 characters, 63 at most"),
         (f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: [1]}}", "spec: a mapping is needed"),
         ("{apiVersion: v1, kind: Secret, metadata: {name: s}}", "holds no ClusterQueue"),
+        (
+            f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{preemption: {{reclaimWithinCohort: All}}}}}}",
+            "ClusterQueue q spec.preemption.reclaimWithinCohort: 'All' is not one of the words",
+        ),
+        (
+            f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{stopPolicy: hold}}}}",
+            "did you mean Hold?",
+        ),
     ],
 )
 def test_a_fault_names_file_document_and_field(text: str, said: str) -> None:
