@@ -183,7 +183,7 @@ def _figures(moments: Sequence[Moment]) -> dict[str, Any]:
         "rss_spread": {name: round(spread([moment.rss[name] for moment in warm]), 3) for name in last.rss},
         "blocks": {name: [moment.census[name].blocks for moment in moments] for name in last.census},
         "drift": [moment.drift for moment in moments],
-        "reads_ms": {name: [moment.reads[name] for moment in moments] for name in last.reads},
+        "reads_ms": {name: [moment.reads.get(name) for moment in moments] for name in last.reads},
         "tables": growth(first, last),
         "rows": sum(table.rows for table in last.tables.values()),
         "rows_at_first": sum(table.rows for table in first.tables.values()),
