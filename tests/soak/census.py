@@ -72,8 +72,8 @@ def take(number: int) -> Census:
 
 def _attributes(thing: object) -> Iterator[tuple[str, Any]]:
     slots = (name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ()))
-    for name in {*getattr(thing, "__dict__", ()), *slots}:
-        held = getattr(thing, "__dict__", {}).get(name) or getattr(thing, name, None)
+    own = {name: getattr(thing, name, None) for name in slots} | getattr(thing, "__dict__", {})
+    for name, held in own.items():
         if isinstance(held, _GROWS):
             yield name, held
 

@@ -14,6 +14,7 @@ from queuer.store import retention
 from tests.soak.bounds import BOUNDED, broken, rises, spread
 from tests.soak.census import Census, take
 from tests.soak.quiet import Moment, Table
+from tests.solver.make import node, queue, snapshot, state_of
 
 CENSUS = Census(number=1, entries={"ClusterState.nodes": 16}, tasks=20, threads=5, objects=1, blocks=1)
 TABLE = Table(rows=1, put=1, taken=0, bytes=8192)
@@ -79,3 +80,9 @@ def test_a_census_counts_what_the_memory_holds() -> None:
     found.subtract(before)
     assert found["ClusterState.touched"] == 3
     assert "ClusterState.holds" not in found or found["ClusterState.holds"] == 0
+
+
+def test_a_census_bears_arrays() -> None:
+    """The node arrays of a solver state are neither true nor false: an error here would end the controller."""
+    state = state_of(snapshot([node("n1"), node("n2")], [queue("root")]))
+    assert take(1).entries["Nodes.names"] >= len(state.nodes.names)
