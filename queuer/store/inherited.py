@@ -26,10 +26,13 @@ _ADMISSIONS = text("""
 _HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
 _DISPLACERS = text("""
     SELECT w.uid, last.beneficiary FROM unnest(CAST(:uids AS text[])) AS w(uid) CROSS JOIN LATERAL (
-        SELECT data->>'beneficiary' AS beneficiary FROM event
+        SELECT at, data->>'beneficiary' AS beneficiary FROM event
         WHERE uid = w.uid AND type = 'workload.state' AND data->>'to' = 'Evicting' ORDER BY id DESC LIMIT 1
     ) AS last
-    WHERE last.beneficiary IS NOT NULL
+    WHERE last.beneficiary IS NOT NULL AND NOT EXISTS (
+        SELECT FROM command
+        WHERE uid = w.uid AND verb = 'prioritise' AND outcome = 'done' AND done_at >= last.at
+    )
 """)
 _EVICTIONS = text("""
     SELECT id, uid, at FROM event
@@ -68,7 +71,9 @@ async def load_bonds(connection: AsyncConnection) -> tuple[Bond, ...]:
 
 
 async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
-    """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it."""
+    """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it, and
+    once the workload has another priority.
+    """
     return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS, {"uids": uids})}
 
 

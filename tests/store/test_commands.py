@@ -15,12 +15,12 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import NotFound
 from queuer.domain.events import ORDERED, event_text
 from queuer.domain.override import Override, Setting
-from queuer.store import commands, events, reads, workloads
+from queuer.store import commands, events, inherited, reads, workloads
 from queuer.store.commands import Command, CommandAnswer, NewCommand
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost
 from queuer.store.tables import CommandOutcome, CommandVerb
-from tests.store.support import NOW, come, intake_of, workload
+from tests.store.support import NOW, Eviction, applied, come, evict, intake_of, start, workload
 from tests.waiting import beside, until
 
 
@@ -221,3 +221,22 @@ async def test_a_new_term_knows_all_open_orders_and_tells_only_those_that_nobody
         assert [each.id for each in await commands.orders(connection, known=[old.id])] == [
             each.id for each in known[1:]
         ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "displacers"), [(CommandVerb.PRIORITISE, {}), (CommandVerb.HOLD, {"w1": "w9"})]
+)
+async def test_whom_another_priority_was_displaced_by_is_forgotten(
+    engine: AsyncEngine, epoch: int, verb: CommandVerb, displacers: dict[str, str]
+) -> None:
+    """A new leader keeps nobody behind a gang that displaced it by a priority it no longer has."""
+    async with begin(engine) as connection:
+        await applied(connection, epoch, await start(connection, epoch, workload("w1")))
+        gone = Eviction(uid="w1", cause="preempt", beneficiary="w9")
+        await evict(connection, epoch, [gone], at=NOW + 9)
+        [put] = await _put(connection, NewCommand(verb=verb, uid="w1"))
+    async with begin(engine) as connection:
+        assert await inherited.load_displacers(connection, ["w1"]) == {"w1": "w9"}
+        told = CommandAnswer(id=put.id, uid="w1", outcome=CommandOutcome.DONE, message="done")
+        await commands.answer(connection, epoch, [told], at=NOW + 20)
+        assert await inherited.load_displacers(connection, ["w1"]) == displacers
