@@ -19,7 +19,7 @@ from hypothesis import settings
 from queuer.local.cluster import API_PART, Cluster
 from tests.e2e import nursery
 
-LONG = settings.get_profile("default") != settings.default
+LONG = settings.get_current_profile_name() == "fuzz"
 EXAMPLES = 100 if LONG else 5
 """For each operation, beside those that cover its parameters one by one."""
 OPTIONS = (
