@@ -115,10 +115,11 @@ def _over(view: TreeView, after: QueueTree, touched: Iterable[str]) -> Iterator[
 def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]:
     """Guarantees below what is used under them, and less to lend than is lent."""
     before, lends = view.config.tree, _lends(after[path])
+    promised = {(row.flavor, row.resource) for q in (*before, *after) for row in q.quota if row.guaranteed}
     for amounts in view.queues[path].amounts:
         account = (amounts.flavor, amounts.resource)
         named = short(amounts.resource) + (f" of {amounts.flavor}" if amounts.flavor else "")
-        old, new = before.guaranteed(path, *account), after.guaranteed(path, *account)
+        old, new = (tree.guaranteed(path, *account) if account in promised else 0 for tree in (before, after))
         if new < old and new < amounts.used:
             lost, said, used = (
                 readable(n, resource=amounts.resource)

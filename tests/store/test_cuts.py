@@ -88,6 +88,20 @@ async def test_what_others_use_of_a_guarantee_is_not_taken_back_unsaid(engine: A
         assert claim.message == "3 of the 4 gpu that others use of its guarantee can be taken back no more"
 
 
+async def test_a_guarantee_by_flavor_is_cut_by_flavor_alone(engine: AsyncEngine) -> None:
+    """All flavors together are promised to nobody: what is used of one makes no other one short."""
+    quota = [{"resource": GPU, "flavor": flavor, "guaranteed": n} for flavor, n in (("h", 8), ("k", 4))]
+    less = [{**quota[0], "guaranteed": 7}, quota[1]]
+    own, other = workload("own", queue=A, gpus=10), workload("other", queue=B, gpus=2)
+    async with begin(engine) as connection:
+        await wish(connection, document({"root": {}, A: {"quota": quota}, B: {}}))
+        epoch = await take_office(connection)
+        await come(connection, epoch, own, other)
+        starts = [admission(own, flavor="k"), admission(other, flavor="h")]
+        await commit_cycle(connection, epoch=epoch, record=cycle(1), admissions=starts)
+        assert (await cut(connection, document({A: {"quota": less}}))).reductions == ()
+
+
 async def test_a_cut_guarantee_says_what_is_lost_of_it_and_what_can_be_taken_back(
     engine: AsyncEngine,
 ) -> None:

@@ -33,6 +33,7 @@ def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
     state = tree.effective_state(queue.path)
     closed = next((p for p in tree.lineage(queue.path) if p in tree and tree[p].state is state), queue.path)
     beside = total(view.outside) if queue.parent is None else None
+    split = {own.resource for own in found.amounts if own.flavor and own.guaranteed}  # no sum is what is left
     return models.Queue.from_record(
         queue,
         leaf=tree.is_leaf(queue.path),
@@ -50,7 +51,7 @@ def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
                 over_limit=over_limit(own),
                 cut=_origin(origins.cut.get((queue.path, (account.flavor, account.resource)))),
                 outside=None if beside is None or account.flavor else beside.get(account.resource, 0),
-                remainder=_remainder(own, found.smallest),
+                remainder=None if account.resource in split else _remainder(own, found.smallest),
             )
             for own, account in zip(found.amounts, amounts_of(view, found), strict=True)
         ],
