@@ -81,7 +81,9 @@ def _by_kind(manifests: Iterable[Manifest], found: Findings) -> defaultdict[str,
             others[f"{kind or 'objects without kind'} of {manifest.group or 'no group'}"] += 1
         elif (there := first.setdefault((kind, manifest.namespace, manifest.name), manifest)) is manifest:
             by_kind[kind].append(manifest)
-        elif any(there.body.get(key) != manifest.body.get(key) for key in ("spec", "value")):
+        elif any(there.body.get(key) != manifest.body.get(key) for key in ("spec", "value")) or (
+            kind == "Namespace" and there.labels() != manifest.labels()
+        ):
             found.problems.note(manifest.place, f"differs from {there.place}", "leave one of them out")
     for other, count in others.items():
         found.tell(Fate.NO_EQUAL, other, f"{count} left out: this import does not read them")
@@ -161,7 +163,7 @@ def _leaf(queue: Owner, namespaces: tuple[str, ...], found: Findings) -> Queue:
         _tell_entitled(queue, found)
     preemption = spec.values.get("preemption")
     said = preemption if isinstance(preemption, Mapping) else {}
-    within, reclaim = said.get("withinClusterQueue", "Never"), said.get("reclaimWithinCohort", "Never")
+    within, reclaim = (said.get(key) or "Never" for key in ("withinClusterQueue", "reclaimWithinCohort"))
     policy = Policy(
         order=Order.STRICT if spec.values.get("queueingStrategy") == "StrictFIFO" else None,
         preempt=Preempt.NEVER if within == "Never" else Preempt.WITHIN_QUEUE,

@@ -109,8 +109,10 @@ class Findings:
             self.found.append(finding)
 
     def open(self, value: Any, *, at: str, about: str, known: Collection[str]) -> Reader:
-        """A reader of a mapping. Fields beyond `known` are told; null reads as an empty mapping."""
+        """A reader of a mapping. Fields beyond `known` are told; null reads as absent."""
         found = {} if value is None else value
+        if isinstance(found, Mapping):
+            found = {key: each for key, each in found.items() if each is not None}
         keys = tuple(map(str, found)) if isinstance(found, Mapping) else ()
         for key in keys:
             if key not in known:

@@ -12,7 +12,7 @@ import yaml
 from queuer.cli.imports import manifests_of
 from queuer.domain.document import export, parse
 from queuer.domain.errors import InvalidInput
-from queuer.domain.queue import QueueState, QueueTree
+from queuer.domain.queue import Preempt, QueueState, QueueTree
 from queuer.imports.kueue import read
 from queuer.imports.records import Fate
 from tests.cli import queuer
@@ -213,6 +213,23 @@ def test_an_object_given_twice_must_say_the_same() -> None:
         read(manifests(f"{queue % 'a'}\n---\n{queue % 'b'}"))
     assert "document 2, ClusterQueue q: differs from given.yaml, document 1, ClusterQueue q" in str(
         caught.value
+    )
+    space = "{apiVersion: v1, kind: Namespace, metadata: {name: n, labels: {team: %s}}}"
+    with pytest.raises(InvalidInput, match="Namespace n: differs from"):
+        read(manifests(f"{queue % 'a'}\n---\n{space % 'a'}\n---\n{space % 'b'}"))
+
+
+def test_null_is_as_good_as_absent() -> None:
+    """Templates write it; a queue that Kueue serves was held, and took back what others borrow."""
+    spec = (
+        "stopPolicy: null, cohortName: c, preemption: {withinClusterQueue: null, reclaimWithinCohort: null}"
+    )
+    text = f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{{spec}}}}}"
+    [queue] = [each for each in read(manifests(text)).document.queues if each.path.endswith("q")]
+    assert (queue.state, queue.policy.preempt, queue.policy.reclaim) == (
+        QueueState.OPEN,
+        Preempt.NEVER,
+        False,
     )
 
 
