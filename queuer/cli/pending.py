@@ -12,7 +12,7 @@ from queuer.cli.arguments import Job, Namespace, QueuePath
 from queuer.cli.client import Client, fetch
 from queuer.cli.jobs import find, reference
 from queuer.cli.output import Column, Printer, View, ago, asked, clean, moment, printed, say
-from queuer.domain.quantity import add, devices, format_resources, parse_quantity
+from queuer.domain.quantity import add, devices, format_resources, parse_sum
 
 Entry = Mapping[str, Any]
 """A waiting job by its name, or a run of jobs of other namespaces as one."""
@@ -80,7 +80,7 @@ def _sum(entries: Iterable[Entry]) -> dict[str, str]:
     total: Mapping[str, int] = {}
     for entry in entries:
         amounts = _demand(entry).items()
-        total = add(total, {name: parse_quantity(text, resource=name) for name, text in amounts})
+        total = add(total, {name: parse_sum(text, resource=name) for name, text in amounts})
     return format_resources(total)
 
 

@@ -18,7 +18,7 @@ import typer
 from queuer.cli.client import fetch
 from queuer.cli.failures import Misused
 from queuer.cli.output import Column, Printer, View, ago, clean, clock, moment, printed, say
-from queuer.domain.quantity import amount_text, parse_quantity, readable
+from queuer.domain.quantity import amount_text, parse_sum, readable
 from queuer.domain.reasons import said_by
 
 Answer = Mapping[str, Any]
@@ -196,7 +196,7 @@ def drawn(
 def bar(account: Answer) -> str:
     """Used amounts over the larger of guarantee and use, `BAR_WIDTH` characters."""
     used, guaranteed, borrowed, lent = (
-        parse_quantity(account[key], resource=account["resource"])
+        parse_sum(account[key], resource=account["resource"])
         for key in ("used", "guaranteed", "borrowed", "lent")
     )
     whole = max(guaranteed, used)

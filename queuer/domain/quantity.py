@@ -28,12 +28,17 @@ _PATTERN = re.compile(r"^([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d{1,3})|([
 
 
 def parse_quantity(
-    value: str | int | float, *, resource: str, field: str = "quantity", whole: bool = False
+    value: str | int | float,
+    *,
+    resource: str,
+    field: str = "quantity",
+    whole: bool = False,
+    most: int = MAX_AMOUNT,
 ) -> int:
     """Base units of a Kubernetes quantity such as `"500m"`, `"1536Gi"` or `8`. `whole`: nothing is rounded that is
     counted in pieces.
 
-    Raises InvalidInput naming `field` where the text is no quantity, is negative, exceeds 2^62 or is not `whole`.
+    Raises InvalidInput naming `field` where the text is no quantity, is negative, exceeds `most` or is not `whole`.
     """
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = _PATTERN.match(text)
@@ -55,9 +60,15 @@ def parse_quantity(
     if whole and base != amount and not (_is_cpu(resource) or _in_bytes(resource)):
         message = f"{value!r} is no whole number, and {resource} is counted in pieces"
         raise InvalidInput.at(field, message, f"write {base - 1} or {base}")
-    if base > MAX_AMOUNT:
-        raise InvalidInput.at(field, f"{value!r} is larger than 2^62 {resource}")
+    if base > most:
+        hint = "write less, or leave it out where there is no bound"
+        raise InvalidInput.at(field, f"{value!r} is larger than 2^62 {resource}", hint)
     return base
+
+
+def parse_sum(text: str, *, resource: str) -> int:
+    """`parse_quantity` of a sum that Queuer wrote: it may be larger than any amount that is taken in."""
+    return parse_quantity(text, resource=resource, most=MAX_AMOUNT**2)
 
 
 def parse_resources(
@@ -85,7 +96,7 @@ def readable(quantity: str | int, *, resource: str) -> str:
     """An amount as people read it: `15360` cpu → `15,360`, `500m` → `500m`, memory `167772060Mi` → `160 TiB`. It is
     rounded, but to no fewer than four digits, so it is no input. An integer is in base units.
     """
-    amount = quantity if isinstance(quantity, int) else parse_quantity(quantity, resource=resource)
+    amount = quantity if isinstance(quantity, int) else parse_sum(quantity, resource=resource)
     if _is_cpu(resource):
         return f"{amount}m" if 0 < abs(amount) < 1000 else _rounded(amount / 1000)
     if _in_bytes(resource):

@@ -76,6 +76,11 @@ def test_amounts_are_told_as_people_read_them(resource: str, quantity: str, said
     assert readable(parse_quantity(quantity, resource=resource), resource=resource) == said
 
 
+def test_a_sum_of_amounts_that_are_taken_in_is_read_whatever_it_is() -> None:
+    """Else a few absurd jobs would end every list that counts them."""
+    assert amounts_text({"example.com/x": str(5 * MAX_AMOUNT)}) == f"{5 * MAX_AMOUNT:,} x"
+
+
 def test_a_resource_is_named_in_short_unless_another_one_beside_it_ends_the_same() -> None:
     assert amounts_text({"nvidia.com/gpu": "8", "memory": 2**40}) == "8 gpu, 1 TiB memory"
     assert amounts_text({"nvidia.com/gpu": 8, "amd.com/gpu": 4}) == "8 nvidia.com/gpu, 4 amd.com/gpu"

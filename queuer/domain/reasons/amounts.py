@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from queuer.domain.quantity import format_quantity, parse_quantity, readable
+from queuer.domain.quantity import format_quantity, parse_sum, readable
 
 AMOUNTS = frozenset({
     "amount", "asks", "coming", "evictable", "free", "guaranteed", "held", "kept", "leaving", "left", "limit", "lower",
@@ -34,7 +34,7 @@ def said(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def counted(params: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `shown`. Raises InvalidInput if an amount is no quantity."""
-    return _changed(params, str, lambda amount, resource: parse_quantity(amount, resource=resource))
+    return _changed(params, str, lambda amount, resource: parse_sum(amount, resource=resource))
 
 
 def _changed(
