@@ -178,7 +178,8 @@ def _prioritise(case: CommandCase, live: Live) -> Done:
     if highest is not None and value > highest:
         return refuse(f"{value} is above {highest}, the most that queue {queue} allows")
     text = f"priority {live.workload.priority} -> {value}"
-    live = replace(live, displaced_by=frozenset())  # that was by another priority
+    if value != live.workload.priority:
+        live = replace(live, displaced_by=frozenset())  # that was by another priority
     return _override(case, live, text, priority=case.setting(value))
 
 
