@@ -384,7 +384,7 @@ CREATE TABLE heartbeat (
     cycle_at timestamptz,
     cycle_seconds double precision,
     waiting integer,
-    status text CONSTRAINT ck_heartbeat_status CHECK (status IN ('GREEDY', 'OPTIMAL', 'FEASIBLE', 'FAILED', 'REFUSED'))
+    status text CONSTRAINT ck_heartbeat_status CHECK (status IN ('GREEDY', 'OPTIMAL', 'FEASIBLE', 'FAILED'))
 );
 COMMENT ON TABLE heartbeat IS 'That the leader is there, when its loop last went round, and its last cycle.';
 

@@ -22,11 +22,11 @@ from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Reason, Token, moment
 from queuer.store import heartbeat, leader, lookup
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
-from queuer.store.heartbeat import REFUSED, Heartbeat
+from queuer.store.heartbeat import Heartbeat
 from queuer.store.leader import Office
 
-_LEADING, _DECIDING = "leading", "deciding"
-"""The phases of a term of office that goes on: in the second, a decision has been under way for seconds."""
+_LEADING, _DECIDING, _FAILING = "leading", "deciding", "failing"
+"""The phases of a term of office that goes on: a decision has been under way for seconds, or the last had no plan."""
 HEADER = "Queuer-Controller"
 """Of every answer while nobody decides: since when, and that nothing starts."""
 LOOK = 2.0
@@ -79,7 +79,7 @@ async def controller(connection: AsyncConnection, *, stale_after: float) -> Cont
         state = ControllerState.NEVER
         return Controller(state=state, at=None, cycle=None, cycle_age_seconds=None, waiting=None, text=text)
     now, begun = await lookup.now(connection), await leader.office(connection)
-    ended = begun.epoch != beat.epoch or beat.phase not in (_LEADING, _DECIDING) or not begun.held
+    ended = begun.epoch != beat.epoch or beat.phase not in (_LEADING, _DECIDING, _FAILING) or not begun.held
     state = ControllerState.STALE if ended else _state(beat, now=now, stale_after=stale_after)
     cycle = beat.cycle
     return Controller(
@@ -165,7 +165,7 @@ def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerStat
         return ControllerState.AWAY
     if beat.unguarded is not None:
         return ControllerState.UNGUARDED
-    if beat.cycle is not None and beat.cycle.status == REFUSED and beat.cycle.waiting:
+    if beat.phase == _FAILING:
         return ControllerState.FAILING
     quiet = beat.phase != _DECIDING and (beat.cycle is None or now - beat.cycle.at > stale_after)
     return ControllerState.IDLE if quiet else ControllerState.LEADING
@@ -195,9 +195,9 @@ def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: f
         return f"{said}: nothing starts until it does, what runs goes on"
     if state is ControllerState.UNGUARDED:
         return f"nothing new is admitted, what runs goes on: {beat.unguarded}"
-    if state is ControllerState.FAILING and beat.cycle is not None:
-        of = f"cycle {beat.cycle.id} at {moment(beat.cycle.at)} had no sound plan"
-        return f"nothing new starts until a decision holds, what runs goes on: {of}; the controller's log says why"
+    if state is ControllerState.FAILING:
+        said = "the last decision had no sound plan, and the controller's log says why"
+        return f"nothing new starts, what runs goes on: {said}"
     if state is ControllerState.IDLE:
         return "the controller is idle: there was nothing to decide"
     if beat.phase == _DECIDING:

@@ -108,6 +108,11 @@ def controller(site: Installation) -> Iterator[Finding]:
         yield wrong(said["text"], fix)
     elif said["state"] == "unguarded":
         yield wrong(said["text"], "mend what the checks of the cluster name")
+    elif said["state"] == "failing":
+        yield wrong(
+            said["text"],
+            "report what its log says at `no plan` or `no commit`; the next decision is the retry",
+        )
     else:
         here = made_here(site.client.url)
         step = "queuer local up" if here else f"kubectl -n {site.home} logs deploy/queuer-controller"

@@ -25,14 +25,10 @@ _WRITE = text(f"""
 _READ = text(f"SELECT {_COLUMNS} FROM heartbeat WHERE id = 1")
 
 
-REFUSED = "REFUSED"
-"""Status of a decision without a plan that could be committed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCycle:
     """The decision that was concluded last. `at`: when, in seconds; `took`: seconds that it was thought about;
-    `waiting`: workloads it left waiting; `status`: a word of `SolveStatus`, or REFUSED.
+    `waiting`: workloads it left waiting; `status`: a word of `SolveStatus`.
     """
 
     id: int

@@ -74,7 +74,7 @@ def test_a_controller_that_does_not_decide_is_a_fault(state: str, health: Health
     (found,) = doctor.controller(site({"/controller": said}, meta={}))
     assert (found.health, found.text) == (health, "said")
     assert ("kubectl -n queuer-system logs deploy/queuer-controller" in found.fix) is (
-        state in ("failing", "stale", "never")
+        state in ("stale", "never")
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from opentelemetry import trace
@@ -28,7 +27,7 @@ from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.config import RulesMoved
 from queuer.store.cycles import CycleRecord
-from queuer.store.heartbeat import REFUSED, LastCycle
+from queuer.store.heartbeat import LastCycle
 
 log = logger("decisions")
 
@@ -125,8 +124,7 @@ class Decisions:
             if request is None:  # the span is never ended, so nobody sees it
                 self._timers.decided = now
                 self._term.metrics.last_cycle.set(now)
-                if self._health.cycle is not None:  # whom it left waiting are gone
-                    self._health.cycle = replace(self._health.cycle, waiting=0)
+                self._health.failing = False
                 return
             span.set_attribute("queuer.cycle", request.cycle)
             self._request, self._span = request, span
@@ -169,7 +167,7 @@ class Decisions:
         except Exception:
             plan = None
             log.exception("no plan", cycle=request.cycle)
-            self._refuse(request)
+            self._refuse()
         finally:
             self.effort = time.perf_counter() - began
             self._health.deciding_since = None
@@ -201,6 +199,7 @@ class Decisions:
         status, waiting = plan.stats.status.value, len(plan.explanations)
         term.metrics.cycles.labels(status).inc()
         term.metrics.last_cycle.set(now)
+        self._health.failing = False
         self._health.cycle = LastCycle(
             id=request.cycle, at=now, took=self.effort, waiting=waiting, status=status
         )
@@ -244,16 +243,13 @@ class Decisions:
             raise
         except Exception:
             log.exception("no commit", cycle=request.cycle)
-            self._refuse(request)
+            self._refuse()
             return None
 
-    def _refuse(self, request: DecisionRequest) -> None:
+    def _refuse(self) -> None:
         """Tell that there is no plan: whoever waits does so until a decision holds."""
-        now, waiting = self._term.clock(), len(request.snapshot.pending)
         self._term.metrics.refused_plans.inc()
-        self._health.cycle = LastCycle(
-            id=request.cycle, at=now, took=now - request.at, waiting=waiting, status=REFUSED
-        )
+        self._health.failing = True
 
     async def _commit(self, request: DecisionRequest, plan: Plan, changes: Round) -> None:
         with self._term.metrics.phase("commit", cycle=request.cycle):

@@ -47,6 +47,7 @@ class Phase(StrEnum):
     LISTING = "listing"
     LEADING = "leading"
     DECIDING = "deciding"  # in the heartbeat alone: it leads, and thinks for long
+    FAILING = "failing"  # in the heartbeat alone: it leads, and its last decision had no plan to commit
     STOPPING = "stopping"
 
 
@@ -55,7 +56,8 @@ class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded; `away_since`:
     by `clock`, since when the API server has not answered. `unguarded`: the fault of the guard's policies or of the
     Kubernetes version, for which nothing new is admitted. A restart would mend neither: they end no readiness.
-    `deciding_since`: by `clock`, since when a decision is under way.
+    `deciding_since`: by `clock`, since when a decision is under way. `failing`: whether somebody waits and the last
+    decision had no plan that could be committed.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.
@@ -68,6 +70,7 @@ class Health:
     away_since: float | None = None
     unguarded: str | None = None
     deciding_since: float | None = None
+    failing: bool = False
     last: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ class Health:
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
         self.beat()
-        self.phase, self.deciding_since = phase, None
+        self.phase, self.deciding_since, self.failing = phase, None, False
 
     def beat(self) -> None:
         """A round is done, or some of what is loaded has come."""
@@ -97,7 +100,9 @@ class Health:
         """The phase that the heartbeat says."""
         since = self.deciding_since
         long = since is not None and self.clock() - since >= LONG_DECISION
-        return Phase.DECIDING if long and self.phase is Phase.LEADING else self.phase
+        if self.phase is not Phase.LEADING:
+            return self.phase
+        return Phase.FAILING if self.failing else Phase.DECIDING if long else self.phase
 
     @property
     def alive(self) -> bool:

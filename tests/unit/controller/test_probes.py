@@ -33,7 +33,7 @@ def test_a_process_is_alive_while_it_gives_signs_of_life(phase: Phase, patience:
     assert health.alive
 
 
-def test_a_decision_that_takes_long_is_told_while_it_leads() -> None:
+def test_a_decision_that_takes_long_or_fails_is_told_while_it_leads() -> None:
     clock, told = [0.0], list[Phase]()
     health = Health(stalled=30.0, clock=lambda: clock[0])
     health.enter(Phase.LEADING)
@@ -45,6 +45,10 @@ def test_a_decision_that_takes_long_is_told_while_it_leads() -> None:
         health.enter(phase)
         told.append(health.told_phase)
     assert told == [Phase.LEADING, Phase.DECIDING, Phase.STANDBY, Phase.LEADING]
+    health.failing = True
+    assert health.told_phase is Phase.FAILING
+    health.enter(Phase.LEADING)
+    assert health.told_phase is Phase.LEADING
 
 
 async def test_metrics_are_counted_once_in_a_few_seconds_whoever_asks(
