@@ -10,6 +10,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import httpx2
@@ -186,7 +187,7 @@ def _controller_manager(layout: Layout, binaries: Binaries) -> Command:
 def _scheduler(layout: Layout, binaries: Binaries) -> Command:
     port = layout.ports[SCHEDULER]
     config = layout.directory / SCHEDULER_CONFIG
-    config.write_text(_filled(SCHEDULER_CONFIG, kubeconfig=layout.kubeconfigs / SCHEDULER))
+    _put(config, _filled(SCHEDULER_CONFIG, kubeconfig=layout.kubeconfigs / SCHEDULER))
     arguments = [
         str(binaries["kube-scheduler"]), f"--config={config}", "--authentication-skip-lookup=true",
         "--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={layout.certificates / SCHEDULER}",
@@ -218,7 +219,7 @@ def _operator(layout: Layout, binaries: Binaries, name: str) -> Command:
         file = f"{WEBHOOKS[name]}.yaml"
         webhook = _webhook_port(layout, name)
         text = _filled(file, certificates=folder, webhook_port=webhook, health_port=port)
-        (layout.directory / file).write_text(text)
+        _put(layout.directory / file, text)
         arguments.append(f"--config={layout.directory / file}")
     ready = answers(f"http://127.0.0.1:{port}/readyz")
     return Command(name=name, arguments=[*arguments, *_FLAGS[name]], ready=ready, environment=environment)
@@ -235,6 +236,13 @@ def _serve_as_api_server(layout: Layout, folder: Path) -> None:
 
 def _webhook_port(layout: Layout, part: str) -> int:
     return layout.ports[f"{part}-webhook"]
+
+
+def _put(path: Path, text: str) -> None:
+    """Write the file whole: parts start at once, so one may read it while it is written again for another."""
+    temporary = path.with_name(f".{path.name}-{get_ident()}")
+    temporary.write_text(text)
+    temporary.rename(path)
 
 
 def _filled(template: str, **values: object) -> str:

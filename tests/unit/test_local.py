@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,9 +21,11 @@ import pytest
 from queuer.cli.local import OPTIONAL, PARTS
 from queuer.domain.errors import InvalidInput
 from queuer.local import binaries, bootstrap, identities, stack
+from queuer.local.binaries import Binaries
 from queuer.local.cluster import ALL_PARTS, QUEUER_PARTS
-from queuer.local.controlplane import API_SERVER, OPTIONAL_PARTS
+from queuer.local.controlplane import API_SERVER, OPTIONAL_PARTS, SCHEDULER_CONFIG, Layout, commands
 from queuer.local.fleet import BLOCK, RACK, Fleet
+from queuer.local.identities import ADMIN
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
 from queuer.local.progress import Reporter
@@ -260,3 +263,18 @@ def test_a_recycled_pid_is_not_taken_for_the_process(table: ProcessTable, tmp_pa
         table.stop("part")
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_a_file_that_a_part_reads_is_whole_while_it_is_written_again(tmp_path: Path) -> None:
+    """kube-scheduler ended at its start: another part was started beside it, which empties the file first."""
+    built = Binaries(programs=defaultdict(lambda: tmp_path / "program"), crds=())
+    layout = Layout(directory=tmp_path, etcd_data=tmp_path, ports=defaultdict(lambda: 1))
+    layout.certificates.mkdir()
+    layout.tokens.write_text(f"secret,{ADMIN},{ADMIN}\n")
+    config = tmp_path / SCHEDULER_CONFIG
+    commands(layout, built)
+    with ThreadPoolExecutor() as pool:
+        written = [pool.submit(commands, layout, built) for _ in range(200)]
+        read = {config.read_text() for _ in range(2_000)}
+    assert all(each.result() for each in written)
+    assert len(read) == 1
