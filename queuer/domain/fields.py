@@ -167,16 +167,18 @@ class Reader:
 
     def word(self, key: str, words: type[E]) -> E | None:
         """A member of an enumeration by its value."""
+        found = self.one_of(key, words)
+        return None if found is None else words(found)
+
+    def one_of(self, key: str, words: Iterable[str]) -> str | None:
+        """One of these words."""
         if not self.said(key):
             return None
-        value = self.values[key]
-        try:
-            return words(value)
-        except ValueError:
-            self.problems.note(
-                self.path(key), f"{value!r} is not one of the words", nearest(str(value), words)
-            )
-            return None
+        value, known = self.values[key], tuple(words)
+        if value in known:
+            return str(value)
+        self.problems.note(self.path(key), f"{value!r} is not one of the words", nearest(str(value), known))
+        return None
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of non-empty texts; absent = ()."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from queuer.domain.fields import Reader
@@ -15,31 +14,12 @@ CLUSTER_QUEUE = (
     "concurrentAdmissionPolicy",
 )  # fmt: skip
 """The fields of a ClusterQueue's spec that are known here."""
-_PREEMPTION = ("withinClusterQueue", "reclaimWithinCohort", "borrowWithinCohort")
+_PREEMPTION = {
+    "withinClusterQueue": ("Never", "LowerPriority", "LowerOrNewerEqualPriority"),
+    "reclaimWithinCohort": ("Never", "LowerPriority", "Any"),
+}
+_STOP = ("None", "Hold", "HoldAndDrain")
 _STOPS = ("MayStopSearch", "Borrow", "Preempt")
-
-
-class _Stop(StrEnum):
-    NONE = "None"
-    HOLD = "Hold"
-    DRAIN = "HoldAndDrain"
-
-
-class _Strategy(StrEnum):
-    STRICT = "StrictFIFO"
-    BEST_EFFORT = "BestEffortFIFO"
-
-
-class _Within(StrEnum):
-    NEVER = "Never"
-    LOWER = "LowerPriority"
-    NEWER = "LowerOrNewerEqualPriority"
-
-
-class _Reclaim(StrEnum):
-    NEVER = "Never"
-    LOWER = "LowerPriority"
-    ANY = "Any"
 
 
 def note_cluster_queue(spec: Reader, about: str, path: str, *, several: bool, found: Findings) -> None:
@@ -70,7 +50,7 @@ def note_cluster_queue(spec: Reader, about: str, path: str, *, several: bool, fo
 
 def note_local_queue(spec: Reader, about: str, path: str, found: Findings) -> None:
     """Tell what of a LocalQueue's spec has no equal."""
-    spec.word("stopPolicy", _Stop)
+    spec.one_of("stopPolicy", _STOP)
     if spec.values.get("stopPolicy", "None") != "None":
         text = f"stopPolicy {spec.values['stopPolicy']}: a placement rule cannot be held"
         found.tell(Fate.NO_EQUAL, about, text, f"queuer queue hold {path} holds the whole queue")
@@ -81,13 +61,12 @@ def note_local_queue(spec: Reader, about: str, path: str, found: Findings) -> No
 
 def _check_words(spec: Reader, about: str, found: Findings) -> None:
     """Note words that Kueue does not have: this import would take them for another of its words."""
-    spec.word("stopPolicy", _Stop)
-    spec.word("queueingStrategy", _Strategy)
-    preemption = found.open(
-        _part(spec, "preemption"), at=spec.path("preemption"), about=about, known=_PREEMPTION
-    )
-    preemption.word("withinClusterQueue", _Within)
-    preemption.word("reclaimWithinCohort", _Reclaim)
+    spec.one_of("stopPolicy", _STOP)
+    spec.one_of("queueingStrategy", ("StrictFIFO", "BestEffortFIFO"))
+    known = (*_PREEMPTION, "borrowWithinCohort")
+    said = found.open(_part(spec, "preemption"), at=spec.path("preemption"), about=about, known=known)
+    for key, words in _PREEMPTION.items():
+        said.one_of(key, words)
 
 
 def _preemption(said: Mapping[str, Any], about: str, path: str, found: Findings) -> None:
