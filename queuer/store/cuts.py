@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -74,8 +74,10 @@ async def cuts(connection: AsyncConnection, changeset: JudgedChangeset) -> Cuts:
     held = await holdings(connection)
     over = tuple(_over(view, after, touched))
     reductions = [*_deletions(changeset), *(row.problem for row in over)]
+    rows = (row for tree in (view.config.tree, after) for queue in tree for row in queue.quota)
+    promised = frozenset((row.flavor, row.resource) for row in rows if row.guaranteed)
     for path in touched:
-        reductions += [*_less(view, after, path), *_narrower(view.config.tree, after, path)]
+        reductions += [*_less(view, after, path, promised), *_narrower(view.config.tree, after, path)]
     return Cuts(
         reductions=tuple(reductions),
         over=over,
@@ -112,10 +114,13 @@ def _over(view: TreeView, after: QueueTree, touched: Iterable[str]) -> Iterator[
                 )
 
 
-def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]:
-    """Guarantees below what is used under them, and less to lend than is lent."""
+def _less(
+    view: TreeView, after: QueueTree, path: str, promised: Collection[Account]
+) -> Iterator[FieldProblem]:
+    """Guarantees below what is used under them, and less to lend than is lent. `promised`: accounts that anybody is
+    guaranteed something in. Flavors that are promised one by one make up no promise of all together.
+    """
     before, lends = view.config.tree, _lends(after[path])
-    promised = {(row.flavor, row.resource) for q in (*before, *after) for row in q.quota if row.guaranteed}
     for amounts in view.queues[path].amounts:
         account = (amounts.flavor, amounts.resource)
         named = short(amounts.resource) + (f" of {amounts.flavor}" if amounts.flavor else "")
