@@ -16,7 +16,7 @@ from queuer.store import rollup
 from queuer.store.engine import begin
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, NOW, A, Author, B
+from tests.api.rows import GPU, NOW, A, Author, B, changed
 from tests.store.support import workload
 
 FIRST = NOW // 60 * 60 + 600
@@ -86,6 +86,19 @@ async def test_what_is_left_of_a_guarantee_accuses_nobody(
     assert gpus["remainder"] == (left if asks == 4 else None), "information, beside the alarm"
     attention = (await api.get("/api/v1/overview")).json()["attention"]
     assert [item["ref"] for item in attention if item["kind"] == "starved"] == [A] * starved
+
+
+async def test_guarantees_by_flavor_leave_no_remainder_of_all_together(api: Api, author: Author) -> None:
+    """The idle half of one flavor is no room for a job that waits for the other."""
+    rows = [{"flavor": f, "resource": GPU, "guaranteed": n} for f, n in (("default", 8), ("a100", 4))]
+    flavors = [{"name": "a100", "nodeLabels": {"gpu": "a100"}}, {"name": "default"}]
+    await author.tree({**changed(team_a={"quota": rows}), "flavors": flavors})
+    runs = workload("a1", queue=A, gpus=8)
+    await author.submit(runs, workload("u1", queue=A, gpus=8))
+    await author.cycle(admit=[runs], explain={"u1": LACKS_ROOM})
+    queue = (await api.get(f"/api/v1/queues/{A}")).json()
+    gpus = [a for a in queue["accounts"] if a["resource"] == GPU]
+    assert [a["remainder"] for a in gpus] == [None] * 3
 
 
 async def test_the_clock_of_a_starved_queue_is_its_own(api: Api, author: Author, engine: AsyncEngine) -> None:

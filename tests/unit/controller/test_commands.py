@@ -143,6 +143,7 @@ def test_another_priority_lets_it_displace_whom_it_once_made_room_for() -> None:
     desk.state.put(replace(desk.live, displaced_by=frozenset({"other"})))
     desk.does(CommandVerb.HOLD)
     desk.does(CommandVerb.RELEASE)
+    desk.does(CommandVerb.PRIORITISE, admin=True, priority=desk.live.workload.priority)
     assert desk.live.displaced_by == {"other"}
     desk.does(CommandVerb.PRIORITISE, admin=True, priority=500)
     assert (desk.live.displaced_by, desk.live.workload.priority) == (frozenset(), 500)
