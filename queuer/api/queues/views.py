@@ -33,9 +33,8 @@ def _queue(view: TreeView, found: QueueView, origins: Origins) -> models.Queue:
     state = tree.effective_state(queue.path)
     closed = next((p for p in tree.lineage(queue.path) if p in tree and tree[p].state is state), queue.path)
     beside = total(view.outside) if queue.parent is None else None
-    split = {
-        own.resource for own in found.amounts if own.flavor and own.guaranteed
-    }  # no flavor makes up for another
+    # No flavor makes up for another: of these resources the sum that is left says nothing.
+    split = {own.resource for own in found.amounts if own.flavor and own.guaranteed}
     return models.Queue.from_record(
         queue,
         leaf=tree.is_leaf(queue.path),
