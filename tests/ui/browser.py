@@ -84,7 +84,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
 
 
 def failing(page: Page, where: str, code: str, detail: str) -> None:
-    """Have the server answer with this problem there, until `page.unroute(where)`."""
+    """Have the server answer with this problem there, until `restored(page)`."""
     kind = KINDS[code]
     problem = {
         "title": kind.title,
@@ -94,3 +94,8 @@ def failing(page: Page, where: str, code: str, detail: str) -> None:
         "requestId": "r-4711",
     }
     page.route(where, lambda route: route.fulfill(status=kind.status, json=problem))
+
+
+def restored(page: Page) -> None:
+    """Have the server answer for itself again. An answer under way is given first: its request would be gone."""
+    page.unroute_all(behavior="wait")

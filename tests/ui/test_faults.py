@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.ui.browser import failing
+from tests.ui.browser import failing, restored
 from tests.ui.jobs import Waiting
 from tests.ui.looks import faults, settled
 from tests.ui.site import Site
@@ -32,7 +32,7 @@ def test_a_part_that_fails_breaks_alone_and_is_tried_again(page: Page) -> None:
     expect(shares.get_by_role("alert")).to_contain_text("something went wrong here")
     expect(shares).to_contain_text("request r-4711")
     expect(page.get_by_role("region", name="Now")).to_contain_text("gpu used")
-    page.unroute(QUEUES)
+    restored(page)
     shares.get_by_role("button", name="Retry").click()
     expect(shares.get_by_role("link", name="root", exact=False).first).to_be_visible()
 
@@ -154,7 +154,7 @@ def test_no_lamp_is_green_while_nobody_decides_and_it_says_since_when_and_what_t
     expect(sheet.first).to_contain_text("since")
     expect(sheet.first.locator("code")).to_have_text("queuer doctor")
     assert faults(page) == []
-    page.unroute(CONTROLLER)
+    restored(page)
     expect(page.get_by_role("status")).to_contain_text("live", timeout=SOON)
 
 
@@ -163,7 +163,7 @@ def test_a_database_that_is_away_is_told_from_a_server_that_is(page: Page) -> No
     failing(page, CONTROLLER, "database_unavailable", "the database does not answer")
     expect(page.get_by_role("status")).to_contain_text("no database", timeout=SOON)
     expect(page.locator(".banner", has_text="the database does not answer")).to_be_visible()
-    page.unroute(CONTROLLER)
+    restored(page)
     page.route(CONTROLLER, lambda _: None)
     expect(page.get_by_role("status")).to_contain_text("no server", timeout=SOON)
 
@@ -183,7 +183,7 @@ def test_a_login_that_has_ended_is_said_once_and_nothing_is_lost(page: Page, dem
     expect(link).to_have_attribute("href", "/login?next=%2Fjobs%3Fstate%3DRunning")
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("region", name="Jobs")).to_contain_text("This was not read")
-    page.unroute(EVERYTHING)
+    restored(page)
     expect(link).to_have_count(0)
 
 
@@ -230,7 +230,7 @@ def test_a_stream_that_is_refused_says_to_log_in_again_and_keeps_what_was_shown(
         pass
     expect(banner).to_be_visible()
     expect(first).to_have_text(shown)
-    page.unroute(EVERYTHING)
+    restored(page)
     expect(banner).to_be_hidden()
     expect(page.get_by_role("status").first).to_contain_text("live")
 

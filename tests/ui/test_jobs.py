@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.ui.browser import opened
+from tests.ui.browser import opened, restored
 from tests.ui.jobs import HOSTILE, Waiting, vanished
 from tests.ui.looks import settled
 from tests.ui.site import Site
@@ -153,7 +153,7 @@ def test_an_eviction_is_told_with_its_reason_for_as_long_as_the_job_waits(
     evicted = {"at": "2026-03-04T14:07:31Z", "cause": "reclaim", "note": note, "by": None}
     banner = explained(page, waiting.large, detail={"evicted": evicted})
     expect(banner).to_contain_text(note)
-    page.unroute(f"**/api/v1/workloads/{waiting.large}")
+    restored(page)
     banner = explained(
         page,
         waiting.large,
