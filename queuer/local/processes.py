@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -101,21 +101,20 @@ class ProcessTable:
         process = self._process(name)
         killed = False
         if process is not None:
-            process.send_signal(signal.SIGCONT)  # a frozen process cannot act on SIGTERM
-            process.terminate()
+            _send(process, signal.SIGCONT)  # a frozen process cannot act on SIGTERM
+            _send(process, signal.SIGTERM)
             killed = not self._gone(name, timeout)
             if killed:
-                process.kill()
+                _send(process, signal.SIGKILL)
                 self._gone(name, timeout)
         self._file(name).unlink(missing_ok=True)
         self._children.pop(name, None)
         return killed
 
     def state(self, name: str) -> ProcessState:
-        process = self._process(name)
-        if process is not None:
-            frozen = process.status() == psutil.STATUS_STOPPED
-            return ProcessState.FROZEN if frozen else ProcessState.RUNNING
+        _, status = self._look(name)
+        if status is not None:
+            return ProcessState.FROZEN if status == psutil.STATUS_STOPPED else ProcessState.RUNNING
         return ProcessState.CRASHED if self._file(name).exists() else ProcessState.STOPPED
 
     def pid(self, name: str) -> int | None:
@@ -143,14 +142,19 @@ class ProcessTable:
         return self._pids / f"{name}.json"
 
     def _process(self, name: str) -> psutil.Process | None:
+        return self._look(name)[0]
+
+    def _look(self, name: str) -> tuple[psutil.Process | None, str | None]:
+        """The process and its status, in one look: it may end, and be reaped by another, at any moment."""
         self._reap(name)
         try:
             record = json.loads(self._file(name).read_text())
             process = psutil.Process(record["pid"])
             same = abs(process.create_time() - record["started"]) < _CLOCK_SECONDS
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+            status = process.status()
+            return (process, status) if same and status != psutil.STATUS_ZOMBIE else (None, None)
         except (FileNotFoundError, psutil.NoSuchProcess):
-            return None
+            return None, None
 
     def _reap(self, name: str) -> None:
         if name not in self._children:
@@ -169,6 +173,11 @@ class ProcessTable:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 @contextmanager

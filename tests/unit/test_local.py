@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from queuer.cli.local import OPTIONAL, PARTS
@@ -242,6 +243,27 @@ def test_a_frozen_process_is_not_said_to_run_nor_started_again_and_is_stopped(ta
         assert table.pid("part") == pid
     assert not table.stop("part")  # by SIGTERM, not by SIGKILL
     assert table.pid("part") is None
+
+
+@pytest.mark.parametrize("at", ["status", "send_signal"])
+def test_a_process_may_end_and_be_reaped_while_it_is_looked_at(
+    table: ProcessTable, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Guards against `NoSuchProcess` of a controller that dies between two looks."""
+    table.start(Command(name="part", arguments=FOREVER))
+    genuine = getattr(psutil.Process, at)
+
+    def late(process: psutil.Process, *arguments: signal.Signals) -> object:
+        seen = genuine(process) if at == "status" else None
+        if process.is_running():
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+        return seen if at == "status" else genuine(process, *arguments)
+
+    monkeypatch.setattr(psutil.Process, at, late)
+    assert table.state("part") is ProcessState.RUNNING  # as it was at the look
+    assert not table.stop("part")
+    assert table.state("part") is ProcessState.STOPPED
 
 
 def test_another_program_finds_and_stops_what_one_started(table: ProcessTable, tmp_path: Path) -> None:
