@@ -6,6 +6,7 @@ certificates and headers are used.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -48,27 +49,21 @@ class Access:
 
 
 async def load_access(kubeconfig: Path | None = None) -> Access:
-    """Access from `kubeconfig`, or from inside the cluster where it is None. Raises Unavailable with the fix."""
-    from kubernetes.aio import config
+    """Access from `kubeconfig`, or from inside the cluster where it is None. Raises Unavailable with the fix.
+
+    `kubeconfig` may be a list of files as in KUBECONFIG; those that do not exist are passed over.
+    """
     from kubernetes.aio.client import Configuration
 
     target = Configuration()
-    # The client ships type hints for its models but not for its loaders.
-    in_cluster: Any = config.load_incluster_config
-    from_file: Any = config.load_kube_config
     try:
-        if kubeconfig is None:
-            in_cluster(client_configuration=target)
-        else:
-            await from_file(
-                config_file=str(kubeconfig),
-                client_configuration=target,
-                persist_config=False,
-            )
-    except (config.ConfigException, OSError) as error:
-        raise Unavailable(f"no access to Kubernetes: {error}", hint=_FIX) from error
-
-    certificates = _Certificates(target)
+        await _load(kubeconfig, target)
+        certificates = _Certificates(target)
+    except Exception as error:  # a file that is no kubeconfig breaks the loader in any way
+        by = f" by {kubeconfig}" if kubeconfig else ""
+        raise Unavailable(
+            f"no access to Kubernetes{by}: {' '.join(str(error).split())}", hint=_FIX
+        ) from error
 
     async def headers() -> Mapping[str, str]:
         certificates.renew()
@@ -78,6 +73,26 @@ async def load_access(kubeconfig: Path | None = None) -> Access:
         return {"Authorization": token if " " in token else f"Bearer {token}"}
 
     return Access(url=target.host.rstrip("/"), ssl=certificates.context, headers=headers)
+
+
+async def _load(kubeconfig: Path | None, target: object) -> None:
+    """Fill a client configuration. Raises whatever the official loader trips over."""
+    from kubernetes.aio import config
+
+    # The client ships type hints for its models but not for its loaders.
+    in_cluster: Any = config.load_incluster_config
+    from_file: Any = config.load_kube_config
+    if kubeconfig is None:
+        in_cluster(client_configuration=target)
+        return
+    if not _exists(str(kubeconfig)):
+        raise FileNotFoundError("there is no such file")
+    await from_file(config_file=str(kubeconfig), client_configuration=target, persist_config=False)
+
+
+def _exists(files: str) -> bool:
+    """Whether one of these files is there."""
+    return any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file)
 
 
 class _Certificates:

@@ -54,3 +54,36 @@ async def test_an_authority_that_is_missing_at_start_is_told(tmp_path: Path) -> 
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(Unavailable, match="no access to Kubernetes"):
         await load_access(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("foo: [", "parsing a flow node"),
+        ("- a", ""),
+        ("", ""),
+        ("users: 3", ""),
+        ("\udcff", ""),
+        (None, "there is no such file"),
+        ("certificate-authority-data: '!!!'", "no certificate"),
+    ],
+)
+async def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str | None, said: str) -> None:
+    """The doctor is there to find such files: they must not end it with a traceback."""
+    path = tmp_path / "broken"
+    if text is not None and text.startswith("certificate"):
+        text = kubeconfig(tmp_path, "https://h:1").read_text()
+        text = text.replace('"certificate-authority": "ca.crt"', '"certificate-authority-data": "!!!"')
+    if text is not None:
+        path.write_text(text, errors="surrogateescape")
+    with pytest.raises(Unavailable) as caught:
+        await load_access(path)
+    assert f"by {path}: " in caught.value.message
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+async def test_a_missing_file_of_several_is_passed_over(tmp_path: Path) -> None:
+    """KUBECONFIG may list files, as kubectl takes them."""
+    there = kubeconfig(tmp_path, "https://h:1")
+    assert (await load_access(Path(f"{tmp_path / 'missing'}{os.pathsep}{there}"))).url == "https://h:1"
