@@ -106,9 +106,9 @@ class Reserver:
         choices = self._choices(gang)
         whose = gang.queue, frozenset(f for variant, _ in choices for f in variant.flavors.values())
         if choices and self._had[whose] < self._most(gang.queue):
-            self._had[whose] += 1
             self._tried += 1
             self._grant(gang, choices)
+            self._had[whose] += gang.uid in self._state.reserved
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
         """Its flavors, at its smallest size, that have a reservation left for it and could hold it."""

@@ -216,6 +216,15 @@ def test_who_could_never_have_a_place_takes_nobodys_reservation(impossible: PodS
     assert [r.uid for r in decided(snap).reservations] == ["big"]
 
 
+def test_a_head_whose_place_has_no_known_end_takes_nobodys_reservation() -> None:
+    """The service on c runs for ever: the head of the leaf needs c, the next gang does not."""
+    head = gang("head", pod_set(3, 8), submitted=-200.0)
+    service = running(gang("service", pod_set(1, 8), queue="root.b"), {"c": 1})
+    work = [*busy().admitted, service]
+    plan = decided(snapshot([node(name) for name in "abc"], QUEUES, admitted=work, pending=[head, BIG]))
+    assert [(r.uid, r.start) for r in plan.reservations] == [("big", 600.0)]
+
+
 def test_one_for_each_flavor() -> None:
     """Of one leaf, and whoever came first; the second on a flavor gets none."""
     flavors = tuple(Flavor(name=name, node_labels={"flavor": name}) for name in ("f1", "f2"))
