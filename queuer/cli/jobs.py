@@ -177,8 +177,13 @@ def full_reference(job: Mapping[str, Any]) -> str:
 
 
 def find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
-    """The workload that a person means: the live one of that name, else one that is still there, else the newest."""
+    """The workload that a person means: the live one of that name, else one that is still there, else the newest.
+
+    Raises Misused for a pattern: a verb acts on the jobs that are named.
+    """
     kind, _, name = job.rpartition("/")
+    if not name or "*" in name:
+        raise Misused(f"{job!r} names no job", hint="name one as KIND/NAME", next="queuer jobs")
     answer = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")
     matches = answer["items"]
     if kind:

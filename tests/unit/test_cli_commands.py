@@ -23,7 +23,8 @@ def run(ends: Mapping[str, Any], *arguments: str) -> tuple[Done, list[tuple[str,
 
     def handle(request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
-            name = request.url.params["name"]
+            asked = request.url.params["name"]
+            name = next((name for name in ends if asked in ("", "*", name)), asked)
             job = {"uid": f"u-{name}", "kind": "Job", "namespace": "team-a", "name": name, "state": "Running",
                    "queue": "root.a", "deleted": None}  # fmt: skip
             return httpx2.Response(200, json={"items": [job] if name in ends else [], "next": None})
@@ -58,6 +59,15 @@ def test_the_plan_is_printed_then_all_are_asked_for_in_one_request() -> None:
 def test_the_exit_code_is_that_of_the_first_that_was_not_done(end: dict[str, Any], code: Exit) -> None:
     done, _ = run({"a": _command("done", "held"), "b": end}, "hold", "a", "b", "-y")
     assert done.code == code
+
+
+@pytest.mark.parametrize("arguments", [("evict", "-y"), ("hold", "-y"), ("why",), ("wait",)])
+@pytest.mark.parametrize("name", ["*", "job/*", "job/", ""])
+def test_no_verb_takes_a_pattern_for_a_job(arguments: tuple[str, ...], name: str) -> None:
+    """The list finds any job by it, and the verb would act on the first."""
+    done, sent = run({"a": _command("done", "evicted")}, *arguments, name)
+    assert (done.code, done.out, sent) == (Exit.USAGE, "", [])
+    assert f"{name!r} names no job" in done.err
 
 
 @pytest.mark.parametrize(("typed", "value"), [("own", None), ("-5", -5), ("500", 500), ("high", "high")])
