@@ -197,7 +197,7 @@ def load(data: bytes, name: str) -> list[Any]:
             )
         return list(yaml.load_all(text, Loader=StrictLoader))
     except (yaml.YAMLError, ValueError) as error:
-        hint = "render templates before the import, e.g. helm template"
+        hint = "render templates first, e.g. helm template"
         raise InvalidInput.at(name, f"is no YAML or JSON: {' '.join(str(error).split())}", hint) from error
     except RecursionError as error:
         raise InvalidInput.at(

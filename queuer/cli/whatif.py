@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,17 +86,13 @@ def _simulate(client: Client, body: Mapping[str, Any]) -> Any:
     return client.post("/simulations", {key: value for key, value in body.items() if value is not None})
 
 
-def _manifest(file: str) -> Any:
-    import yaml
+def _manifest(file: str) -> Mapping[str, Any]:
+    from queuer.cli.imports import manifests_of
 
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        documents = [document for document in yaml.safe_load_all(text) if document]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Misused(f"{file}: {error}", hint="name a file with one manifest") from error
-    if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        raise Misused(f"{file} holds {len(documents)} documents, one job is needed", hint="split the file")
-    return documents[0]
+    found = manifests_of([Path(file)])
+    if len(found) != 1:
+        raise Misused(f"{file} holds {len(found)} objects, one job is needed", hint="split the file")
+    return found[0].body
 
 
 def _own_namespace(client: Client, queue: str | None) -> str:

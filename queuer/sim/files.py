@@ -18,6 +18,9 @@ MOST_YAML = 4 * 2**20
 MOST_VALUES = 200_000
 """In a YAML file, aliases followed."""
 _GZIP = b"\x1f\x8b"
+_TAGS = "tag:yaml.org,2002:"
+_NO_JSON = frozenset(_TAGS + name for name in ("timestamp", "binary", "set"))
+"""Tags of values that JSON cannot hold."""
 
 
 def read_bytes(path: Path, *, most: int = MOST_BYTES, hint: str = "") -> bytes:
@@ -58,7 +61,10 @@ def unreadable(path: Path, message: str, hint: str = "") -> InvalidInput:
 
 
 class StrictLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key given twice, and aliases that unfold to more than fits."""
+    """A SafeLoader that refuses a key given twice, values that are no JSON, and aliases that unfold to more than fits.
+
+    A date without quotes is a text, as in kubectl.
+    """
 
     def construct_document(self, node: yaml.Node) -> Any:
         """Look through the nodes before anything is made of them."""
@@ -68,6 +74,9 @@ class StrictLoader(yaml.SafeLoader):
             seen += 1
             if seen > MOST_VALUES:
                 raise yaml.MarkedYAMLError(problem=f"holds more than {MOST_VALUES} values")
+            if one.tag in _NO_JSON:
+                problem = f"{one.tag.replace(_TAGS, '!!')} is no value of JSON"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=one.start_mark)
             if isinstance(one, yaml.SequenceNode):
                 left += one.value
             elif isinstance(one, yaml.MappingNode):
@@ -80,3 +89,9 @@ class StrictLoader(yaml.SafeLoader):
                         keys.add(key.value)
                     left += [key, value]
         return super().construct_document(node)
+
+
+StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NO_JSON]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -124,6 +125,36 @@ async def test_a_simulation_ends_with_the_verdict_where_it_is_asked_to(shared: A
     ask = ["sim", "shape", "-q", A, "--exit-status"]
     assert [(await run(shared, *ask, shape)).code for shape in ("1xgpu:8", "99xgpu:8")] == [0, 11]
     assert (await run(shared, *ask[:-1], "99xgpu:8")).code == 0
+
+
+MANIFEST = """
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: train, namespace: team-a, labels: {{queuer.dev/queue: {queue}}}, annotations: {{{note}}}}}
+spec: {{template: {{spec: {{containers: [{{name: main, resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("note", "code", "said"),
+    [
+        ("example.com/due: 2026-12-01", 0, ""),
+        ("example.com/due: !!timestamp 2026-12-01", Exit.USAGE, "!!timestamp is no value of JSON"),
+        ("a: !!binary aGk=", Exit.USAGE, "!!binary is no value of JSON"),
+        ("a: !!set {b}", Exit.USAGE, "!!set is no value of JSON"),
+        ("a: b, a: c", Exit.USAGE, "'a' is given twice"),
+        ("a: [", Exit.USAGE, "is no YAML or JSON"),
+    ],
+)
+async def test_a_manifest_is_read_as_kubectl_reads_it(
+    shared: Api, tmp_path: Path, note: str, code: int, said: str
+) -> None:
+    """A date is a text, as any annotation; what cannot be sent, or would be dropped, is told with its line."""
+    file = tmp_path / "job.yaml"
+    file.write_text(MANIFEST.format(queue=A, note=note))
+    done = await run(shared, "sim", "job", "-f", str(file))
+    assert (done.code, said in done.err, "Traceback" in done.err) == (code, True, False), done.err
+    assert code == 0 or "line" in done.err
 
 
 @pytest.mark.parametrize("flags", [["--resource", "nope"], ["--flavor", "nope"]])
