@@ -21,6 +21,7 @@ def resume(state: State) -> dict[str, Bond]:
     """Put the standing bonds into the state and start those that can. Returns those that are held still, by uid.
 
     A bond ends at its deadline, with its gang, or with its placement. Its gang then takes its turn like any other.
+    A node that is not ready is waited for until the deadline: its victims have been sent away already.
     Victims that are known to take longer to leave prolong it. None waits for one behind it: should that lose its place,
     it ends.
     """
@@ -33,7 +34,7 @@ def resume(state: State) -> dict[str, Bond]:
             state.leave(uid)
     for bond in standing:
         gang = state.arrays.waiting.gangs.get(bond.uid)
-        settled = None if gang is None else restored(state, gang, bond.assignments)
+        settled = None if gang is None else restored(state, gang, bond.assignments, unready=True)
         if settled is None:
             continue
         if fits(state.free_later, state.rows(settled)):
@@ -60,7 +61,7 @@ def _start_if_free(state: State, settled: Settled, before: Mask) -> bool:
     mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
     state.unbind(settled)
     flavors, spreads = settled.variant.flavors, settled.spreads
-    free = fits(state.free_now, rows) and fits(state.free_later, rows)
+    free = fits(state.free_now, rows) and fits(state.free_later, rows) and _is_open(state, settled)
     free = free and state.used_now.fits(workload.queue, settled.charge)
     if free and state.landing.may_start(workload, flavors, spreads, held=before):
         state.start(replace(settled, bound=False))
@@ -71,8 +72,23 @@ def _start_if_free(state: State, settled: Settled, before: Mask) -> bool:
     return False
 
 
-def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | None:
-    """A placement of an earlier cycle as a bound gang; None where it no longer fits gang, queue or nodes."""
+def _is_open(state: State, settled: Settled) -> bool:
+    """Whether all nodes of its placement take its pods now."""
+    flavors, spreads = settled.variant.flavors, settled.spreads
+    return all(
+        state.nodes.open_to(p, flavors[p.name])[list(spreads[p.name])].all()
+        for p in settled.gang.workload.pod_sets
+        if p.name in spreads
+    )
+
+
+def restored(
+    state: State, gang: Gang, rows: Sequence[Assignment], *, unready: bool = False
+) -> Settled | None:
+    """A placement of an earlier cycle as a bound gang; None where it no longer fits gang, queue or nodes.
+
+    `unready`: its nodes may be not ready now, but not cordoned.
+    """
     nodes, workload = state.nodes, gang.workload
     by_set = {row.pod_set: row for row in rows}
     spreads: dict[str, Spread] = {}
@@ -80,7 +96,7 @@ def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | 
         row = by_set.pop(pod_set.name, None)
         if row is None:
             continue
-        if row.flavor not in nodes.flavors or not _usable(state, gang, pod_set, row):
+        if row.flavor not in nodes.flavors or not _usable(state, gang, pod_set, row, unready):
             return None
         spreads[pod_set.name] = {nodes.index[name]: count for name, count in row.nodes.items()}
     counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
@@ -92,13 +108,14 @@ def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | 
     return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
 
 
-def _usable(state: State, gang: Gang, pod_set: PodSet, row: Assignment) -> bool:
-    """Whether all nodes of a row are there and take its pods."""
+def _usable(state: State, gang: Gang, pod_set: PodSet, row: Assignment, unready: bool) -> bool:
+    """Whether all nodes of a row are there and take its pods, if need be once they are ready."""
     nodes, avoid = state.nodes, gang.pending.avoid
-    accepting = nodes.open_to(pod_set, row.flavor)
+    accepting = nodes.open_to(pod_set, row.flavor, idle=unready)
     return all(
         name in nodes.index
         and accepting[nodes.index[name]]
+        and not nodes.snapshot.nodes[nodes.index[name]].node.unschedulable
         and name not in avoid
         and not (pod_set.exclusive_host and count > 1)
         for name, count in row.nodes.items()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from queuer.domain.assignments import Assignment, Bond
+from queuer.domain.nodes import Taint, TaintEffect
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet
@@ -53,6 +55,12 @@ def leaving(snap: Snapshot, uid: str) -> Snapshot:
         replace(a, releasing=True, gone_by=30.0) if a.workload.uid == uid else a for a in snap.admitted
     )
     return replace(snap, admitted=admitted, bonds=plan.bonds)
+
+
+def changed(snap: Snapshot, host: str, **change: Any) -> Snapshot:
+    """One node is in another state."""
+    nodes = (replace(s, node=replace(s.node, **change)) if s.node.name == host else s for s in snap.nodes)
+    return replace(snap, nodes=tuple(nodes))
 
 
 def test_a_gang_that_evicts_is_bound_and_told_so() -> None:
@@ -114,11 +122,38 @@ def test_a_bond_whose_node_is_closed_ends() -> None:
     first = decided(borrowed())
     (host,) = hosts(first, "g")
     snap = leaving(borrowed(), first.evictions[0].uid)
-    nodes = tuple(
-        replace(s, node=replace(s.node, unschedulable=True)) if s.node.name == host else s for s in snap.nodes
-    )
-    plan = decided(replace(snap, nodes=nodes), now=10.0)
+    plan = decided(changed(snap, host, unschedulable=True), now=10.0)
     assert hosts(plan, "g").keys() == {"a", "b"} - {host}
+
+
+NOT_READY = {
+    "ready": False,
+    "taints": (Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_EXECUTE),),
+}
+
+
+def test_a_bond_outlasts_a_node_that_is_not_ready() -> None:
+    """Its victim has been sent away already: a kubelet that restarts must not cost a second one."""
+    first = decided(borrowed())
+    (host,) = hosts(first, "g")
+    snap = leaving(borrowed(), first.evictions[0].uid)
+    plan = decided(changed(snap, host, **NOT_READY), now=10.0)
+    assert plan.evictions == ()
+    assert plan.bonds == decided(snap, now=10.0).bonds
+
+
+def test_a_bound_gang_starts_on_no_node_that_is_not_ready() -> None:
+    """Its victim is gone; it starts as soon as the node is ready, or has its turn again at the deadline."""
+    first = decided(borrowed())
+    (held,), (host,) = first.bonds, hosts(first, "g")
+    free = gone(borrowed(), held)
+    ill = changed(free, host, **NOT_READY)
+    plan = decided(ill, now=20.0)
+    assert (started(plan), plan.bonds) == (set(), (held,))
+    assert started(decided(replace(free, bonds=plan.bonds), now=30.0)) == {"g"}
+    late = decided(ill, now=held.deadline)
+    assert host not in hosts(late, "g")
+    assert late.evictions
 
 
 def test_nobody_starts_where_a_bond_waits_for_pods_to_land() -> None:

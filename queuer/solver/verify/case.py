@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from itertools import chain
 
 from queuer.domain.assignments import Assignment, Bond
-from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, Node, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.records import Admitted, Plan, Snapshot
@@ -126,7 +126,8 @@ class VerifierCase:
         waiting = [b for b in plan.bonds if b.uid in self.pending and b.uid not in self.started]
         self.bound: dict[str, Rows] = {b.uid: b.assignments for b in waiting}
         there = {**self.bound, **self.started}
-        old = {b.uid: _sizes(b.assignments) for b in snapshot.bonds if self.until(b) > now}
+        self._standing = {b.uid: b.assignments for b in snapshot.bonds if self.until(b) > now}
+        old = {uid: _sizes(rows) for uid, rows in self._standing.items()}
         self.held = [uid for uid in old if uid in there and old[uid] == _sizes(there[uid])]
         turns = chain(self.held, filter(there.__contains__, plan.order), there)
         self.rows: dict[str, Rows] = {uid: there[uid] for uid in turns}
@@ -153,10 +154,13 @@ class VerifierCase:
         return {uid: self.groups(uid, rows, starts=uid in self.started) for uid, rows in self.rows.items()}
 
     def groups(self, uid: str, rows: Rows, *, starts: bool) -> list[Group]:
-        """The pods of a waiting gang at these places. One that does not start has no pin yet, and stays where it is."""
+        """The pods of a waiting gang at these places. One that does not start has no pin yet, and stays where it is.
+        At the place of a standing bond it may wait for nodes to become ready.
+        """
         sets, found = {p.name: p for p in self.workload(uid).pod_sets}, list[Group]()
+        unready = not starts and self._standing.get(uid) == rows
         where = [
-            self._accepting(sets[row.pod_set], row.flavor, self.pinned(row) if starts else row.nodes)
+            self._accepting(sets[row.pod_set], row.flavor, self.pinned(row) if starts else row.nodes, unready)
             for row in rows
         ]
         alike = _alike((sets[row.pod_set], row.count, hosts) for row, hosts in zip(rows, where, strict=True))
@@ -176,11 +180,12 @@ class VerifierCase:
             names = min((self._labelled(key).get(value, []) for key, value in pin), key=len)
         return (name for name in names if pin <= self.states[name].node.labels.items())
 
-    def _accepting(self, pod_set: PodSet, flavor: str, names: Iterable[str]) -> list[str]:
-        """Those that accept the pods, resources aside."""
+    def _accepting(self, pod_set: PodSet, flavor: str, names: Iterable[str], unready: bool) -> list[str]:
+        """Those that accept the pods, resources aside; `unready`: or will, once they are ready."""
         terms = pod_set.terms
         asked = replace(terms, tolerations=(*terms.tolerations, *self.tolerations.get(flavor, ())))
-        return [name for name in names if name in self.states and self.states[name].node.accepts(asked)]
+        nodes = [self.states[name].node for name in names if name in self.states]
+        return [n.name for n in nodes if (_once_ready(n) if unready else n).accepts(asked)]
 
     def _landing(self, pod_set: PodSet, count: int, hosts: Collection[str]) -> tuple[Mapping[str, int], bool]:
         """Slots on each host, and whether there is a choice."""
@@ -286,6 +291,12 @@ class VerifierCase:
                 found[uid] = use.entitled(self.workload(uid).queue, self.asks(uid))
             before.append(uid)
         return found
+
+
+def _once_ready(node: Node) -> Node:
+    """The node without its taints for a bad state, which go as it recovers. A cordon stays."""
+    lasting = tuple(t for t in node.taints if not t.key.startswith("node.kubernetes.io/"))
+    return replace(node, ready=True, taints=lasting)
 
 
 def _sizes(rows: Rows) -> Mapping[str, tuple[str, int]]:

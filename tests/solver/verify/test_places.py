@@ -54,6 +54,20 @@ def test_a_pin_by_labels_leaves_no_closed_host_to_pods_that_tolerate_everything(
     assert broken(snap, plan(snap, {"g": [by_labels]})) == {(Rule.NODE, "g")}
 
 
+def test_only_a_standing_bond_waits_for_a_node_that_is_not_ready() -> None:
+    """It holds its place there, unless the node is cordoned too; a new bond or a start there is refused."""
+    ill = replace(RACKS[0], ready=False, taints=(Taint(key="node.kubernetes.io/not-ready"),))
+    left = running(gang("v", pod_set(1, 8)), {"n1": 1}, releasing=True)
+    held = bond("g", at(SPREAD), victims=("v",))
+    snap = world(PAIR, nodes=[ill, *RACKS[1:]], admitted=[left])
+    standing = replace(snap, bonds=(held,))
+    assert not broken(standing, plan(standing, {}, bonds=(held,)))
+    assert broken(snap, plan(snap, {}, bonds=(held,))) == {(Rule.NODE, "g")}
+    assert (Rule.NODE, "g") in broken(standing, plan(standing, {"g": [at(SPREAD)]}))
+    shut = world(PAIR, nodes=[replace(ill, unschedulable=True), *RACKS[1:]], admitted=[left], bonds=(held,))
+    assert broken(shut, plan(shut, {}, bonds=(held,))) == {(Rule.NODE, "g")}
+
+
 def test_own_terms_and_avoided_nodes_count() -> None:
     ssd = SchedulingTerms(node_selector={"disk": "ssd"})
     picky = world(gang("g", pod_set(2, 8, terms=ssd)))
