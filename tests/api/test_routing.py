@@ -92,6 +92,20 @@ async def test_nobody_finds_out_what_others_may_use(asked: Api, query: str) -> N
     assert (await asked.get("routing?namespace=ns&user=bob")).status_code == 200
 
 
+@pytest.mark.parametrize("labels", ["app==night", "tier=x, app=night", " app = night "])
+async def test_labels_are_read_as_kubectl_reads_them(asked: Api, labels: str) -> None:
+    """A label that is read otherwise matches no rule, and the answer is another queue."""
+    found = await asked.get("routing", params={"namespace": "other", "labels": labels})
+    assert found.json()["queue"] == A
+
+
+@pytest.mark.parametrize("labels", ["app", "app!=night", "tier=x,,app=night", "=night", "app=night=day"])
+async def test_what_is_no_label_is_refused(asked: Api, labels: str) -> None:
+    found = await asked.get("routing", params={"namespace": "other", "labels": labels})
+    error = problem_of(found, "invalid_input")["errors"][0]
+    assert (error["field"], "is no key=value" in error["message"]) == ("labels", True)
+
+
 async def test_a_namespace_is_needed(asked: Api) -> None:
     problem = problem_of(await asked.get("routing"), "invalid_input")
     assert problem["errors"][0]["field"] == "namespace"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -11,6 +12,7 @@ from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.identity.rights import nameless, nameless_rule, reading
 from queuer.api.models import Model
 from queuer.domain.access import ACCESS
+from queuer.domain.errors import InvalidInput
 from queuer.domain.queue import ROOT, QueueState
 from queuer.domain.routing import export_routing
 from queuer.domain.usable import check_queue, check_user, usable_leaves
@@ -18,6 +20,7 @@ from queuer.domain.workload import Workload
 from queuer.store.config import load_config
 
 router = APIRouter(prefix=PREFIX, tags=["queues"])
+_LABEL = re.compile(r"\s*([^\s=!]+)\s*==?\s*([^\s=]*)\s*")
 MOST = 100
 """Queues that are named."""
 
@@ -75,8 +78,7 @@ async def get_routing(
         tree = (await load_config(connection)).tree
     who = caller.name if user is None else user
     groups = [group] if group is not None else sorted(caller.groups) if who == caller.name else []
-    carried = {key: value for key, _, value in (text.partition("=") for text in labels.split(","))}
-    steps = tree.routed(queue, namespace=namespace, user=who, groups=groups, labels=carried)
+    steps = tree.routed(queue, namespace=namespace, user=who, groups=groups, labels=_labels_of(labels))
     path = steps[-1][1].queue if steps else queue
     job = Workload(
         uid="", kind="Job", namespace=namespace, name="", queue=path, pod_sets=(), submitted=0.0, user=who
@@ -99,3 +101,14 @@ async def get_routing(
         access=access if path in own else nameless({"access": access})["access"],
         usable=usable[:MOST],
     )
+
+
+def _labels_of(text: str) -> dict[str, str]:
+    """The labels as they are written for kubectl. Raises InvalidInput for what is none."""
+    found = {}
+    for part in text.split(",") if text.strip() else ():
+        match = _LABEL.fullmatch(part)
+        if match is None:
+            raise InvalidInput.at("labels", f"{part.strip()!r} is no key=value", "as in app=night,tier=x")
+        found[match[1]] = match[2]
+    return found
