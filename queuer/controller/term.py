@@ -119,7 +119,7 @@ class Term:
             if change.ran is not None and change.before is not None:
                 state.learn(change.before.workload, change.ran)
         if changes.bonds is not None:
-            state.bonds, state.reservations = changes.bonds, changes.reservations or ()
+            state.hold(changes.bonds, changes.reservations or ())
         elif any(matters(c.before, None if c.ends else c.after) for c in moved):
             state.reconsider()
         self.notes.look((c.uid, None if c.ends else c.after) for c in moved)

@@ -79,12 +79,11 @@ def over_user_limit(waiting: Iterable[Live], state: ClusterState) -> dict[str, E
         with suppress(Exception) if live.uid in state.quarantine else isolate(live.uid):
             whole = {p.name: p.count for p in live.workload.pod_sets}
             shares.use(live.workload, {**whole, **live.placement.held})
-    bound = {bond.uid for bond in state.bonds}
     rows = (
         Waiting(
             workload=live.workload,
             first=live.first,
-            bound=live.uid in bound,
+            bound=live.uid in state.bound,
             unstartable=live.unstartable,
             why=live.explanation,
         )
@@ -94,12 +93,12 @@ def over_user_limit(waiting: Iterable[Live], state: ClusterState) -> dict[str, E
 
 
 def is_candidate(live: Live, state: ClusterState, *, now: float) -> bool:
-    """Whether the solver is asked about this workload."""
+    """Whether the solver is asked about this workload. A bound gang stays in line: work was lost for its place."""
     resting = live.rest is not None and live.rest > now
     return (
         live.in_line
         and not resting
-        and live.uid not in state.lines.over_max_pending
+        and (live.uid not in state.lines.over_max_pending or live.uid in state.bound)
         and live.uid not in state.quarantine
     )
 

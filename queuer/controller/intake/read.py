@@ -49,14 +49,15 @@ def take_in(
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
-    """Tell what can never start so, and what is beyond `maxPending`. `new`: of its line, those that are not in memory
-    yet.
+    """Tell what can never start so, and what is beyond `maxPending`, bound gangs excepted. `new`: of its line, those
+    that are not in memory yet.
     """
     unstartable = state.outlook.unstartable(live.workload)
     if unstartable is not None or live.unstartable:
         live = replace(live, explanation=unstartable)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
-    if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
+    within = state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most
+    if within or own.uid in state.bound:
         return live
     unstartable = unstartable or too_large(own, state.rules.tree)
     return replace(

@@ -33,12 +33,12 @@ class ClusterState:
 
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
     read; `elsewhere`: those with our label in namespaces that did not opt in. `revision`: the configuration that was
-    looked at last: that of `rules`, or a newer one that cannot be read. `moving`: uids of workloads that are
-    landing, leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something.
-    `holds`: of those that are charged. `unstartable`: see `Live`. `unread`: jobs to read; `untold`: reasons that are
-    still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about the first pod of
-    a charged workload that failed or went with its node, until it is replaced. `refusals`: of one that lands, the API
-    server's words on pods that it never makes.
+    looked at last: that of `rules`, or a newer one that cannot be read. `moving`: uids of workloads that are landing,
+    leaving, missing pods or giving some back. `timed`: of those that wait with a time limit on something. `holds`: of
+    those that are charged. `bound`: of those with a bond. `unstartable`: see `Live`. `unread`: jobs to read; `untold`:
+    reasons that are still to be written, by uid. `commanded`: whether commands wait in the database. `failures`: about
+    the first pod of a charged workload that failed or went with its node, until it is replaced. `refusals`: of one that
+    lands, the API server's words on pods that it never makes.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -53,6 +53,7 @@ class ClusterState:
         self.rules = Rules()
         self.revision = self.rules.revision
         self.bonds: tuple[Bond, ...] = ()
+        self.bound = frozenset[str]()
         self.reservations: tuple[Reservation, ...] = ()
         self.estimates = Estimates()
         self.past: Past = {}
@@ -215,10 +216,13 @@ class ClusterState:
             (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.unstartable, self.unstartable)
         )  # fmt: skip
         for listed, members in lists:
-            if listed:
-                members.add(live.uid)
-            else:
-                members.discard(live.uid)
+            (members.add if listed else members.discard)(live.uid)
+
+    def hold(self, bonds: tuple[Bond, ...], reservations: tuple[Reservation, ...]) -> None:
+        """Hold these places from now on. A gang without its bond is subject to `maxPending` again."""
+        before, self.bound = self.bound, frozenset(bond.uid for bond in bonds)
+        self.bonds, self.reservations = bonds, reservations
+        self.read_again((before - self.bound) & self.lines.over_max_pending)
 
     def drop(self, uid: str) -> None:
         """Forget a workload that has ended and holds nothing."""
@@ -245,7 +249,7 @@ class ClusterState:
         for live in self.live.values():
             self._file(live)
         self.rules, self.revision = rules, rules.revision
-        self.bonds, self.reservations = bonds, reservations
+        self.hold(bonds, reservations)
         self._allocatable = self._outlook = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold, self.failures, self.refusals = Quarantine(), {}, {}, {}

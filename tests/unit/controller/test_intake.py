@@ -16,6 +16,7 @@ from queuer.controller.ledger.round import Round
 from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import Facts, job_view
+from queuer.domain.assignments import Bond
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.override import Override, Setting
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
@@ -173,6 +174,22 @@ def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     assert is_candidate(state.live["j2"], state, now=0.0)
     [(uid, change)] = read(state).items()
     assert (uid, change.reread, change.after and change.after.explanation) == ("j2", True, None)
+
+
+def test_the_victim_of_a_bound_gang_does_not_put_it_out_of_its_line() -> None:
+    """The victim comes back with its older submit time. The gang would lose its bond, and evict the victim again."""
+    state = heard(manifest("j1"), most=1)
+    bond = Bond(uid="j1", assignments=(), victims=("j0",), deadline=9.0)
+    state.hold((bond,), ())
+    hear(state, manifest("j0"))
+    for _ in range(2):
+        keep(state, read(state))
+    assert take(state, now=0.0).bonds == (bond,)
+    assert told(state, "j1") is None
+    state.hold((), ())
+    keep(state, read(state))
+    assert told(state, "j1") == (Verdict.WAIT, Token.BEHIND_IN_QUEUE)
+    assert not is_candidate(state.live["j1"], state, now=0.0)
 
 
 def test_what_can_never_start_is_told_so_wherever_it_is_in_line() -> None:

@@ -85,7 +85,7 @@ def uncommitted(loop: Loop) -> list[Round]:
     committed = list[Round]()
 
     async def commit(request: DecisionRequest, plan: Plan, changes: Round) -> None:
-        loop.term.state.bonds = changes.bonds or ()
+        loop.term.state.hold(changes.bonds or (), ())
         committed.append(changes)
 
     loop.decisions._commit = commit  # type: ignore[method-assign]
