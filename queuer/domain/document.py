@@ -31,7 +31,7 @@ from queuer.domain.fields import (
     whole_field,
     word_field,
 )
-from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.nodes import HOSTNAME, Flavor, TaintEffect, Toleration, Topology
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.domain.queue import (
     ROOT,
@@ -52,7 +52,8 @@ LEAST_REASON = 10
 """Characters of a reason for a change that takes something away."""
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
 _AMOUNTS = ("guaranteed", "limit", "lend")
-_TOLERATION = ("key", "operator", "value", "effect")
+TOLERATION = ("key", "operator", "value", "effect")
+"""The fields of a toleration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +235,7 @@ def parse_flavor(body: object, *, at: str = "flavor", problems: Problems | None 
         name=(reader.text("name") if reader.need("name") else None) or "",
         node_labels=reader.labels("nodeLabels"),
         tolerations=tuple(
-            _toleration(item, at=f"{at}.tolerations[{i}]", problems=noted)
+            toleration_of(Reader(item, at=f"{at}.tolerations[{i}]", known=TOLERATION, problems=noted))
             for i, item in enumerate(reader.items("tolerations"))
         ),
     )
@@ -243,17 +244,20 @@ def parse_flavor(body: object, *, at: str = "flavor", problems: Problems | None 
     return flavor
 
 
-def _toleration(item: object, *, at: str, problems: Problems) -> Toleration:
-    reader = Reader(item, at=at, known=_TOLERATION, problems=problems)
-    operator = reader.text("operator", "Equal") or "Equal"
-    if operator not in ("Equal", "Exists"):
-        problems.note(f"{at}.operator", f"{operator!r} is not Equal or Exists")
-    return Toleration(
+def toleration_of(reader: Reader) -> Toleration:
+    """One toleration of a flavor. What the API server would refuse in a pod is noted."""
+    toleration = Toleration(
         key=reader.text("key") or "",
-        operator=operator,
+        operator=reader.one_of("operator", ("Equal", "Exists")) or "Equal",
         value=reader.text("value") or "",
-        effect=reader.text("effect") or "",
+        effect=reader.one_of("effect", TaintEffect) or "",
     )
+    exists = reader.values.get("operator") == "Exists"
+    if exists and toleration.value:
+        reader.problems.note(reader.path("value"), "operator Exists takes no value", "leave value out")
+    if not (exists or reader.said("key")):
+        reader.problems.note(reader.at, "tolerates nothing", "give key, or set operator to Exists")
+    return toleration
 
 
 def export_flavor(flavor: Flavor) -> dict[str, Any]:
@@ -263,7 +267,7 @@ def export_flavor(flavor: Flavor) -> dict[str, Any]:
         body["nodeLabels"] = dict(flavor.node_labels)
     if flavor.tolerations:
         body["tolerations"] = [
-            {key: value for key in _TOLERATION if (value := getattr(toleration, key))}
+            {key: value for key in TOLERATION if (value := getattr(toleration, key))}
             for toleration in flavor.tolerations
         ]
     return body

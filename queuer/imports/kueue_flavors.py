@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
-from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.document import TOLERATION, toleration_of
+from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.imports.kueue_owners import Amounts, Owner
 from queuer.imports.records import Account, Fate, Findings, Manifest, segment, text_of
 
@@ -23,18 +24,12 @@ class Flavors:
 
     def _flavor(self, manifest: Manifest) -> tuple[Flavor, str | None]:
         spec, about = self._found.spec(manifest, known=_FLAVOR), f"ResourceFlavor {manifest.name}"
-        keys = ("key", "operator", "value", "effect")
-        rows = [
-            self._found.open(item, at=f"{spec.path('tolerations')}[{n}]", about=about, known=keys)
-            for n, item in enumerate(spec.items("tolerations"))
-        ]
         tolerations = tuple(
-            Toleration(
-                key=row.text("key") or "", operator=row.text("operator") or "Equal",
-                value=row.text("value") or "", effect=row.text("effect") or "",
+            toleration_of(
+                self._found.open(item, at=f"{spec.path('tolerations')}[{n}]", about=about, known=TOLERATION)
             )
-            for row in rows
-        )  # fmt: skip
+            for n, item in enumerate(spec.items("tolerations"))
+        )
         flavor = Flavor(
             name=segment(manifest.name), node_labels=spec.labels("nodeLabels"), tolerations=tolerations
         )

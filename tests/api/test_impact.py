@@ -212,6 +212,8 @@ async def test_queues_that_come_and_go(api: Api, author: Author) -> None:
         ({"queues": {"root.c": {}}}, "queues.root.c.namespaces", "nobody may use it"),
         ({"queues": {A: {"access": {"perUser": {"limits": {"gpu": 8}}}}}}, f"queues.{A}.access.perUser.limits.gpu",
          "no node has gpu"),
+        ({"queues": {A: {"access": {"maxPriority": "nosuch"}}}}, f"queues.{A}.access.maxPriority",
+         "there is no PriorityClass nosuch"),
         ({"queues": {A: {"namespaces": ["taem-a"]}}}, f"queues.{A}.namespaces[0]", "taem-a"),
         ({"flavors": [{"name": "h", "nodeLabels": {"gpu": "h"}}]}, "flavors[0].nodeLabels", "no node has these labels"),
         ({"flavors": [{"name": "r0", "nodeLabels": {RACK: "r0"}}]}, "flavors", "2 of 4 nodes belong to no flavor, n2"),

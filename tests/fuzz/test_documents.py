@@ -103,7 +103,9 @@ queue = mapping(
 paths = mostly(
     words(("root", "root.a", "root.a.b", "root.c", "root.research")), words(WORDS) | st.text(max_size=9)
 )
-toleration = mapping(key=names, operator=words(("Equal", "Exists")), value=names, effect=names)
+toleration = mapping(
+    key=names, operator=words(("Equal", "Exists")), value=names, effect=words(("NoSchedule", "NoExecute"))
+)
 flavor = mapping(
     {"name": "h100"}, name=names, nodeLabels=st.dictionaries(names, names, max_size=2),
     tolerations=st.lists(toleration, max_size=2),

@@ -178,6 +178,24 @@ def test_parts_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("toleration", "said"),
+    [
+        ({"key": "x", "effect": "NoSchedul"}, "did you mean NoSchedule?"),
+        ({"key": "x", "operator": "Exist"}, "did you mean Exists?"),
+        ({"operator": "Equal"}, "tolerates nothing (give key, or set operator to Exists)"),
+        ({"value": "x"}, "tolerates nothing"),
+        ({"key": "x", "operator": "Exists", "value": "y"}, "operator Exists takes no value"),
+    ],
+)
+def test_a_toleration_that_the_api_server_refuses_is_refused(toleration: dict[str, str], said: str) -> None:
+    """The patch that starts a job would be refused with it, so no job would start on that flavor."""
+    flavors = [{"name": "f", "tolerations": [{"operator": "Exists"}, {"key": "x"}, toleration]}]
+    (problem,) = problems({**HEAD, "flavors": flavors})
+    assert problem.startswith("flavors[0].tolerations[2]")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("300s", 300),

@@ -1,6 +1,6 @@
 """Findings on a sound changeset: legal, but most likely a mistake. `queuer.store.judge` finds what forbids one.
 
-They come from the configuration itself, the jobs seen so far, and the nodes of the newest cycle.
+They come from the configuration itself, the jobs seen so far, and nodes and PriorityClasses of the newest cycle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.nodes import DEFAULT_FLAVOR, Node, flavor_of
 from queuer.domain.quantity import Resources, readable, short
-from queuer.domain.queue import ROOT, Queue, QuotaRow
+from queuer.domain.queue import ROOT, SYSTEM_CLASSES, Queue, QuotaRow
 from queuer.domain.quota import charge_of
 from queuer.domain.rules import Rules
 from queuer.solver.ask import RulesDifference
@@ -81,6 +81,18 @@ class Cautions:
                     field=f"queues.{leaf}.namespaces",
                     message="nobody may use it: no queue on its path names a namespace",
                     hint=f"write namespaces: [TEAM] on {leaf} or above it",
+                )
+
+    def of_classes(self, priorities: Mapping[str, int]) -> Iterator[FieldProblem]:
+        """Highest classes newly named that do not exist. `priorities`: see `highest_priority`."""
+        known = {name for name in priorities if name and not name.startswith(SYSTEM_CLASSES)}
+        for path, old in self._queues():
+            name = self.after.tree[path].access.max_priority
+            if name is not None and name != old.access.max_priority and name not in known:
+                yield FieldProblem(
+                    field=f"queues.{path}.access.maxPriority",
+                    message=f"there is no PriorityClass {name}: jobs of the default priority are the most",
+                    hint=nearest(name, known) if known else "kubectl create priorityclass",
                 )
 
     def of_nodes(self, nodes: Sequence[Node], uses: Iterable[Use] = ()) -> Iterator[FieldProblem]:
@@ -160,7 +172,7 @@ class Cautions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """A question about the newest cycle: findings about its nodes, and what the decision makes of the changes.
+    """A question about the newest cycle: findings about its nodes and classes, and what it decides with the changes.
 
     `impact`: whether the latter is asked, which takes as long as a cycle.
     """
@@ -172,7 +184,10 @@ class Consequences:
         """None: there is no sound decision, or it is not asked for."""
         cautions, snapshot = self.cautions, cycle.stored.snapshot
         uses = (Use(a.workload, a.flavors, a.bound) for a in snapshot.admitted)
-        found = list(cautions.of_nodes([state.node for state in snapshot.nodes], uses))
+        found = [
+            *cautions.of_classes(cycle.stored.priorities),
+            *cautions.of_nodes([state.node for state in snapshot.nodes], uses),
+        ]
         if not self.impact:
             return found, None
         try:
