@@ -143,17 +143,20 @@ class Decisions:
             cycle = self._term.next_cycle()
             try:
                 with self._term.metrics.phase("snapshot", cycle=cycle):
-                    over_quota = Reckoning(state, self._term.jobs.resource_quotas()).over_quota(waiting)
-                    over_limit = over_user_limit(
-                        (live for live in waiting if live.uid not in over_quota), state
+                    reckoning = Reckoning(state, self._term.jobs.resource_quotas())
+                    over_quota = reckoning.over_quota(waiting)
+                    left = [live for live in waiting if live.uid not in over_quota]
+                    over_limit, smaller = over_user_limit(left, state), reckoning.smaller(left)
+                    snapshot = take(
+                        state, now=now, over_quota=over_quota, over_limit=over_limit, smaller=smaller
                     )
-                    snapshot = take(state, now=now, over_quota=over_quota, over_limit=over_limit)
             except Isolated as error:
                 self._term.quarantine(error.found)
             else:
                 return DecisionRequest(
-                    snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, not_asked=over_quota | over_limit
-                )
+                    snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, not_asked=over_quota | over_limit,
+                    whole={uid: state.live[uid].workload for uid in smaller},
+                )  # fmt: skip
 
     async def _decide(self, request: DecisionRequest) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""

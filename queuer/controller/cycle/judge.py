@@ -21,7 +21,7 @@ from queuer.domain.intake import check
 from queuer.domain.quantity import NOTHING, add
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.rules import Rules
-from queuer.domain.workload import Cause, State
+from queuer.domain.workload import Cause, State, Workload
 from queuer.kube.objects import ResourceQuota
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Plan, Snapshot
@@ -35,13 +35,16 @@ _VICTIMS_STAY = simple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRequest:
-    """The question that a decision answers. `cycle`: its number; `not_asked`: who was left out of it, and why."""
+    """The question that a decision answers. `cycle`: its number; `not_asked`: who was left out of it, and why;
+    `whole`: those that were offered with fewer pods, as they were.
+    """
 
     snapshot: Snapshot
     cycle: int
     at: float
     trigger: str
     not_asked: Mapping[str, Explanation] = field(default_factory=dict)
+    whole: Mapping[str, Workload] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class Jobs(Protocol):
 def judge(request: DecisionRequest, plan: Plan, state: ClusterState, *, jobs: Jobs, now: float) -> Judgement:
     """The part of the plan that is carried out. Raises UnsoundPlan where newer rules leave none."""
     plan = _kept(plan, request, state.rules)
-    pending = [p.workload for p in request.snapshot.pending]
+    pending = [request.whole.get(p.workload.uid, p.workload) for p in request.snapshot.pending]
     current = {
         w.uid for w in pending
         if _waits(w.uid, state, now=now)
@@ -166,8 +169,8 @@ def _starts(
         if not stands(admission.uid):
             continue
         workload = state.live[admission.uid].workload
-        if (why := reckoning.refusal(workload)) is None:
-            reckoning.take(workload, {a.pod_set: a.count for a in admission.assignments})
+        if (why := reckoning.refusal(workload, admission.assignments)) is None:
+            reckoning.take(workload, admission.assignments)
             admissions.append(admission)
             continue
         refused[admission.uid] = why
@@ -197,7 +200,7 @@ def _bonds(
             continue
         workload = state.live[bond.uid].workload
         if bond.uid not in earlier:
-            if (why := reckoning.refusal(workload, victims=bond.victims)) is not None:
+            if (why := reckoning.refusal(workload, bond.assignments, victims=bond.victims)) is not None:
                 refused[bond.uid] = why
                 continue
             reckoning.hold(workload, bond)

@@ -2,24 +2,26 @@
 
 Requests, limits and the number of pods are compared, and what a ResourceQuota demands to be stated is. Pods that are
 admitted but not created yet count as used, and so do those of bound gangs beyond their victims'. Nobody is evicted for
-a ResourceQuota. Kubernetes adds up late, at first not at all: amounts of pods that are seen count if they are more.
+a ResourceQuota. An elastic gang is offered with no more pods than its namespace bears. Kubernetes adds up late, at
+first not at all: amounts of pods that are seen count if they are more.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from queuer.controller.ledger.round import isolate
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.assignments import Bond
+from queuer.domain.assignments import Assignment, Bond
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity, parse_quantity
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, simple
 from queuer.domain.usable import misconfigured
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.kinds import BY_NAME
@@ -30,6 +32,10 @@ HOLDERS = 3
 """How many who use most of an amount are named."""
 _COUNTED = {"count/pods": "pods"}
 _REQUESTS = "requests."
+_SMALLER = simple(
+    Token.PENDING_EVALUATION,
+    "The ResourceQuota of its namespace has room for fewer pods than were planned; the next cycle decides.",
+)
 _ON_ITS_WAY = frozenset({State.ADMITTED, State.PLACING})
 
 
@@ -46,8 +52,8 @@ class Users(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """An amount of a ResourceQuota that a workload's pods would exceed at their smallest size. `used`: as its status
-    says; `coming`: what is reckoned as used beside that, or below 0 what is given back.
+    """An amount of a ResourceQuota that a workload's pods would exceed. `used`: as its status says;
+    `coming`: what is reckoned as used beside that, or below 0 what is given back.
     """
 
     quota: str
@@ -91,47 +97,48 @@ class Reckoning:
         self._coming = _on_their_way(state, self._quotas)
         self._sums: dict[str, dict[str, int]] = {}
         self._known: dict[tuple[str, str, int], Users] = {}
-        self._held: set[str] = set()
+        self._held: dict[str, Mapping[str, int]] = {}
+        """Pods by pod set of those that are bound."""
         self._replaced: set[str] = set()
         for bond in state.bonds:
             if bond.uid in state.live:
                 self.hold(state.live[bond.uid].workload, bond)
 
-    def refusal(self, workload: Workload, *, victims: Iterable[str] = ()) -> Explanation | None:
-        """Why the workload cannot start in its namespace now, or once its victims have left; None if it can."""
+    def refusal(
+        self, workload: Workload, places: Sequence[Assignment] = (), *, victims: Iterable[str] = ()
+    ) -> Explanation | None:
+        """Why the workload cannot start in its namespace now, or once its victims have left; None if it can. `places`:
+        how large, () = at its smallest size.
+        """
         if _are_made(workload):
             return None
         namespace = workload.namespace
-        coming = add({}, self._sum(namespace))
-        coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
-        coming = add(coming, self._left_by(victims, namespace), times=-1)
-        quotas, seen = self._quotas.get(namespace, ()), self._state.pods.asked(namespace)
+        quotas = self._quotas.get(namespace, ())
         if (silent := next(filter(None, (_unstated(workload, q) for q in quotas)), None)) is not None:
             return silent
-        found = {
-            (s.quota, s.resource): s for q in quotas for s in shortages(workload, q, seen=seen, coming=coming)
-        }
+        smallest = {p.name: p.least for p in workload.pod_sets}
+        found = {(s.quota, s.resource): s for s in self._shortages(workload, smallest, victims)}
         if not found:
-            return None
+            return None if self._bears(workload, _counts(places), victims=victims) else _SMALLER
         short = sorted(found.values(), key=lambda s: not s.unstartable)
         users = [self._users(namespace, s.resource, workload.priority) for s in short]
         reasons = tuple(s.reason(workload, who) for s, who in zip(short, users, strict=True))
         detail = {"holders": list(users[0].holders)}
         return Explanation(primary=reasons[0], others=reasons[1:], detail=detail)
 
-    def take(self, workload: Workload, counts: Mapping[str, int]) -> None:
+    def take(self, workload: Workload, places: Sequence[Assignment]) -> None:
         """Reckon with this workload's pods from now on."""
         if workload.namespace in self._quotas:
-            self._held.discard(workload.uid)
-            self._expect(workload, _asks(workload.pod_sets, counts))
+            self._held.pop(workload.uid, None)
+            self._expect(workload, _asks(workload.pod_sets, _counts(places)))
 
     def hold(self, workload: Workload, bond: Bond) -> None:
         """Reckon with a bound workload's pods from now on, as far as they are more than those of its victims."""
         if workload.namespace in self._quotas:
             left = self._left_by(bond.victims, workload.namespace)
-            counts = Counter({a.pod_set: a.count for a in bond.assignments})  # of sets that it had
+            counts = _counts(bond.assignments)
             asks = _asks(workload.pod_sets, counts)
-            self._held.add(workload.uid)
+            self._held[workload.uid] = counts
             self._expect(workload, {r: max(0, n - left.get(r, 0)) for r, n in asks.items()})
             self._replaced.update(bond.victims)
 
@@ -145,6 +152,54 @@ class Reckoning:
                 if live.uid not in self._held and (why := self.refusal(live.workload)) is not None:
                     found[live.uid] = live.explanation if live.unstartable and live.explanation else why
         return found
+
+    def smaller(self, waiting: Iterable[Live]) -> dict[str, Live]:
+        """The elastic ones that are to be offered with fewer pods than they ask for, with those. Raises Isolated."""
+        found = dict[str, Live]()
+        for live in waiting if self._quotas else ():
+            with isolate(live.uid):
+                if (borne := self._borne(live.workload)) != live.workload:
+                    found[live.uid] = replace(live, workload=borne)
+        return found
+
+    def _borne(self, workload: Workload) -> Workload:
+        """The workload with no more pods than its namespace bears: one pod set after the other takes the most. It never
+        has fewer than its smallest size, nor than its bond holds.
+        """
+        sets = workload.pod_sets
+        if all(p.least == p.count for p in sets) or self._bears(workload, {p.name: p.count for p in sets}):
+            return workload
+        bound = self._held.get(workload.uid, {})
+        counts = {p.name: max(p.least, min(p.count, bound.get(p.name, 0))) for p in sets}
+        for pod_set in sets:
+            counts[pod_set.name] = self._most(workload, counts, pod_set)
+        return replace(workload, pod_sets=tuple(replace(p, count=counts[p.name]) for p in sets))
+
+    def _most(self, workload: Workload, counts: Mapping[str, int], pod_set: PodSet) -> int:
+        """The most pods of a set beside so many of the others; those that `counts` gives it at least."""
+        name = pod_set.name
+        larger = range(counts[name] + 1, pod_set.count + 1)
+        return counts[name] + bisect_left(
+            larger, True, key=lambda n: not self._bears(workload, {**counts, name: n})
+        )
+
+    def _bears(self, workload: Workload, counts: Mapping[str, int], *, victims: Iterable[str] = ()) -> bool:
+        """Whether its namespace has room for so many pods by pod set."""
+        return _are_made(workload) or not any(self._shortages(workload, counts, victims))
+
+    def _shortages(
+        self, workload: Workload, counts: Mapping[str, int], victims: Iterable[str]
+    ) -> Iterator[Shortage]:
+        """What so many pods would exceed, each amount of each ResourceQuota."""
+        namespace = workload.namespace
+        if namespace not in self._quotas:
+            return
+        coming = add({}, self._sum(namespace))
+        coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
+        coming = add(coming, self._left_by(victims, namespace), times=-1)
+        asks, seen = _asks(workload.pod_sets, counts), self._state.pods.asked(namespace)
+        for quota in self._quotas[namespace]:
+            yield from _exceeded(quota, asks, seen=seen, coming=coming)
 
     def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:
         self._coming.setdefault(workload.namespace, {})[workload.uid] = {} if _are_made(workload) else amounts
@@ -208,6 +263,11 @@ class Reckoning:
         return found
 
 
+def _counts(places: Iterable[Assignment]) -> Mapping[str, int]:
+    """Pods by pod set, 0 of those that a workload has since its place was planned."""
+    return Counter({a.pod_set: a.count for a in places})
+
+
 def _are_made(workload: Workload) -> bool:
     """Whether its pods are there while it waits: gated, and counted by Kubernetes already."""
     return BY_NAME[workload.kind].gates is not None
@@ -249,13 +309,12 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
     return coming
 
 
-def shortages(
-    workload: Workload, quota: ResourceQuota, *, seen: Mapping[str, int], coming: Mapping[str, int]
+def _exceeded(
+    quota: ResourceQuota, asks: Mapping[str, int], *, seen: Mapping[str, int], coming: Mapping[str, int]
 ) -> Iterator[Shortage]:
-    """The amounts of the quota that the workload's pods would exceed, at their smallest size. `seen`: what pods of the
-    namespace request; `coming`: what others will.
+    """The amounts of the quota that a workload which `asks` so much would exceed. `seen`: what pods of the namespace
+    request; `coming`: what others will.
     """
-    asks = _asks(workload.pod_sets, {p.name: p.least for p in workload.pod_sets})
     for key, hard in _hard(quota).items():
         resource = _COUNTED.get(key, key.removeprefix(_REQUESTS))
         if not asks.get(resource):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
 from queuer.controller.landing.steps import missing, tally
 from queuer.controller.ledger.record import outside
@@ -24,12 +25,17 @@ from queuer.solver.records import Admitted, NodeState, Pending, Snapshot, Unboun
 
 
 def take(
-    state: ClusterState, *, now: float, over_quota: Container[str] = (), over_limit: Collection[str] = ()
+    state: ClusterState,
+    *,
+    now: float,
+    over_quota: Container[str] = (),
+    over_limit: Collection[str] = (),
+    smaller: Mapping[str, Live] = MappingProxyType({}),
 ) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
     `over_quota`, `over_limit`: uids of waiting workloads that are not offered, the latter as their users have
-    what they may.
+    what they may. `smaller`: those that are offered with fewer pods than they ask for, by uid.
     Raises Isolated naming a workload of which no entry can be made; a quarantined one counts in full.
     """
     rules = state.rules
@@ -41,7 +47,7 @@ def take(
         if uid not in over_quota and uid not in over_limit and is_candidate(live, state, now=now)
     )
     admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
-    pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
+    pending = tuple(_pending(smaller.get(uid, state.live[uid]), now=now) for uid in waiting)
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from msgspec import convert
 
 from queuer.controller.cycle.namespace_quota import Reckoning
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.assignments import Bond
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
@@ -67,6 +70,34 @@ def test_what_pods_request_counts_before_kubernetes_has_added_it_up() -> None:
     """6 are seen and 1 comes, whatever the quota says of itself."""
     assert "6 are used, 1 more" in over_quota(gang("g", 4), quota(0, gpus=10))["g"].primary.text
     assert over_quota(gang("g", 3), quota(0, gpus=10)) == {}
+
+
+def test_an_elastic_gang_is_offered_with_no_more_pods_than_its_namespace_bears() -> None:
+    """One pod set after the other takes the most. A bound gang keeps the size of its bond, for which work was lost."""
+    sets = [
+        PodSet(name=name, count=9, min_count=2, requests={GPU: 1, "pods": 1}) for name in ("main", "more")
+    ]
+    state = ClusterState()
+    lives = [
+        Live(workload=make.gang(uid, pod_sets=rows), state=State.QUEUED)
+        for uid, rows in (
+            ("two", tuple(sets)), ("one", (sets[0],)), ("bound", (sets[0],)),
+            ("whole", (replace(sets[0], min_count=None),)),
+        )
+    ]  # fmt: skip
+    for live in lives:
+        state.put(live)
+    state.bonds = (Bond(uid="bound", assignments=(make.assigned({"n1": 7}),), victims=(), deadline=9.0),)
+
+    def offered(gpus: int) -> dict[str, list[int]]:
+        found = Reckoning(state, [quota(0, gpus=gpus)]).smaller(lives)
+        return {uid: [p.count for p in live.workload.pod_sets] for uid, live in found.items()}
+
+    assert offered(99) == {}
+    assert offered(7 + 8) == {"two": [6, 2], "one": [8]}
+    assert offered(7 + 3) == {"two": [2, 2], "one": [3]}
+    assert offered(8) == {"two": [2, 2], "one": [2], "bound": [8]}
+    assert offered(3)["bound"] == [7]
 
 
 def test_what_is_too_much_by_itself_comes_first_and_all_others_follow() -> None:
