@@ -10,10 +10,11 @@ that name the same nodes, are counted together. Semantics: Kueue v1beta1 and v1b
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from queuer.domain.queue import ROOT, Order, Policy, Preempt, Queue, QueueState, QuotaRow
+from queuer.domain.queue import ROOT, SYSTEM_CLASSES, Order, Policy, Preempt, Queue, QueueState, QuotaRow
 from queuer.imports.kueue_flavors import Flavors
 from queuer.imports.kueue_notes import note_cluster_queue
 from queuer.imports.kueue_owners import Owner, read_cluster_queue, read_cohort
@@ -31,6 +32,8 @@ from queuer.imports.records import (
 )
 
 GROUP = "kueue.x-k8s.io"
+_HIGHEST = 1_000_000_000
+"""The highest value of a PriorityClass that is not Kubernetes' own."""
 _READ = ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass")
 _WITHOUT_EQUAL = ("AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster")
 KINDS = "clusterqueues,cohorts,localqueues,resourceflavors,topologies.kueue.x-k8s.io,workloadpriorityclasses,namespaces"
@@ -200,8 +203,16 @@ def _priority_class(manifest: Manifest, found: Findings) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         found.problems.note(f"{manifest.place} value", f"{value!r} is no whole number", "give its value")
         return
+    if manifest.name.startswith(SYSTEM_CLASSES):
+        text = f"a PriorityClass of this name is refused: {SYSTEM_CLASSES}* is Kubernetes' own"
+        found.tell(Fate.REFUSED, about, text, f"create one of value {value} under another name")
+        return
+    if value > _HIGHEST:
+        text = f"a PriorityClass of value {value} is refused: {_HIGHEST} is the highest"
+        found.tell(Fate.REFUSED, about, text, "create one of a lower value")
+        return
     text = f"a tree has no classes: a PriorityClass of value {value} orders jobs that name it"
     hint = f"label such jobs queuer.dev/priority-class={manifest.name}"
     found.tell(Fate.NO_EQUAL, about, text, hint)
-    command = f"kubectl create priorityclass {manifest.name} --value={value} --preemption-policy=Never"
-    found.commands.append(command)
+    name = shlex.quote(manifest.name)
+    found.commands.append(f"kubectl create priorityclass {name} --value={value} --preemption-policy=Never")

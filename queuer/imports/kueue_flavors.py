@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Set
 from queuer.domain.document import TOLERATION, toleration_of
 from queuer.domain.nodes import HOSTNAME, Flavor, Topology
 from queuer.imports.kueue_owners import Amounts, Owner
-from queuer.imports.records import Account, Fate, Findings, Manifest, segment, text_of
+from queuer.imports.records import Account, Fate, Findings, Manifest, free_name, name_in, segment, text_of
 
 _FLAVOR = ("nodeLabels", "nodeTaints", "tolerations", "topologyName")
 
@@ -18,7 +18,9 @@ class Flavors:
     def __init__(self, flavors: Iterable[Manifest], topologies: Iterable[Manifest], found: Findings) -> None:
         self._found, self._used = found, dict[str, None]()
         self._first: dict[frozenset[tuple[str, str]], str] = {}
-        self.flavors = {m.name: self._flavor(m) for m in flavors}
+        self.flavors: dict[str, tuple[Flavor, str | None]] = {}
+        for manifest in flavors:
+            self.flavors[manifest.name] = self._flavor(manifest)
         self._topologies = {m.name: self._levels(m) for m in topologies}
         self._of: dict[str, str] = {}
 
@@ -31,12 +33,16 @@ class Flavors:
             for n, item in enumerate(spec.items("tolerations"))
         )
         flavor = Flavor(
-            name=segment(manifest.name), node_labels=spec.labels("nodeLabels"), tolerations=tolerations
+            name=self._free(manifest.name), node_labels=spec.labels("nodeLabels"), tolerations=tolerations
         )
         if spec.items("nodeTaints"):
             text = f"{len(spec.items('nodeTaints'))} nodeTaints need no entry: taints of the nodes themselves count"
             self._found.tell(Fate.MAPPED, about, text)
-        return flavor, spec.text("topologyName")
+        return flavor, name_in(spec, "topologyName")
+
+    def _free(self, name: str) -> str:
+        """A name here for a ResourceFlavor, which no other has."""
+        return free_name(segment(name), {flavor.name for flavor, _ in self.flavors.values()})
 
     def _levels(self, manifest: Manifest) -> tuple[str, ...]:
         spec = self._found.spec(manifest, known=("levels",))
@@ -54,8 +60,8 @@ class Flavors:
         if flavor is None:
             text = f"ResourceFlavor {name} is not in the input: taken to name all nodes"
             self._found.tell(Fate.APPROXIMATED, about, text, "add the ResourceFlavor to the input")
-        labels = flavor.node_labels if flavor else {}
-        return self._first.setdefault(frozenset(labels.items()), segment(name))
+            flavor = Flavor(name=self._free(name))
+        return self._first.setdefault(frozenset(flavor.node_labels.items()), flavor.name)
 
     def count(self, owners: Iterable[Owner]) -> None:
         """Write the rows of every owner."""
@@ -115,8 +121,11 @@ class Flavors:
         names = list(flavors) if everything else list(self._used)
         for name, (flavor, _) in self.flavors.items():
             about, ours = f"ResourceFlavor {name}", self._first.get(frozenset(flavor.node_labels.items()))
-            if flavor.name in names:
-                self._found.tell(Fate.MAPPED, about, f"flavor {flavor.name}")
+            if flavor.name in names and flavor.name == name:
+                self._found.tell(Fate.MAPPED, about, f"flavor {name}")
+            elif flavor.name in names:
+                hint = "names of flavors have lower-case letters, digits and hyphens, and are unique"
+                self._found.tell(Fate.APPROXIMATED, about, f"is called flavor {flavor.name}", hint)
             elif ours in names:
                 self._found.tell(
                     Fate.APPROXIMATED, about, f"names the same nodes as flavor {ours}: counted there"
@@ -131,7 +140,12 @@ class Flavors:
         return tuple(offered)
 
     def topology(self) -> Topology | None:
-        """The one topology: that of most flavors. Others are told."""
+        """The one topology: that of most flavors. Others are told, and those that are not in the input."""
+        for name, (_, wanted) in self.flavors.items():
+            if wanted is not None and wanted not in self._topologies:
+                text = f"Topology {wanted} is not in the input: its levels are left out"
+                hint = "add the Topology to the input"
+                self._found.tell(Fate.APPROXIMATED, f"ResourceFlavor {name}", text, hint)
         if not self._topologies:
             return None
         asked = [name for _, name in self.flavors.values() if name in self._topologies]

@@ -8,7 +8,7 @@ from typing import Any
 
 from queuer.domain.fields import Reader
 from queuer.imports.kueue_notes import CLUSTER_QUEUE
-from queuer.imports.records import Account, Fate, Findings, Manifest
+from queuer.imports.records import Account, Fate, Findings, Manifest, name_in
 
 LEAST_WEIGHT = 0.001
 """For a weight of 0, which Kueue takes for "after everybody else"."""
@@ -56,14 +56,14 @@ class Owner:
 def read_cluster_queue(manifest: Manifest, found: Findings) -> Owner:
     """A ClusterQueue."""
     spec = found.spec(manifest, known=CLUSTER_QUEUE)
-    above = spec.text("cohortName") or spec.text("cohort")
+    above = name_in(spec, "cohortName", "cohort")
     return _owner(manifest, spec, above, found)
 
 
 def read_cohort(manifest: Manifest, found: Findings) -> Owner:
     """A Cohort."""
     spec = found.spec(manifest, known=("parentName", "parent", "resourceGroups", "fairSharing"))
-    return _owner(manifest, spec, spec.text("parentName") or spec.text("parent"), found)
+    return _owner(manifest, spec, name_in(spec, "parentName", "parent"), found)
 
 
 def _owner(manifest: Manifest, spec: Reader, above: str | None, found: Findings) -> Owner:

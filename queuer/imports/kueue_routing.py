@@ -10,7 +10,7 @@ from queuer.domain.nodes import Requirement
 from queuer.domain.routing import RoutingRule
 from queuer.imports.kueue_notes import note_local_queue
 from queuer.imports.kueue_owners import Owner
-from queuer.imports.records import Fate, Findings, Manifest
+from queuer.imports.records import Fate, Findings, Manifest, name_in
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 NAME = "kubernetes.io/metadata.name"
@@ -30,9 +30,13 @@ def local_queues(
     for manifest in manifests:
         spec = found.spec(manifest, known=("clusterQueue", "stopPolicy", "fairSharing"))
         about, space = f"LocalQueue {manifest.namespace}/{manifest.name}", manifest.namespace
-        target = queues.get(spec.text("clusterQueue") or "")
+        wanted = name_in(spec, "clusterQueue")
+        if wanted is None:
+            found.tell(Fate.REFUSED, about, "its clusterQueue is missing", "name its ClusterQueue")
+            continue
+        target = queues.get(wanted)
         if target is None:
-            text = f"its ClusterQueue {spec.text('clusterQueue')} is not in the input"
+            text = f"its ClusterQueue {wanted} is not in the input"
             found.tell(Fate.REFUSED, about, text, "add the ClusterQueue to the input")
             continue
         assert target.spec is not None

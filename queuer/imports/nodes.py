@@ -22,6 +22,7 @@ from queuer.imports.records import (
     Imported,
     Manifest,
     child_path,
+    free_name,
     nothing_found,
     opt_in,
     segment,
@@ -120,7 +121,8 @@ def _flavors(nodes: Sequence[_Node], found: Findings) -> tuple[tuple[Flavor, ...
             Toleration(key=name, operator="Equal" if said else "Exists", value=said, effect=effect)
             for name, said, effect in sorted(frozenset.intersection(*(node.taints for node in members)))
         )
-        flavor = Flavor(name=segment(value), node_labels={key: value}, tolerations=tolerations)
+        name = free_name(segment(value), {REST, *(flavor.name for flavor in flavors)})
+        flavor = Flavor(name=name, node_labels={key: value}, tolerations=tolerations)
         flavors.append(flavor)
         for node in members:
             for resource in _devices(node.amounts):

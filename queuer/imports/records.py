@@ -7,6 +7,7 @@ the input is dropped without one: `Findings.open` tells fields that an import do
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -166,11 +167,20 @@ def segment(name: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-") or "queue"
 
 
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
+    return next(name for name in numbered if name not in taken)
+
+
+def name_in(reader: Reader, *keys: str) -> str | None:
+    """The first name that one of these fields gives. "" reads as absent, as Kubernetes takes it."""
+    return next((reader.text(key) for key in keys if reader.values.get(key) not in (None, "")), None)
+
+
 def child_path(parent: str, name: str, taken: Collection[str], *, about: str, findings: Findings) -> str:
     """The path of a queue below `parent`; told where the name cannot stay. A path too long is a problem."""
-    wanted = f"{parent}.{segment(name)}"
-    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
-    path = next(path for path in numbered if path not in taken)
+    path = free_name(f"{parent}.{segment(name)}", taken)
     if path.rpartition(".")[2] != name:
         findings.tell(Fate.APPROXIMATED, about, f"is called {path}", "queue paths are lower case, and unique")
     if len(path) > MAX_PATH:
@@ -228,7 +238,7 @@ def nothing_found(kinds: str, command: str) -> InvalidInput:
 
 def opt_in(namespaces: Iterable[str], findings: Findings) -> None:
     """The command that hands the namespaces' jobs to the placement rules of root."""
-    if names := " ".join(sorted(set(namespaces))):
+    if names := shlex.join(sorted(set(namespaces))):
         labels = f"queuer.dev/managed=true queuer.dev/default-queue={ROOT}"
         findings.commands.append(f"kubectl label namespace {names} {labels}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import httpx2
@@ -186,6 +187,77 @@ def test_a_guarantee_of_cpus_beside_none_of_gpus_is_told(cpus: int, cohort: str 
     found = [text for text in told(imported, Fate.APPROXIMATED) if "entitled" in text]
     text = "nominalQuota 0 of x/gpu on f: jobs that ask for cpu too are entitled by that"
     assert found == [f"ClusterQueue q: {text}"] * count
+
+
+def test_flavors_of_names_that_become_one_here_stay_two() -> None:
+    """Their guarantees were summed on the nodes of the first."""
+
+    def flavor(name: str, spec: str) -> str:
+        return f"{{{API}, kind: ResourceFlavor, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
+
+    amounts = "resources: [{name: x/gpu, nominalQuota: %s}]"
+    listed = ", ".join(
+        f"{{name: {name}, {amounts % n}}}" for name, n in (("h100.sxm", 8), ("h100-sxm", 4), ("h100.sxm.", 2))
+    )
+    spec = f"resourceGroups: [{{coveredResources: [x/gpu], flavors: [{listed}]}}]"
+    queue = f"{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{{spec}}}}}"
+    two = [flavor("h100.sxm", "nodeLabels: {gpu: a}"), flavor("h100-sxm", "nodeLabels: {gpu: b}")]
+    imported = read(manifests("\n---\n".join([*two, queue])))
+    assert rows(imported, "root.q") == [
+        "h100-sxm x/gpu 8/8/None", "h100-sxm-2 x/gpu 4/4/None", "h100-sxm-3 x/gpu 2/2/None",
+    ]  # fmt: skip
+    assert parse(export(imported.document)) == imported.document
+    approximated = told(imported, Fate.APPROXIMATED)
+    assert "ResourceFlavor h100.sxm: is called flavor h100-sxm" in approximated
+    assert "ResourceFlavor h100-sxm: is called flavor h100-sxm-2" in approximated
+
+
+def test_a_topology_that_is_not_in_the_input_is_told() -> None:
+    """The document has no levels then, and jobs that ask for one wait for ever."""
+    spec = "{nodeLabels: {gpu: a}, topologyName: gone}"
+    imported = read(manifests(f"{{{API}, kind: ResourceFlavor, metadata: {{name: f}}, spec: {spec}}}"))
+    assert imported.document.topology is None
+    assert told(imported, Fate.APPROXIMATED) == [
+        "ResourceFlavor f: Topology gone is not in the input: its levels are left out"
+    ]
+
+
+def test_an_empty_name_is_as_good_as_absent() -> None:
+    """Kueue takes `cohort: ""` for none, and templates write it."""
+    text = f"""
+{{{API}, kind: ClusterQueue, metadata: {{name: q}}, spec: {{cohort: ""}}}}
+---
+{{{API}, kind: Cohort, metadata: {{name: c}}, spec: {{parentName: ""}}}}
+---
+{{{API}, kind: ResourceFlavor, metadata: {{name: f}}, spec: {{topologyName: ""}}}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: l, namespace: n}}, spec: {{clusterQueue: ""}}}}
+---
+{{{API}, kind: LocalQueue, metadata: {{name: m, namespace: n}}}}
+"""
+    imported = read(manifests(text))
+    assert [queue.path for queue in imported.document.queues] == ["root.c", "root.q"]
+    assert told(imported, Fate.REFUSED) == [
+        f"LocalQueue n/{name}: its clusterQueue is missing" for name in ("l", "m")
+    ]
+
+
+def test_a_priority_class_that_the_api_server_refuses_is_no_command() -> None:
+    """A command that is printed runs as it stands, whatever the object's name holds."""
+    given = {"system-high": 5, "top": 10**9, "beyond": 10**9 + 1, "a; reboot": 1}
+    text = "\n---\n".join(
+        f'{{{API}, kind: WorkloadPriorityClass, metadata: {{name: "{name}"}}, value: {value}}}'
+        for name, value in given.items()
+    )
+    imported = read(manifests(text))
+    assert told(imported, Fate.REFUSED) == [
+        "WorkloadPriorityClass system-high: a PriorityClass of this name is refused: system-* is Kubernetes' own",
+        "WorkloadPriorityClass beyond: a PriorityClass of value 1000000001 is refused: 1000000000 is the highest",
+    ]
+    assert [shlex.split(command)[3:5] for command in imported.commands] == [
+        ["top", "--value=1000000000"], ["a; reboot", "--value=1"],
+    ]  # fmt: skip
+    assert not [found for found in imported.findings if "priority-class=system" in found.hint]
 
 
 def test_objects_that_are_not_read_are_told_by_kind() -> None:

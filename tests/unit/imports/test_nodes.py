@@ -62,6 +62,18 @@ def test_a_product_is_a_flavor_with_the_taints_that_all_its_nodes_have() -> None
     assert parse(export(imported.document)) == imported.document
 
 
+def test_products_of_names_that_become_one_here_stay_two() -> None:
+    """Their devices were summed in two flavors of one name, a document that is refused."""
+    names = ("H100.SXM", "h100-sxm", "general")
+    imported = read(
+        *(node(f"n{n}", {"nvidia.com/gpu.product": name}, DEVICES) for n, name in enumerate(names)),
+        node("plain", {}),
+    )
+    flavors = imported.document.flavors or ()
+    assert [flavor.name for flavor in flavors] == ["h100-sxm", "general-2", "h100-sxm-2", "general"]
+    assert parse(export(imported.document)) == imported.document
+
+
 def test_levels_are_those_that_tell_nodes_apart_and_lie_in_each_other() -> None:
     topology = read(*FLEET).document.topology
     assert topology is not None
